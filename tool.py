@@ -37,31 +37,47 @@ Three rules:
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import sys
+
+if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
+    sys.stderr.write("httphases: needs Python 3.9 or newer, this is {}.{}\n".format(*sys.version_info))
+    sys.exit(70)
 
 if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
     gc.disable()
+    # Until `cli` knows better, an interrupt while importing ends the process without a word.
+    for early in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(early) is not signal.SIG_IGN:
+            signal.signal(early, lambda number, _: os._exit(128 + number))
 
-import argparse
-import base64
-import datetime
-import errno
-import http.client
-import os
-import re
-import select
-import signal
-import socket
-import ssl
-import stat
-import struct
-import sys
-import threading
-import time
-import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple, NoReturn
+try:
+    import argparse
+    import base64
+    import contextlib
+    import datetime
+    import errno
+    import http.client
+    import re
+    import select
+    import socket
+    import ssl
+    import stat
+    import struct
+    import threading
+    import time
+    import urllib.parse
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from enum import IntEnum
+    from typing import Any, NamedTuple, NoReturn
+except ImportError as missing:
+    # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
+    sys.stderr.write(
+        f"httphases: this Python lacks {missing.name or missing}: install the full python3 package\n"
+    )
+    sys.exit(70)
 
 __version__ = "1.0.0"
 
@@ -99,7 +115,8 @@ MAX_TEXT = 2000  # characters of any one text from outside that are shown
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
-STARVED_NS = 5_000_000  # a process that waited this long for a CPU says so
+STARVED_US = 10_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
+STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
 
 TOKEN = (
     b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 section 5.6.2
@@ -420,8 +437,8 @@ def clip(text: str) -> str:
 
 
 def mask_userinfo(text: str) -> str:
-    """Replace the user:password part of every URL in a text by ***."""
-    return re.sub(r"(?i)((?:^|[a-z][a-z0-9+.-]*:)//)[^/?#\s]*@", r"\1***@", text)
+    """Replace the user:password part of every URL in a text by ***; in time linear in the text."""
+    return re.sub(r"((?:^|:)//)[^/?#\s]*@", r"\1***@", text)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -456,41 +473,42 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     """Read to the end without ever blocking past `until` (time.monotonic); raises OSError."""
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
+    # Standard input is the caller's and may block; everything else was opened not to.
+    must_poll = descriptor == 0
     # A named pipe whose writer has not come yet looks like an empty one: give it a second.
-    is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode) and descriptor != 0
+    lonely = descriptor != 0 and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     grace = min(until, time.monotonic() + 1.0)
     parts: list[bytes] = []
     size = 0
-    while True:
+    while size <= limit:
         left = until - time.monotonic()
-        if left <= 0 or not ready.poll(min(left, 3600.0) * 1000):
-            if until - time.monotonic() > 0:
-                if is_pipe and not parts and time.monotonic() > grace:
-                    raise OSError(errno.EPIPE, "nobody is writing to this pipe")
-                continue
+        if left <= 0:
             raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
+        if must_poll and not ready.poll(min(left, 3600.0) * 1000):
+            continue
         try:
             chunk = os.read(descriptor, BUFFER)
         except BlockingIOError:
+            must_poll, lonely = True, False
             continue
-        if not chunk and is_pipe and not parts and time.monotonic() < grace:
+        if not chunk and not lonely:
+            return b"".join(parts)
+        if not chunk and time.monotonic() >= grace:
+            raise OSError(errno.EPIPE, "nobody is writing to this pipe")
+        if not chunk:
             time.sleep(0.01)
             continue
-        if not chunk:
-            if is_pipe and not parts:
-                raise OSError(errno.EPIPE, "nobody is writing to this pipe")
-            return b"".join(parts)
+        lonely = False
         parts.append(chunk)
         size += len(chunk)
-        if size > limit:
-            raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
+    raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS.
 # ---------------------------------------------------------------------------------------------------------
 def parse_number(text: str) -> float:
-    """Read a positive finite decimal; raises ValueError. float() alone takes 1_000, nan and full-width digits."""
+    """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
     try:
         value = float(text) if set(text) <= set("0123456789.eE+-") else None
     except ValueError:
@@ -629,14 +647,15 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
     if not parts:
         shown = re.sub(r"^[^/?#]*@", "***@", text)
-        suggestion = f": did you mean 'https://{shown}'?" if re.match(r"[^/?#:]", shown) else ""
+        host = shown.lstrip("/")
+        suggestion = f": did you mean 'https://{host}'?" if re.match(r"[^/?#:]", host) else ""
         if re.match(r"(?i)https?:", shown):
             suggestion = ": expected http://host/path or https://host/path"
         raise UsageError(f"URL '{shown}' has no scheme{suggestion or ': expected https://host/path'}")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     if scheme not in ("http", "https"):
         raise UsageError(f"URL '{shown}' has the scheme '{scheme}': only http and https can be measured")
-    userinfo, at, authority = authority.rpartition("@")
+    _, at, authority = authority.rpartition("@")
     if at and not drop_userinfo:
         raise UsageError(
             f"URL '{shown}' holds a user name or password: "
@@ -664,16 +683,17 @@ def parse_proxy(text: str, source: str) -> Proxy:
     scheme, separator, rest = text.partition("://")
     scheme, rest = (scheme.lower(), rest) if separator else ("http", text)
     userinfo, at, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    shown = f"{scheme}://{'***@' if at else ''}{address}" if separator else ("***@" if at else "") + address
     if scheme not in DEFAULT_PORTS:
         raise UsageError(
-            f"{source}: proxy scheme '{scheme}' is unknown: expected http, https, socks5 or socks5h://host:port"
+            f"{source}: proxy '{shown}' has the scheme '{scheme}': expected http, https, socks5 or socks5h"
         )
     if re.search(r"[\x00-\x20\x7f]", rest):
-        raise UsageError(f"{source}: a proxy URL cannot hold blanks or control characters")
+        raise UsageError(f"{source}: proxy '{shown}' holds blanks or control characters")
     try:
         host, port = split_authority(address, DEFAULT_PORTS[scheme])
     except UsageError as error:
-        raise UsageError(f"{source}: '{address}' is no proxy address: {error.message}") from None
+        raise UsageError(f"{source}: proxy '{shown}': {error.message}") from None
     name, colon, secret = userinfo.partition(":")
     username = urllib.parse.unquote_to_bytes(name) if at else None
     password = urllib.parse.unquote_to_bytes(secret) if colon else None
@@ -683,7 +703,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
 
 
 def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return (name, value) of the variable that names the proxy for a scheme, lower case before upper case."""
+    """Return (name, value) of the variable that names a scheme's proxy, lower case before upper case."""
     names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
         names.remove(
@@ -725,7 +745,7 @@ def address_in(host: str, network: str) -> bool:
 
 
 def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Route:
-    """Decide how a URL is reached; --proxy before the environment. Raises UsageError for a malformed proxy."""
+    """Decide how a URL is reached, --proxy before the environment. Raises UsageError if it is malformed."""
     if proxy is not None:
         return Route(parse_proxy(proxy, "--proxy"), "--proxy") if proxy else Route(None, "--proxy")
     variable = proxy_variable(url.scheme, environ)
@@ -780,10 +800,16 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 # 7b. Command line. argv -> Options; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
 EXAMPLES = """\
-exit codes, the first that applies:
-  64 usage error   70 internal error   47 more than 10 redirects   75 network or TLS failure
-  73 cannot write a report   22 HTTP 4xx/5xx with --fail   4 budget exceeded   0 success
-  130, 143 ended by SIGINT, SIGTERM
+exit codes (the first that applies, from the top):
+   64 usage error: the command line, or a file it names, is wrong; nothing was sent
+   70 internal error
+   47 more than 10 redirects with -L
+   75 network or TLS failure, deadline included, on any step
+   73 a report could not be written
+   22 HTTP 4xx or 5xx, with --fail
+    4 a latency budget was exceeded
+    0 success
+  130 ended by SIGINT, 143 by SIGTERM
 
 examples:
   httphases https://example.com/                      where does the time go?
@@ -911,7 +937,7 @@ def parse_header(text: str) -> Header:
     if not is_token(os.fsencode(name)):
         raise UsageError("-H: what stands before the colon is not a header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"-H: the value of '{name}' holds a line break or NUL")
+        raise UsageError(f"-H: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
         raise UsageError("-H: 'Transfer-Encoding' cannot be set: the body is sent with its length")
     return name, os.fsencode(value.strip(" \t"))
@@ -1087,7 +1113,11 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Opt
     args = build_parser().parse_args(argv)
     if len(args.url) != 1:
         extra = f": '{clip(mask_userinfo(args.url[1]))}' is one too many" if args.url else ""
-        raise UsageError(f"expected one URL, got {len(args.url)}{extra}" if extra else "no URL given")
+        raise UsageError(
+            f"expected one URL, got {len(args.url)}{extra}"
+            if extra
+            else "no URL given: httphases [OPTIONS] URL; see --help"
+        )
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
@@ -1362,15 +1392,29 @@ SYSTEM_ERRORS = {
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
     "check the port, and whether the service runs.",
-    errno.EHOSTUNREACH: "No route, or nobody answers at that address: check routing, firewall and whether the host is up.",
-    errno.ENETUNREACH: "This machine has no route there: check its network, or try the other family with -4 or -6.",
-    errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls (a DROP rule looks like this).",
-    errno.ECONNRESET: "Something on the way answers for that port and hangs up: check load balancer and firewall.",
+    errno.EHOSTUNREACH: "Nobody answers there: check routing, firewalls and whether the host is up.",
+    errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
+    errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
+    errno.ECONNRESET: "Something answers for that port and hangs up: check load balancers and firewalls.",
 }
 
 
 def words_of(error: OSError) -> str:
     return SYSTEM_ERRORS.get(error.errno or 0) or (error.strerror or str(error)).lower()
+
+
+def literal_peer(literal: str, port: int) -> Peer:
+    """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
+    if is_ip(literal, socket.AF_INET):
+        return Peer(literal, socket.AF_INET, (literal, port))
+    address, _, zone = literal.partition("%")
+    address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
+    try:
+        scope = int(zone) if zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
+    except OSError:
+        hint = "The zone after % is the name of a network interface: `ip link` lists them."
+        raise NetworkError("dns", f"{literal}: this machine has no interface '{zone}'", hint) from None
+    return Peer(f"{address}%{zone}" if zone else address, socket.AF_INET6, (address, port, 0, scope))
 
 
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
@@ -1382,15 +1426,14 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
     if literal and not is_ip(literal, options.family):
         family = "IPv4" if options.family == socket.AF_INET else "IPv6"
-        raise NetworkError(
-            "dns",
-            f"{host} has no {family} address",
-            f"It is an address of the other family: leave out -{family[3]}.",
-        )
-    flags = socket.AI_NUMERICHOST if literal else 0
-    name = (literal or host).encode("ascii")
+        hint = f"It is an address of the other family: leave out -{family[3]}."
+        raise NetworkError("dns", f"{host} has no {family} address", hint)
+    if literal:
+        return [literal_peer(literal, port)]
     try:
-        found = socket.getaddrinfo(name, port, options.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, flags)
+        found = socket.getaddrinfo(
+            host.encode("ascii"), port, options.family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )
     except socket.gaierror as error:
         raise explain_lookup(host, options.family, error) from None
     except (OSError, UnicodeError) as error:
@@ -1745,19 +1788,19 @@ TLS_REASONS = {
     "HTTP_REQUEST": "the server speaks plain HTTP on this port, not TLS",
     "PACKET_LENGTH_TOO_LONG": "the server's bytes are not TLS",
     "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
-    "NO_PROTOCOLS_AVAILABLE": "no TLS version is left to offer (check the OpenSSL configuration of this machine)",
+    "NO_PROTOCOLS_AVAILABLE": "no TLS version is left to offer (see this machine's openssl.cnf)",
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
     "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
     "EE_KEY_TOO_SMALL": "the server's certificate has a key too small to be safe",
     "CA_MD_TOO_WEAK": "the server's certificate is signed with a hash too weak to be safe",
     "TLSV1_ALERT_PROTOCOL_VERSION": "the server refused the TLS versions offered (alert protocol_version)",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server found no cipher or parameter in common (alert handshake_failure)",
-    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the server wants stronger ciphers than were offered (alert insufficient_security)",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server accepted nothing we offered (handshake_failure)",
+    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the server wants stronger ciphers (alert insufficient_security)",
     "TLSV1_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
     "TLSV1_ALERT_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (alert certificate_required)",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the server refused the client's certificate, or the lack of one (alert bad_certificate)",
-    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server speaks none of the protocols offered (alert no_application_protocol)",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (certificate_required)",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants another client certificate (alert bad_certificate)",
+    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server speaks no protocol we offered (ALPN)",
     "TLSV1_ALERT_INTERNAL_ERROR": "the server broke off with an error of its own (alert internal_error)",
     "TLSV1_ALERT_ACCESS_DENIED": "the server denied access (alert access_denied)",
     "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust our side (alert unknown_ca)",
@@ -1766,7 +1809,7 @@ TLS_REASONS = {
     "SSLV3_ALERT_UNEXPECTED_MESSAGE": "the server did not expect our message (alert unexpected_message)",
     "SSLV3_ALERT_ILLEGAL_PARAMETER": "the server rejected a parameter (alert illegal_parameter)",
     "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed TLS during the handshake (alert close_notify)",
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server cannot be decrypted: data was damaged on the way",
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server was damaged on the way",
     "SSLV3_ALERT_BAD_RECORD_MAC": "a record of ours was damaged on the way (alert bad_record_mac)",
 }
 NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
@@ -1885,7 +1928,7 @@ def explain_certificate(
             return NetworkError(
                 "tls",
                 "this machine has no CA certificates, so no certificate can be verified",
-                f"Install them (the package ca-certificates), or pass a CA bundle with --cacert PATH. {insecure}",
+                f"Install the package ca-certificates, or pass a CA bundle with --cacert PATH. {insecure}",
             )
         message = {
             18: "the certificate is self-signed",
@@ -1894,13 +1937,16 @@ def explain_certificate(
         if trust.ca_bundle is not None:
             hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}. {insecure}"
         else:
-            hint = f"If it is an internal CA, pass its certificate with --cacert PATH; if not, the server may not send its intermediate certificates. {insecure}"
+            hint = (
+                "If it is an internal CA, pass its certificate with --cacert PATH; "
+                f"if not, the server may not send its intermediate certificates. {insecure}"
+            )
         return NetworkError("tls", message, hint)
     return NetworkError("tls", f"the certificate was rejected: {error.verify_message}", insecure)
 
 
 def explain_tls(error: ssl.SSLError, der: bytes | None, place: tuple[str, int], trust: Trust) -> NetworkError:
-    """Put a TLS failure in plain words, with a hint that is true for it. `der` is the certificate that came."""
+    """Put a TLS failure in plain words, with a hint that fits it. `der` is the certificate that came."""
     host, port = place
     if isinstance(error, ssl.SSLCertVerificationError):
         return explain_certificate(error, parse_certificate(der), host, trust)
@@ -2174,7 +2220,7 @@ def read_body_to_end(reader: Reader, draft: Draft) -> None:
         count = reader.skip(BUFFER)
     if reader.transport.truncated:
         raise protocol_error(
-            f"the connection ended after {draft.received} bytes without TLS close_notify: the body may be cut off",
+            f"the connection ended after {draft.received} bytes without close_notify: the body may be cut",
             CLOSED_EARLY,
         )
 
@@ -2220,11 +2266,11 @@ def exchange_http1(draft: Draft, reader: Reader, head: bytes) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 13. Roads. Through a proxy to the target: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# 13. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
 # ---------------------------------------------------------------------------------------------------------
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
-    403: "The proxy's policy forbids this target or port: ask whoever runs it, or exempt the host in NO_PROXY.",
+    403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
     405: "This proxy does not tunnel (CONNECT): ask whoever runs it for one that does.",
     502: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
     503: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
@@ -2294,16 +2340,17 @@ def open_tunnel(reader: Reader, head: bytes, proxy: Proxy) -> int:
 
 
 class SocksWriter:
-    """The file that PySocks writes to. PySocks 1.7.1 writes lengths from 128 upward as two bytes."""
+    """The file that PySocks writes to. PySocks 1.7.1 writes a length from 128 upward as two bytes."""
 
     def __init__(self, file: Any, proxy: Proxy) -> None:
-        self._file = file
         fields = (proxy.username or b"", proxy.password or b"")
-        self._credentials = b"\x01" + b"".join(bytes([len(field)]) + field for field in fields)
+        self._wrong = b"\x01" + b"".join(chr(len(field)).encode() + field for field in fields)
+        self._right = b"\x01" + b"".join(bytes([len(field)]) + field for field in fields)
+        self._file = file
         self.flush, self.close = file.flush, file.close
 
     def write(self, data: bytes) -> None:
-        self._file.write(self._credentials if data[:1] == b"\x01" else data)
+        self._file.write(self._right if data == self._wrong else data)
 
 
 def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) -> socket.socket:
@@ -2350,8 +2397,9 @@ DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
 END_STREAM, PADDED = 0x1, 0x8
 MAX_FRAME = 16384
 HTTP2_ERRORS = (
-    "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED FRAME_SIZE_ERROR "
-    "REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM INADEQUATE_SECURITY HTTP_1_1_REQUIRED"
+    "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
+    "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
+    "INADEQUATE_SECURITY HTTP_1_1_REQUIRED"
 ).split()
 
 
@@ -2361,7 +2409,7 @@ def http2_error(payload: bytes) -> str:
 
 
 def http2_headers(request: Request, headers: Iterable[Header]) -> list[tuple[bytes, bytes]]:
-    """Return the field section of a request: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
+    """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
     fields = [(name.lower(), value) for name, value in headers]
     named = {
         token.strip().lower().decode("latin-1")
@@ -2619,10 +2667,8 @@ def warm_lookup() -> None:
     """
 
     def look_up() -> None:
-        try:
+        with contextlib.suppress(OSError):
             socket.getaddrinfo(b"localhost", 80, type=socket.SOCK_STREAM)
-        except OSError:
-            pass
 
     thread = threading.Thread(target=look_up, daemon=True)
     thread.start()
@@ -2733,8 +2779,10 @@ def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
         "xfer": f"after {draft.received} bytes of the body",
     }
     hints = {
-        "tls": "A server, firewall or load balancer that dislikes the TLS version or the host name does this; or the port does not speak TLS.",
-        "wait": "The server process may have crashed or been restarted, or a device in between cut the connection: look at its log.",
+        "tls": "A server or firewall that dislikes the TLS version or the host name does this; "
+        "or the port does not speak TLS.",
+        "wait": "The server may have crashed or been restarted, or a device in between cut the connection: "
+        "look at its log.",
     }
     message = f"{words} {doing.get(draft.watch.phase, '')}".rstrip()
     return NetworkError("network", message, hints.get(draft.watch.phase, CLOSED_EARLY))
@@ -2754,17 +2802,20 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
         )
     phase = draft.watch.phase
     if phase == "dns":
-        hint = "Check that the name servers in /etc/resolv.conf can be reached; --resolve HOST:PORT:ADDR goes around them."
+        hint = (
+            "Check that the name servers in /etc/resolv.conf can be reached; "
+            "--resolve HOST:PORT:ADDR goes around them."
+        )
         return NetworkError("timeout", f"the resolver gave no answer for {host} {limit}", hint)
     if phase == "connect" and draft.peer is None:
-        hint = "Nothing came back: a firewall that drops packets, a host that is down, or a service too busy to accept."
+        hint = "Nothing came back: a firewall drops packets, the host is down, or the service is too busy."
         return NetworkError("timeout", f"no connection to {host} port {port} {limit}", hint)
     if phase == "connect":
         return NetworkError(
             "timeout", f"the proxy did not open the way {limit}", f"Look at the proxy's log; {longer}."
         )
     if phase == "tls":
-        hint = "It accepts connections but does not shake hands: it may be overloaded, or the port may not speak TLS."
+        hint = "It accepts connections but does not shake hands: it is overloaded, or does not speak TLS."
         return NetworkError("timeout", f"the TLS handshake was not finished {limit}", hint)
     if phase == "wait":
         what = (
@@ -2782,7 +2833,7 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
 
 
 def secrets_of(options: Options) -> tuple[str, ...]:
-    """Return every credential that the user gave, longest first, to be masked wherever the network echoes it."""
+    """Return every credential that the user gave, longest first, to be masked where the network echoes it."""
     found: set[str] = set()
     for name, value in options.request.headers:
         if name.lower() in SECRET_HEADERS:
@@ -3023,9 +3074,8 @@ def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     for key in sorted(thresholds):
         actual, threshold = step.timing.ms(key) or 0.0, thresholds[key]
         if actual > threshold:
-            violations.append(
-                Violation(key, threshold, actual, round(actual - threshold, 3) or actual - threshold)
-            )
+            delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
+            violations.append(Violation(key, threshold, actual, delta))
     return Verdict(step.number, thresholds, tuple(violations))
 
 
@@ -3391,7 +3441,6 @@ class Panel(NamedTuple):
 
 
 Block = Any  # Line, Fields, Table or Panel: a Union alias would need typing at run time
-PHASE_NAMES = {"dns": "DNS", "connect": "Connect", "tls": "TLS", "wait": "Wait", "xfer": "Transfer"}
 
 
 class Glyphs(NamedTuple):
@@ -3432,12 +3481,10 @@ def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
         length: int | None = getattr(timing, phase)
         tone = "bad" if step.error and step.error.phase == phase else phase
         drawn = bar(start, length or 0, timing.total, cells, glyphs.bar)
-        rows.append(
-            (Span(PHASE_NAMES[phase], tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone))
-        )
+        rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
         start += length or 0
-    rows.append((Span("TTFB", "strong"), Span(ms_text(timing.ms("ttfb")), "strong"), Span("")))
-    rows.append((Span("Total", "strong"), Span(ms_text(timing.ms("total")), "strong"), Span("")))
+    rows.append((Span("ttfb", "strong"), Span(ms_text(timing.ms("ttfb")), "strong"), Span("")))
+    rows.append((Span("total", "strong"), Span(ms_text(timing.ms("total")), "strong"), Span("")))
     end = ms_text(timing.ms("total"))
     scale = "0" + end.rjust(cells - 1)
     return Table(
@@ -3513,13 +3560,13 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         location = response.get("location")
         if location is not None:
             yield "Location", (Span(clip(mask_userinfo(location))),)
-    if step.starved_us * 1000 > STARVED_NS:
+    if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
 
 
 def starved_text(step: Step) -> str:
     return (
-        f"this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms during step {step.number}: "
+        f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
         "times that end on this machine may be too long"
     )
 
@@ -3576,13 +3623,13 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
-        text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms (+{up_to_three(item.delta_ms)}ms)"
-        lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
+        text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
+        lines.append((Span(f"{glyphs.bullet} {text} (+{up_to_three(item.delta_ms)}ms)", "bad"),))
     return Panel(Span(f"{icon} SLO: {word}", tone), tuple(lines))
 
 
 def report_blocks(report: Report, style: str, width: int, glyphs: Glyphs) -> Iterator[Block]:
-    """Return what is drawn: the waterfalls, the redirect table, and the SLO panel (which --compact has too)."""
+    """Return what is drawn: waterfalls, redirect table, and the SLO panel, which --compact has too."""
     if style == "waterfall":
         for step in report.run.steps:
             yield from step_blocks(step, width, glyphs)
@@ -3742,8 +3789,9 @@ class RichPainter:
         from rich import box
         from rich.console import Console
 
+        self._stream = stream
         self._box = box.ROUNDED if glyphs is UNICODE else box.ASCII2
-        self._console = Console(
+        self._console: Any = Console(
             file=stream,
             width=width,
             markup=False,
@@ -3756,9 +3804,12 @@ class RichPainter:
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Any]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        for block in blocks:
-            draw = drawers.get(type(block), self._text)
-            self._console.print(draw(block))
+        # Captured first: rich would end the process on a closed pipe, and pads lines with blanks.
+        with self._console.capture() as drawn:
+            for block in blocks:
+                draw: Callable[[Any], Any] = drawers.get(type(block), self._text)
+                self._console.print(draw(block))
+        self._stream.write(re.sub(r"[ ]+\n", "\n", drawn.get()))
 
     def _text(self, line: Line) -> Any:
         from rich.text import Text
@@ -3834,10 +3885,9 @@ class StatusLine:
 
 def say(message: str) -> None:
     """Print one line on stderr; nothing when it is closed or gone."""
-    try:
-        print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        pass
+    if sys.stderr is not None:  # print(file=None) would mean stdout
+        with contextlib.suppress(OSError, ValueError):
+            print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
 
 
 def has_rich() -> bool:
@@ -3857,9 +3907,9 @@ def print_slo_error(error: SloError) -> None:
 
 
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
-    """Print the report in the chosen style; raises OSError."""
+    """Print the report in the chosen style; raises OSError, which a closed stdout is too."""
     if stream is None:
-        return
+        raise OSError(errno.EBADF, "standard output is closed")
     for step in report.run.steps if options.style != "waterfall" else ():
         line = metrics_line(step, report.verdict) if options.style == "metrics" else compact_line(step)
         stream.write(visible(line) + "\n")
@@ -3877,7 +3927,11 @@ def write_file(path: str, data: bytes) -> None:
     A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
     a pipe that nobody reads is an error, not a wait.
     """
-    path = os.path.realpath(path) if os.path.islink(path) and os.path.exists(path) else path
+    descriptor = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
+    if descriptor:
+        write_all(os.dup(int(descriptor[1])), data)
+        return
+    path = os.path.realpath(path) if os.path.islink(path) else path
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -3893,16 +3947,14 @@ def write_file(path: str, data: bytes) -> None:
         return
     temporary = os.path.join(folder, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         if mode is not None:
-            os.fchmod(descriptor, stat.S_IMODE(mode))
-        write_all(descriptor, data)
+            os.fchmod(new, stat.S_IMODE(mode))
+        write_all(new, data)
         os.replace(temporary, path)
     except BaseException:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
         raise
 
 
@@ -3930,7 +3982,9 @@ def write_documents(report: Report, options: Options) -> bool:
         try:
             if not is_stdout(path):
                 write_file(path, data)
-            elif sys.stdout is not None:
+            elif sys.stdout is None:
+                raise OSError(errno.EBADF, "standard output is closed")
+            else:
                 sys.stdout.flush()
                 write_all(os.dup(sys.stdout.fileno()), data)
         except BrokenPipeError:
@@ -3946,7 +4000,10 @@ def show(report: Report, options: Options, rich: bool) -> bool:
     aside = is_stdout(options.json_path) or is_stdout(options.har_path)
     whole = True
     try:
-        write_report(report, options, sys.stderr if aside else sys.stdout, rich)
+        if not aside:
+            write_report(report, options, sys.stdout, rich)
+        elif sys.stderr is not None:
+            write_report(report, options, sys.stderr, rich)
     except BrokenPipeError:
         discard_stdout()  # the reader has seen enough
     except (OSError, ValueError) as error:
@@ -3972,7 +4029,7 @@ def warn_about(run: Run, options: Options, contexts: Contexts) -> None:
     if run.limit_reached:
         say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last response is one more")
     for step in run.steps:
-        if options.style != "waterfall" and step.starved_us * 1000 > STARVED_NS:
+        if options.style != "waterfall" and step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             say(f"warning: {starved_text(step)}")
 
 
@@ -3997,19 +4054,27 @@ def run_tool(argv: Sequence[str] | None) -> int:
     return choose_exit_code(options, run, verdict, not whole)
 
 
+def words_given(argv: Iterable[str]) -> list[str]:
+    """Return all that a header or proxy option on the command line may have of a secret."""
+    values = [part for word in argv for part in (word.partition(":")[2], word.rpartition("@")[0])]
+    return sorted(
+        {word for value in values for word in (value.strip(), *value.split()) if len(word) >= 6}, key=len
+    )
+
+
 def report_crash(error: BaseException) -> None:
     """Name an internal error and its place in one line; the traceback only when it is asked for."""
     frame = error.__traceback__
     while frame and frame.tb_next:
         frame = frame.tb_next
     place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
-    say(
-        f"internal error: {type(error).__name__} at {place}: please report it (HTTPHASES_TRACEBACK=1 shows more)"
-    )
-    if os.environ.get("HTTPHASES_TRACEBACK") == "1":
+    say(f"internal error: {type(error).__name__} at {place} (HTTPHASES_TRACEBACK=1 shows where it came from)")
+    if os.environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
         import traceback
 
-        say("".join(traceback.format_tb(error.__traceback__)).replace("\n", "\n  "))
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        for line in mask(mask_userinfo(text), words_given(sys.argv)).splitlines():
+            print(visible(line), file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -4038,7 +4103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def cli() -> NoReturn:
-    """Run the program as a process. It leaves by os._exit: nothing waits for what the deadline left behind."""
+    """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind."""
     claim_standard_streams()
 
     def interrupt(number: int, _: object) -> None:
@@ -4052,10 +4117,8 @@ def cli() -> NoReturn:
     except Interrupted as interrupted:
         code = interrupted.code
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
     os._exit(code)
 
 

@@ -1,0 +1,276 @@
+#!/bin/sh
+# Build dist/httphases.pyz: the program and the pure-Python packages it can use, in one executable file.
+#
+#   ./build_zipapp.sh                    build; prints the size and the SHA-256
+#   ./build_zipapp.sh --download FOLDER  only fetch the pinned wheels, for a build without network:
+#                                        PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER ./build_zipapp.sh
+#
+#   PYTHON   the Python (3.9 or newer, with pip) that runs the build; python3 when unset
+#   PYTHONS  the Pythons to compile for, separated by colons; when unset, every CPython from 3.9 on found
+#            on PATH and among pyenv's versions. On any other Python the archive compiles itself in memory.
+#
+# shiv gathers the files; its start-up code, which unpacks the archive into a cache folder, is replaced by a
+# launcher that imports from inside the file. The same input and the same set of compiled trees give the
+# same bytes, whoever builds, where and with which Python.
+set -eu
+umask 022
+LC_ALL=C
+PYTHONHASHSEED=0
+PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0
+export LC_ALL PYTHONHASHSEED
+export PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_ROOT_USER_ACTION PIP_USER PIP_REQUIRE_VIRTUALENV
+unset PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONSTARTUP SOURCE_DATE_EPOCH
+
+usage="usage: build_zipapp.sh [--download FOLDER]"
+project=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+python=${PYTHON:-python3}
+
+fail() {
+    printf 'build_zipapp.sh: %s\n' "$1" >&2
+    exit "${2:-1}"
+}
+
+download=
+case $#:${1-} in
+0:) ;;
+2:--download) download=$2 ;;
+*) fail "$usage" 64 ;;
+esac
+
+python=$("$python" -c 'import sys; sys.version_info < (3, 9) and sys.exit(1); print(sys.executable)') ||
+    fail "'${PYTHON:-python3}' is no Python 3.9 or newer: name one with PYTHON=..."
+"$python" -m pip --version >/dev/null ||
+    fail "$python has no pip (Debian, Ubuntu: apt-get install python3-pip); PYTHON=... names another"
+
+work=$(mktemp -d)
+unfinished=
+trap 'rm -rf "$work" ${unfinished:+"$unfinished"}' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# In the archive. These are the newest versions that run on every Python from 3.9 to 3.13. rich names Pygments
+# and markdown-it-py too: it needs them for source code and Markdown, which no report of ours holds.
+cat >"$work/bundle.txt" <<'EOF'
+h2==4.3.0 --hash=sha256:c438f029a25f7945c69e0ccf0fb951dc3f73a5f6412981daee861431b70e2bdd
+hpack==4.1.0 --hash=sha256:157ac792668d995c657d93111f46b4535ed114f0c9c8d672271bbec7eae1b496
+hyperframe==6.1.0 --hash=sha256:b03380493a519fce58ea5af42e4a42317bf9bd425596f7a0835ffce80f1a42e5
+rich==15.0.0 --hash=sha256:33bd4ef74232fb73fe9279a257718407f169c09b78a87ad3d296f548e27de0bb
+PySocks==1.7.1 --hash=sha256:2725bd0a9925919b9b51739eea5f9e2bae91e83288108a9ad338b2e3a4435ee5
+EOF
+
+# For the build alone.
+cat >"$work/builder.txt" <<'EOF'
+shiv==1.0.8 --hash=sha256:a60e4b05a2d2f8b820d567b1d89ee59af731759771c32c282d03c4ceae6aba24
+click==8.1.8 --hash=sha256:63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2
+EOF
+
+# The archive's __main__.py.
+cat >"$work/launcher.py" <<'EOF'
+"""Start httphases from inside this archive: nothing is unpacked, nothing is written.
+
+Written so that every Python since 2.6 can parse it: an old one gets a sentence, not a traceback.
+"""
+import gc
+import os
+import sys
+
+gc.disable()  # imports make no garbage to speak of
+sys.dont_write_bytecode = True
+
+
+def refuse(reason):
+    """Say why this Python cannot run the program, in one line, and exit 70."""
+    try:
+        sys.stderr.write("httphases: %s\n" % reason)
+    except (AttributeError, IOError):  # stderr is closed
+        pass
+    sys.exit(70)
+
+
+def search_path(archive, entries):
+    """Put the bundled code first, then the standard library, then what PYTHONPATH and others added."""
+    from importlib.util import MAGIC_NUMBER
+
+    compiled = "%s-%d" % (sys.implementation.cache_tag, int.from_bytes(MAGIC_NUMBER[:2], "little"))
+    standard = os.path.join(os.path.dirname(getattr(os, "__file__", "")), "")
+    entries = sorted(entries, key=lambda entry: not os.path.join(entry, "").startswith(standard))
+    return [archive + "/" + compiled, archive + "/site-packages"] + entries
+
+
+def start():
+    """Import the program; from there on everything, signals included, is its own business."""
+    python = "Python %d.%d.%d (%s)" % (sys.version_info[:3] + (sys.executable,))
+    if sys.version_info < (3, 9):
+        refuse("needs Python 3.9 or newer and this is %s: install a newer python3, or name one you have, "
+               "as in `python3.11 httphases.pyz`" % python)
+    sys.path[:] = search_path(sys.path[0], sys.path[1:])
+    import signal
+
+    # While modules load, a KeyboardInterrupt could be printed or swallowed half-way: leave at once instead.
+    unclaimed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if unclaimed:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    try:
+        import httphases
+    except ImportError as error:
+        refuse("cannot run on this %s: %s. Install the whole standard library of a Python 3.9 or newer, ssl "
+               "included (Debian, Ubuntu: apt-get install python3)" % (python, error))
+    if unclaimed:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    httphases.cli()
+
+
+try:
+    start()
+except KeyboardInterrupt:
+    os._exit(130)
+EOF
+
+# Run by each Python found: compile the sources below argv[1] into argv[2] for this Python.
+# Unchecked-hash files hold no date, and zipimport takes them without looking for the source.
+cat >"$work/compile.py" <<'EOF'
+import py_compile
+import sys
+from pathlib import Path
+
+source, target = map(Path, sys.argv[1:])
+for path in sorted(source.rglob("*.py")):
+    name = path.relative_to(source).as_posix()
+    py_compile.compile(
+        str(path),
+        cfile=str(target / (name + "c")),
+        dfile="httphases.pyz/site-packages/" + name,
+        doraise=True,
+        optimize=0,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+EOF
+
+# Turn shiv's archive into ours: our launcher for its start-up code, the compiled trees, and dates, modes and
+# order that no build can change.
+cat >"$work/finish.py" <<'EOF'
+import glob
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+WORK = Path(__file__).parent
+DATE = (1980, 1, 1, 0, 0, 0)
+PROBE = """
+import importlib.util, sys
+if sys.implementation.name != "cpython" or sys.version_info < (3, 9):
+    sys.exit("no")
+magic = int.from_bytes(importlib.util.MAGIC_NUMBER[:2], "little")
+print(*sys.version_info[:3], "%s-%d" % (sys.implementation.cache_tag, magic), sys.executable)
+"""
+
+
+def run(python, *arguments, errors=None):
+    # Without site, whose imports would change which constants are shared, and with that the compiled bytes.
+    command = [python, "-s", "-S", "-W", "ignore", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, timeout=300).stdout
+
+
+def installed_pythons():
+    yield sys.executable
+    for folder in os.get_exec_path():
+        paths = sorted(glob.glob(os.path.join(glob.escape(folder), "python3*")))
+        yield from (path for path in paths if re.search(r"python3(\.\d+)?$", path))
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    yield from sorted(glob.glob(os.path.join(glob.escape(pyenv), "versions", "*", "bin", "python3")))
+
+
+def pythons_to_compile_for():
+    """Map each compiled tree's name to the newest Python that is to fill it."""
+    named = [name for name in os.environ.get("PYTHONS", "").split(":") if name]
+    newest = {}
+    for python in named or dict.fromkeys(map(os.path.realpath, installed_pythons())):
+        try:
+            answer = run(shutil.which(python) or python, "-c", PROBE, errors=subprocess.DEVNULL)
+            *version, tree, path = os.fsdecode(answer).strip().split(" ", 4)
+        except (OSError, subprocess.SubprocessError):
+            if named:
+                sys.exit("build_zipapp.sh: %s is no CPython 3.9 or newer" % python)
+        else:
+            newest[tree] = max(newest.get(tree, ([], "")), ([int(number) for number in version], path))
+    return {tree: newest[tree][1] for tree in sorted(newest, key=newest.get)}
+
+
+def entries(assembled, pythons):
+    """Map every name in the archive to its bytes."""
+    found = {"__main__.py": (WORK / "launcher.py").read_bytes()}
+    with zipfile.ZipFile(assembled) as archive:
+        for name in archive.namelist():
+            if name.startswith("site-packages/"):
+                found[name] = archive.read(name)
+    for tree, python in pythons.items():
+        run(python, str(WORK / "compile.py"), str(WORK / "site"), str(WORK / "trees" / tree))
+    for path in (WORK / "trees").rglob("*.pyc"):
+        found[path.relative_to(WORK / "trees").as_posix()] = path.read_bytes()
+    return found
+
+
+def write(target, contents):
+    with open(target, "wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in sorted(contents):
+                info = zipfile.ZipInfo(name, DATE)
+                info.create_system = 3
+                info.external_attr = 0o100644 << 16
+                # The launcher stays readable for a Python without zlib, which it is there to explain.
+                method = zipfile.ZIP_STORED if name == "__main__.py" else zipfile.ZIP_DEFLATED
+                archive.writestr(info, contents[name], method, 9)
+
+
+pythons = pythons_to_compile_for()
+write(WORK / "httphases.pyz", entries(WORK / "assembled.pyz", pythons))
+os.chmod(WORK / "httphases.pyz", 0o755)
+for python in pythons.values():
+    run(python, "-I", str(WORK / "httphases.pyz"), "--version")
+print("compiled for " + ", ".join(pythons))
+print("%d bytes" % os.path.getsize(WORK / "httphases.pyz"))
+print("SHA-256 " + hashlib.sha256((WORK / "httphases.pyz").read_bytes()).hexdigest())
+EOF
+
+# Fetch the wheels of a list, each with the hash that is written here, and nothing they ask for.
+pinned() {
+    command=$1
+    shift
+    "$python" -m pip "$command" --quiet --no-deps --only-binary :all: --require-hashes "$@" >&2 ||
+        fail "the pinned wheels could not be had; PIP_FIND_LINKS may name a folder that holds them"
+}
+
+if [ -n "$download" ]; then
+    pinned download --dest "$download" -r "$work/bundle.txt" -r "$work/builder.txt"
+    exit
+fi
+
+pinned install --no-compile --target "$work/site" -r "$work/bundle.txt"
+pinned install --no-compile --target "$work/builder" -r "$work/builder.txt"
+# What an installer adds names this machine's paths; licences and the packages' own descriptions stay.
+rm -rf "$work/site/bin"
+find "$work/site" -type f -path '*.dist-info/*' ! -name METADATA ! -name 'LICENSE*' -exec rm -f {} +
+mkdir "$work/site/httphases.dist-info"
+cp "$project/LICENSE" "$work/site/httphases.dist-info/LICENSE"
+cp "$project/tool.py" "$work/site/httphases.py"
+
+
+(
+    cd "$work"
+    PYTHONPATH=builder "$python" -W ignore -m shiv --reproducible --site-packages site \
+        --entry-point httphases:cli --output-file assembled.pyz
+) || fail "shiv could not put the archive together"
+"$python" "$work/finish.py" || fail "the archive could not be finished"
+
+mkdir -p "$project/dist"
+unfinished=$project/dist/.httphases.pyz.$$
+cp -p "$work/httphases.pyz" "$unfinished"
+mv -f "$unfinished" "$project/dist/httphases.pyz"
+printf 'wrote %s\n' "$project/dist/httphases.pyz"
