@@ -75,7 +75,7 @@ try:
 except ImportError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     sys.stderr.write(
-        f"httphases: this Python lacks {missing.name or missing}: install the full python3 package\n"
+        f"httphases: this Python lacks '{missing.name or missing}': install the full python3 package\n"
     )
     sys.exit(70)
 
@@ -115,7 +115,7 @@ MAX_TEXT = 2000  # characters of any one text from outside that are shown
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
-STARVED_US = 10_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
+STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
 
 TOKEN = (
@@ -773,7 +773,9 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise NetworkError("redirect", f"the redirect's Location '{shown}' holds a control character", hint)
     try:
-        return parse_url(urllib.parse.urljoin(url.text, text.replace(" ", "%20")), drop_userinfo=True)
+        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
+            text = urllib.parse.urljoin(url.text, text.replace(" ", "%20"))
+        return parse_url(text, drop_userinfo=True)
     except UsageError as error:
         raise NetworkError("redirect", f"the redirect cannot be followed: {error.message}", hint) from None
     except ValueError as error:
@@ -827,13 +829,25 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def build_parser() -> Parser:
+def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
+    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
+    columns = environ.get("COLUMNS", "")
+    if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
+        return max(40, int(columns))
+    try:
+        return max(40, os.get_terminal_size(stream.fileno()).columns or 80)
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def build_parser(width: int) -> Parser:
     parser = Parser(
         prog="httphases",
         usage="httphases [OPTIONS] URL",
         description="Make one HTTP request, or follow a redirect chain, and say where the time went.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Without a width argparse imports shutil, with bz2 and lzma, for every option that is added.
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
         allow_abbrev=False,
         add_help=False,
     )
@@ -1046,21 +1060,23 @@ def is_json(data: bytes) -> bool:
 
 
 def read_ca_bundle(path: str, name: str, seconds: float) -> str:
-    """Return the certificates of a PEM file; raises UsageError, which says `name`, when none can be read."""
+    """Return the certificates of a PEM file; raises UsageError, which says `name`, when there are none."""
     try:
         data = read_local(path, MAX_CA_BUNDLE, seconds)
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}") from None
-    pem = b"\n".join(re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)).decode(
-        "latin-1"
-    )
+    pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
     if not pem:
         raise UsageError(f"{name}: '{path}' holds no certificate: expected a PEM file")
+    return b"\n".join(pem).decode("latin-1")
+
+
+def load_ca_bundle(context: ssl.SSLContext, pem: str, name: str) -> None:
+    """Trust the certificates of a bundle; raises UsageError when one of them cannot be read."""
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+        context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{name}: '{path}' holds a certificate that cannot be read: {error}") from None
-    return pem
+        raise UsageError(f"{name} holds a certificate that cannot be read: {error}") from None
 
 
 def is_stdout(path: str | None) -> bool:
@@ -1110,7 +1126,7 @@ def check_routes(options: Options) -> None:
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     """Read and check the whole command line; raises UsageError, or SystemExit after --help and --version."""
-    args = build_parser().parse_args(argv)
+    args = build_parser(choose_width(sys.stdout, environ)).parse_args(argv)
     if len(args.url) != 1:
         extra = f": '{clip(mask_userinfo(args.url[1]))}' is one too many" if args.url else ""
         raise UsageError(
@@ -1126,6 +1142,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Opt
     family = socket.AF_INET if args.ipv4 else socket.AF_INET6 if args.ipv6 else socket.AF_UNSPEC
     overrides = parse_resolve(args.resolve, family)
     ca_bundle = None if args.cacert is None else read_ca_bundle(args.cacert, "--cacert", seconds)
+    if ca_bundle and not url.secure:  # for https the handshake's context finds out, before anything is sent
+        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_bundle, "--cacert")
     for header in args.header:
         parse_header(header)
     body = read_body(args.data, seconds)
@@ -1204,17 +1222,21 @@ class Stopwatch:
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
 
 
-def tcp_info(connection: socket.socket | None) -> tuple[int | None, int | None]:
-    """Return (round trip in us, retransmitted segments) of a connection from Linux' TCP_INFO, else None.
+def tcp_info(connection: socket.socket | None) -> bytes:
+    """Return Linux' struct tcp_info of a connection, empty elsewhere."""
+    if sys.platform != "linux" or connection is None:
+        return b""
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    except OSError:
+        return b""
+
+
+def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
+    """Return (round trip in us, retransmitted segments), None where they are not told.
 
     tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
-    if sys.platform != "linux" or connection is None:
-        return None, None
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    except OSError:
-        return None, None
     if len(info) < 104:
         return None, None
     (rtt,) = struct.unpack_from("@I", info, 148 if len(info) >= 152 else 68)
@@ -1481,12 +1503,131 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     return [peer for index in range(longest) for peer in first[index : index + 1] + other[index : index + 1]]
 
 
-class Dial:
-    """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed."""
+Source = Callable[[], "bytes | memoryview"]
 
-    def __init__(self, draft: Draft, peers: list[Peer]) -> None:
+
+def silence() -> bytes:
+    return b""
+
+
+class Transport:
+    """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
+
+    Sending and receiving are one operation, because a server may answer before the request is whole, and
+    may not read on until its answer is read. `source` is asked whenever everything before has been
+    handed to the kernel; empty means nothing to send for now. `arrived` is when the newest bytes reached
+    this machine (perf_counter_ns). `truncated` tells that TLS ended without close_notify.
+    """
+
+    def __init__(self) -> None:
+        self.source: Source = silence
+        self.arrived = 0
+        self.truncated = False
+
+    def read_into(self, view: memoryview) -> int:
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Send all that `source` offers; raises OSError."""
+        raise NotImplementedError
+
+    def hurry(self) -> None:
+        """Prefer large reads from here on: no instant inside them matters any more."""
+
+
+class SocketTransport(Transport):
+    """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
+    that a process that was not running does not blame the server.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._socket: socket.socket
+        self._unsent: bytes | memoryview = b""
+        self._send_error: OSError | None = None
+        self._poller = select.poll()
+        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
+
+    def attach(self, connection: socket.socket) -> None:
+        """Take over a connection, and send what `source` has ready without waiting for anything."""
+        self._socket = connection
+        if self._refill() and self._send():
+            self._refill()
+        self._poller.register(connection, select.POLLIN)
+
+    def read_into(self, view: memoryview) -> int:
+        self._push(until_readable=True)
+        count, ancillary, _, _ = self._socket.recvmsg_into([view], self._ancillary)
+        self.arrived = time.perf_counter_ns()
+        for _, kind, data in ancillary:
+            if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
+                seconds, nanoseconds = TIMESPEC.unpack(data)
+                self.arrived -= max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+        if not count and self._send_error:
+            raise self._send_error
+        return count
+
+    def flush(self) -> None:
+        self._push(until_readable=False)
+        if self._send_error:
+            raise self._send_error
+
+    def _push(self, until_readable: bool) -> None:
+        blocked = started = False
+        while self._unsent or self._refill():
+            if until_readable and started and self._readable(blocked):
+                return
+            if blocked and not until_readable:
+                self._readable(True)
+            blocked, started = not self._send(), True
+
+    def _send(self) -> bool:
+        """Send what the kernel takes now; True when that was all."""
+        try:
+            count = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            count = 0
+        except OSError as error:
+            # The answer may have come before the connection broke: reading decides.
+            self._send_error, self._unsent, self.source = error, b"", silence
+            return True
+        self._unsent = memoryview(self._unsent)[count:]
+        return not self._unsent
+
+    def _refill(self) -> bool:
+        self._unsent = self.source()
+        return len(self._unsent) > 0
+
+    def _readable(self, wait: bool) -> bool:
+        """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
+        self._poller.modify(self._socket, select.POLLIN | select.POLLOUT if wait else select.POLLIN)
+        events = self._poller.poll(None if wait else 0)
+        return any(event & ~select.POLLOUT for _, event in events)
+
+
+def established(info: bytes, begun: int, noticed: int) -> int:
+    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
+
+    A process that was kept waiting notices late; the kernel still holds that single sample.
+    """
+    rtt, retransmits = read_tcp_info(info)
+    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
+        return noticed
+    return begun + rtt * 1000
+
+
+class Dial:
+    """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
+
+    The winner is given to `wire`, which sends its first flight before any book is kept: what passes here
+    between SYN-ACK and request would count as the server's wait.
+    """
+
+    def __init__(self, draft: Draft, peers: list[Peer], wire: SocketTransport | None) -> None:
         self.draft = draft
         self.connected = 0
+        self._wire = wire
         self._waiting = list(peers)
         self._open: dict[int, socket.socket] = {}
         self._poller = select.poll()
@@ -1533,16 +1674,20 @@ class Dial:
     def _settle(self, descriptor: int) -> socket.socket | None:
         """Take the outcome of one attempt: its socket when it won."""
         now = time.perf_counter_ns()
-        self._poller.unregister(descriptor)
         attempt = self._open.pop(descriptor)
-        peer, begun = self.draft.dialling.pop(descriptor)
         code = attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not code:
+            info = tcp_info(attempt)
+            attempt.setblocking(True)
+            if self._wire:
+                self._wire.attach(attempt)
+        self._poller.unregister(descriptor)
+        peer, begun = self.draft.dialling.pop(descriptor)
         if code:
             attempt.close()
             self._fail(peer, begun, OSError(code, os.strerror(code)))
             return None
-        attempt.setblocking(True)
-        self.connected = established(attempt, begun, now)
+        self.connected = established(info, begun, now)
         self.draft.socket, self.draft.peer = attempt, peer
         self.draft.attempts.append(Attempt(peer.ip, round((self.connected - begun) / 1000), None))
         for other, loser in self._open.items():
@@ -1558,110 +1703,6 @@ class Dial:
         self._next_start = 0
         duration = round((time.perf_counter_ns() - begun) / 1000)
         self.draft.attempts.append(Attempt(peer.ip, duration, words_of(error)))
-
-
-def established(connection: socket.socket, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
-
-    A process that was kept waiting notices late; tcpi_rtt still holds that single sample.
-    """
-    rtt, retransmits = tcp_info(connection)[:2]
-    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
-        return noticed
-    return begun + rtt * 1000
-
-
-Source = Callable[[], "bytes | memoryview"]
-
-
-def silence() -> bytes:
-    return b""
-
-
-class Transport:
-    """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
-
-    Sending and receiving are one operation, because a server may answer before the request is whole, and
-    may not read on until its answer is read. `source` is asked whenever everything before has been
-    handed to the kernel; empty means nothing to send for now. `arrived` is when the newest bytes reached
-    this machine (perf_counter_ns). `truncated` tells that TLS ended without close_notify.
-    """
-
-    def __init__(self) -> None:
-        self.source: Source = silence
-        self.arrived = 0
-        self.truncated = False
-
-    def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        """Send all that `source` offers; raises OSError."""
-        raise NotImplementedError
-
-    def hurry(self) -> None:
-        """Prefer large reads from here on: no instant inside them matters any more."""
-
-
-class SocketTransport(Transport):
-    """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
-    that a process that was not running does not blame the server.
-    """
-
-    def __init__(self, connection: socket.socket) -> None:
-        super().__init__()
-        self._socket = connection
-        self._unsent: bytes | memoryview = b""
-        self._send_error: OSError | None = None
-        self._poller = select.poll()
-        self._poller.register(connection, select.POLLIN)
-        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
-
-    def read_into(self, view: memoryview) -> int:
-        self._push(until_readable=True)
-        count, ancillary, _, _ = self._socket.recvmsg_into([view], self._ancillary)
-        self.arrived = time.perf_counter_ns()
-        for _, kind, data in ancillary:
-            if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
-                seconds, nanoseconds = TIMESPEC.unpack(data)
-                self.arrived -= max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
-        if not count and self._send_error:
-            raise self._send_error
-        return count
-
-    def flush(self) -> None:
-        self._push(until_readable=False)
-        if self._send_error:
-            raise self._send_error
-
-    def _push(self, until_readable: bool) -> None:
-        blocked = started = False
-        while self._unsent or self._refill():
-            if until_readable and started and self._readable(blocked):
-                return
-            if blocked and not until_readable:
-                self._readable(True)
-            try:
-                count = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                count = 0
-            except OSError as error:
-                # The answer may have come before the connection broke: reading decides.
-                self._send_error, self._unsent, self.source = error, b"", silence
-                return
-            blocked, started = count < len(self._unsent), True
-            self._unsent = memoryview(self._unsent)[count:]
-
-    def _refill(self) -> bool:
-        self._unsent = self.source()
-        return len(self._unsent) > 0
-
-    def _readable(self, wait: bool) -> bool:
-        """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
-        self._poller.modify(self._socket, select.POLLIN | select.POLLOUT if wait else select.POLLIN)
-        events = self._poller.poll(None if wait else 0)
-        return any(event & ~select.POLLOUT for _, event in events)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1689,28 +1730,34 @@ class CertificateTap:
 
 
 class TlsTransport(Transport):
-    """TLS over another transport. Made before the clock starts, ClientHello and all; `open` shakes hands."""
+    """TLS over another transport. Made before the clock starts, ClientHello and all."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
         self.certificate: bytes | None = None
         self._precise = True
-        self._established = False
+        self.established = False
         self._buffer = memoryview(bytearray(BUFFER))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        # An SSL object takes this callback over from its context only when it is made.
+        context._msg_callback = CertificateTap()  # type: ignore[attr-defined]
         # The name as bytes, because a str would go through the idna codec.
         self.tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
         )
         self._try_handshake()
 
-    def open(self, inner: Transport) -> None:
-        """Shake hands. Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
-
-        `certificate` is then the DER of the other side's; after a failure, what came in that handshake.
-        """
+    def attach(self, inner: Transport) -> None:
+        """Speak through another transport from now on; the first flight is ready."""
         self._inner = inner
         inner.source = self._ciphertext
+
+    def open(self) -> int:
+        """Shake hands; return the instant at which the last flight was ready to go, or had come.
+
+        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up. `certificate` is then the
+        DER of the other side's; after a failure, what came in that handshake.
+        """
         tap = CertificateTap()
         self.tls.context._msg_callback = tap  # type: ignore[attr-defined]
         try:
@@ -1722,9 +1769,11 @@ class TlsTransport(Transport):
             raise
         finally:
             self.tls.context._msg_callback = None  # type: ignore[attr-defined]
-        inner.flush()
-        self._established = True
+        ended = time.perf_counter_ns() if self._outgoing.pending else self.arrived
+        self._inner.flush()
+        self.established = True
         self.certificate = self.tls.getpeercert(True)
+        return ended
 
     def _try_handshake(self) -> bool:
         try:
@@ -1747,7 +1796,7 @@ class TlsTransport(Transport):
         self._inner.flush()
 
     def _ciphertext(self) -> bytes:
-        if self._established and not self._outgoing.pending:
+        if self.established and not self._outgoing.pending:
             data = memoryview(self.source())
             while data:
                 data = data[self.tls.write(data) :]  # one record of at most 16 KiB at a time
@@ -1843,13 +1892,16 @@ def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, 
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
-    if trust.ca_bundle is not None:
-        context.load_verify_locations(cadata=trust.ca_bundle)
-        return context
     bundle = environ.get("SSL_CERT_FILE")
-    if bundle:
-        read_ca_bundle(bundle, "SSL_CERT_FILE", DEFAULT_MAX_TIME)
-    context.load_default_certs()
+    if trust.ca_bundle is not None:
+        load_ca_bundle(context, trust.ca_bundle, "--cacert")
+    elif bundle:
+        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", DEFAULT_MAX_TIME), "SSL_CERT_FILE")
+        folder = ssl.get_default_verify_paths().capath
+        if folder:
+            context.load_verify_locations(capath=folder)
+    else:
+        context.load_default_certs()
     return context
 
 
@@ -1882,7 +1934,7 @@ def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
         version=transport.tls.version() if cipher else None,
         cipher=cipher[0] if cipher else None,
         alpn=transport.tls.selected_alpn_protocol(),
-        verified=not trust.insecure and cipher is not None,
+        verified=not trust.insecure and transport.established,
         custom_ca=trust.ca_bundle is not None,
         certificate=parse_certificate(transport.certificate),
     )
@@ -2244,11 +2296,10 @@ def read_response_body(reader: Reader, response: Response, draft: Draft) -> None
         raise protocol_error(message, CLOSED_EARLY) from None
 
 
-def exchange_http1(draft: Draft, reader: Reader, head: bytes) -> None:
+def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
     """Send the request and read the response, ending the phases wait and xfer."""
     transport = reader.transport
-    body = draft.request.body.data if draft.request.body else b""
-    transport.source = upload(head, body, draft.watch)
+    transport.source = request
     try:
         response = read_head(reader, draft.interim, draft.watch)
     except EOFError:
@@ -2317,10 +2368,17 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
     return request_head("CONNECT", authority, headers)
 
 
-def open_tunnel(reader: Reader, head: bytes, proxy: Proxy) -> int:
-    """Ask an HTTP proxy for a tunnel and return the instant at which it stood; raises NetworkError."""
-    pieces = iter([head])
-    reader.transport.source = lambda: next(pieces, b"")
+def once(data: bytes) -> Source:
+    """Return a source that gives its data once."""
+    pieces = iter([data])
+    return lambda: next(pieces, b"")
+
+
+def open_tunnel(reader: Reader, proxy: Proxy) -> int:
+    """Read an HTTP proxy's answer to CONNECT; return the instant at which the tunnel stood.
+
+    Raises NetworkError.
+    """
     try:
         response = read_head(reader, [], None)
     except EOFError:
@@ -2632,11 +2690,12 @@ class Prepared(NamedTuple):
     """What a step needs and the clock must not see being made."""
 
     trust: Trust
-    target_tls: TlsTransport | None
+    wire: SocketTransport
     proxy_tls: TlsTransport | None
+    tunnel: Source | None
+    target_tls: TlsTransport | None
     reader: Reader
-    head: bytes
-    tunnel: bytes
+    request: Source
     http2: Http2Exchange | None
 
 
@@ -2679,28 +2738,48 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
     """Do what must not happen in the timed region; raises UsageError."""
     request, proxy = draft.request, draft.route.proxy
     draft.sent_headers = headers_to_send(request, draft.route)
-    absolute = uses_absolute_form(request, draft.route)
-    target_tls = proxy_tls = http2 = None
+    target_tls = proxy_tls = http2 = tunnel = None
     if request.url.secure:
         if options.http2 and optional("h2.connection"):
             http2 = Http2Exchange(request, draft.sent_headers)
         context = contexts.get(*(("h2",) if http2 else ()), "http/1.1")
         target_tls = TlsTransport(context, request.url.server_name)
+        if proxy and not proxy.scheme.startswith("socks"):
+            tunnel = once(tunnel_head(request, proxy))
     if proxy and proxy.scheme == "https":
         proxy_tls = TlsTransport(contexts.get("http/1.1"), proxy.host)
     if not is_ip(proxy.host if proxy else request.url.host):
         warm_lookup()
-    authority = request.url.authority
-    target = f"http://{authority}{request.url.target}" if absolute else request.url.target
-    return Prepared(
+    absolute = f"http://{request.url.authority}" if uses_absolute_form(request, draft.route) else ""
+    head = request_head(request.method, absolute + request.url.target, draft.sent_headers)
+    body = request.body.data if request.body else b""
+    prepared = Prepared(
         trust=contexts.trust,
-        target_tls=target_tls,
+        wire=SocketTransport(),
         proxy_tls=proxy_tls,
+        tunnel=tunnel,
+        target_tls=target_tls,
         reader=Reader(),
-        head=request_head(request.method, target, draft.sent_headers),
-        tunnel=tunnel_head(request, proxy) if proxy else b"",
+        request=upload(head, body, draft.watch),
         http2=http2,
     )
+    join(prepared)
+    return prepared
+
+
+def join(prepared: Prepared) -> None:
+    """Put the layers on each other, so that the first flight leaves as soon as the connection stands."""
+    top: Transport = prepared.wire
+    if prepared.proxy_tls:
+        prepared.proxy_tls.attach(top)
+        top = prepared.proxy_tls
+    if prepared.tunnel:
+        top.source = prepared.tunnel
+    elif prepared.target_tls:
+        prepared.target_tls.attach(top)
+    else:
+        top.source = prepared.request
+    prepared.reader.transport = top
 
 
 def needs_lookup(host: str, port: int, options: Options) -> bool:
@@ -2718,25 +2797,26 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
         target = resolve(url.host, url.port, options)[0].ip
         looked_up = looked_up or needs_lookup(url.host, url.port, options)
     watch.end("dns", None if looked_up else watch.start)
-    dial = Dial(draft, peers)
+    socks = proxy is not None and proxy.scheme.startswith("socks")
+    dial = Dial(draft, peers, None if socks else prepared.wire)
     connection = dial.run()
-    transport: Transport = SocketTransport(connection)
     connected = dial.connected
-    if proxy and proxy.scheme.startswith("socks"):
+    if proxy and socks:
         draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
-        transport, connected = SocketTransport(draft.socket), time.perf_counter_ns()
+        connected = time.perf_counter_ns()
+        prepared.wire.attach(draft.socket)
     if prepared.proxy_tls:
-        prepared.proxy_tls.open(transport)
-        transport, connected = prepared.proxy_tls, time.perf_counter_ns()
-    prepared.reader.transport = transport
-    if url.secure and proxy and not proxy.scheme.startswith("socks"):
-        connected = open_tunnel(prepared.reader, prepared.tunnel, proxy)
+        connected = prepared.proxy_tls.open()
+    if prepared.tunnel and proxy:
+        connected = open_tunnel(prepared.reader, proxy)
     watch.end("connect", connected)
     if not prepared.target_tls:
         watch.end("tls", watch.newest)
         return
-    prepared.target_tls.open(transport)
-    watch.end("tls")
+    if prepared.tunnel:
+        prepared.target_tls.attach(prepared.reader.transport)
+    ended = prepared.target_tls.open()
+    watch.end("tls", ended)
     draft.secured = prepared.reader.transport = prepared.target_tls
 
 
@@ -2862,7 +2942,7 @@ def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
         Attempt(peer.ip, max(0, round((now - begun) / 1000)), "no answer")
         for peer, begun in list(draft.dialling.values())
     ]
-    rtt, retransmits = tcp_info(draft.socket)
+    rtt, retransmits = read_tcp_info(tcp_info(draft.socket))
     proxy = draft.route.proxy
     return Network(
         peer=draft.peer,
@@ -2941,7 +3021,7 @@ def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError 
         ):
             prepared.http2.run(draft, prepared.reader)
         else:
-            exchange_http1(draft, prepared.reader, prepared.head)
+            exchange_http1(draft, prepared.reader, prepared.request)
     except (NetworkError, OSError, EOFError) as error:  # ssl.SSLError is an OSError
         draft.failed_at = time.perf_counter_ns()
         if prepared.target_tls and prepared.target_tls.certificate:
@@ -3667,17 +3747,6 @@ def can_encode(stream: Any, text: str) -> bool:
 
 def choose_glyphs(stream: Any) -> Glyphs:
     return UNICODE if can_encode(stream, "".join(UNICODE)) else ASCII
-
-
-def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
-    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
-    columns = environ.get("COLUMNS", "")
-    if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
-        return max(40, int(columns))
-    try:
-        return max(40, os.get_terminal_size(stream.fileno()).columns or 80)
-    except (OSError, ValueError, AttributeError):
-        return 80
 
 
 def char_cells(char: str) -> int:
