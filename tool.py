@@ -56,7 +56,6 @@ if __name__ == "__main__":
 try:
     import argparse
     import base64
-    import contextlib
     import datetime
     import errno
     import http.client
@@ -69,15 +68,31 @@ try:
     import threading
     import time
     import urllib.parse
+    from collections import namedtuple
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
-    from typing import Any, NamedTuple, NoReturn
 except ImportError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     sys.stderr.write(
         f"httphases: this Python lacks '{missing.name or missing}': install the full python3 package\n"
     )
     sys.exit(70)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple, NoReturn
+else:
+    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start.
+    class RecordType(type):
+        def __new__(meta, name, bases, namespace):
+            if not bases:
+                return super().__new__(meta, name, bases, namespace)
+            names = namespace.pop("__annotations__")
+            defaults = [namespace.pop(field) for field in names if field in namespace]
+            base = namedtuple(name, names, defaults=defaults, module=__name__)
+            return type(name, (base,), {**namespace, "__slots__": ()})
+
+    NamedTuple = RecordType("NamedTuple", (), {})
 
 __version__ = "1.0.0"
 
@@ -107,10 +122,12 @@ DEFAULT_MAX_TIME = 20.0  # seconds
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
-MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and unknown frames that one response may be wrapped in
+MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that one response may be wrapped in
 MAX_SLO_FILE = 1 << 20
 MAX_CA_BUNDLE = 16 << 20
 MAX_BODY = 1 << 30
+MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
+MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
@@ -641,7 +658,9 @@ def parse_port(text: str) -> int:
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password."""
-    shown = mask_userinfo(text)
+    shown = clip(mask_userinfo(text))
+    if len(text) > MAX_URL:
+        raise UsageError(f"URL '{shown}' is longer than {MAX_URL} characters")
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise UsageError(f"URL '{shown}' holds a control character")
     parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
@@ -672,10 +691,8 @@ def quote_target(target: str) -> str:
     """Return the request target in ASCII: a space and what is not ASCII percent-encoded as UTF-8."""
     if not target.startswith("/"):
         target = "/" + target
-    return "".join(
-        chr(byte) if 0x20 < byte < 0x7F else f"%{byte:02X}"
-        for byte in target.encode("utf-8", "surrogateescape")
-    )
+    printable = bytes(range(0x21, 0x7F))
+    return urllib.parse.quote_from_bytes(target.encode("utf-8", "surrogateescape"), safe=printable)
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
@@ -770,9 +787,13 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     shown = clip(mask_userinfo(decode(locations[0])))
     if not text.partition("#")[0]:
         return url
+    if len(text) > MAX_URL:
+        raise NetworkError("redirect", f"the redirect's Location is longer than {MAX_URL} characters", hint)
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise NetworkError("redirect", f"the redirect's Location '{shown}' holds a control character", hint)
     try:
+        if text.startswith("//"):
+            text = f"{url.scheme}:{text}"
         if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
             text = urllib.parse.urljoin(url.text, text.replace(" ", "%20"))
         return parse_url(text, drop_userinfo=True)
@@ -1095,7 +1116,7 @@ def same_file(first: str, second: str) -> bool:
         return is_stdout(first) and is_stdout(second)
     try:
         return os.path.realpath(first) == os.path.realpath(second) and not is_device(first)
-    except ValueError:
+    except (OSError, ValueError):
         return False
 
 
@@ -2426,6 +2447,7 @@ def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) ->
     try:
         negotiator._negotiate_SOCKS5(host, port)
     except socks.ProxyError as error:
+        negotiator.close()
         raise explain_socks(error, proxy) from None
     return socket.socket(fileno=negotiator.detach())
 
@@ -2454,6 +2476,7 @@ def explain_socks(error: Any, proxy: Proxy) -> NetworkError:
 DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
 END_STREAM, PADDED = 0x1, 0x8
 MAX_FRAME = 16384
+HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 HTTP2_ERRORS = (
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
@@ -2495,10 +2518,10 @@ class Http2Exchange:
     def __init__(self, request: Request, headers: Iterable[Header]) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
-        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded
+        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
-        self._events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
+        self._events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
         self._body = memoryview(request.body.data if request.body else b"")
         self._connection = H2Connection(
             H2Configuration(header_encoding=False, validate_outbound_headers=False)
@@ -2519,6 +2542,7 @@ class Http2Exchange:
         self._credit = b""
         self._consumed = 0
         self._chatter = 0
+        self._allowance = MAX_HTTP2_CHATTER
         self._headers_at = 0
         self._ended = False
 
@@ -2551,6 +2575,7 @@ class Http2Exchange:
             if room > 0:
                 chunk, self._body = self._body[:room], self._body[room:]
                 self._connection.send_data(1, bytes(chunk), end_stream=not self._body)
+                self._allowance += 4  # the credit that comes back, of connection and stream
                 data = self._connection.data_to_send()
         elif not data and self._draft.watch.sent is None:
             self._draft.watch.sent = time.perf_counter_ns()
@@ -2576,7 +2601,7 @@ class Http2Exchange:
             self._headers_at = arrived
         else:
             self._chatter += 1
-            if self._chatter > MAX_HTTP2_CHATTER:
+            if self._chatter > self._allowance:
                 raise protocol_error(
                     f"more than {MAX_HTTP2_CHATTER} HTTP/2 control frames came with one response"
                 )
@@ -2630,15 +2655,14 @@ class Http2Exchange:
 
     def _give(self, frame: bytes) -> None:
         """Let h2 take a frame; raises NetworkError for whatever it does not accept."""
-        interim, final, ended = self._events
+        interim, final, ended, reset = self._events
         try:
             events = self._connection.receive_data(frame)
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
             words = clip(str(error)) or type(error).__name__
-            hint = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
-            raise protocol_error(f"the server broke the rules of HTTP/2: {words}", hint) from None
+            raise protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT) from None
         for event in events:
             if isinstance(event, interim):
                 self._draft.interim.append(parse_http2_status(event.headers))
@@ -2650,6 +2674,9 @@ class Http2Exchange:
                 self._answer(event.headers)
             elif isinstance(event, ended) and event.stream_id == 1:
                 self._ended = True
+            elif isinstance(event, reset) and event.stream_id == 1:  # by h2 itself
+                code = http2_error(int(event.error_code).to_bytes(4, "big"))
+                raise protocol_error(f"the server broke the rules of HTTP/2 ({code})", HTTP2_HINT)
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
@@ -2726,8 +2753,10 @@ def warm_lookup() -> None:
     """
 
     def look_up() -> None:
-        with contextlib.suppress(OSError):
+        try:
             socket.getaddrinfo(b"localhost", 80, type=socket.SOCK_STREAM)
+        except OSError:
+            pass
 
     thread = threading.Thread(target=look_up, daemon=True)
     thread.start()
@@ -2936,6 +2965,12 @@ def mask(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+def mask_bytes(data: bytes, secrets: Iterable[str]) -> bytes:
+    for secret in secrets:
+        data = data.replace(secret.encode("utf-8"), b"***")
+    return data
+
+
 def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
     """Gather what is known of the connection, from the kernel and OpenSSL too; after the clock stopped."""
     pending = [
@@ -2959,10 +2994,8 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
     """Freeze a draft. What the network said is masked here, once, for every report."""
     secrets = secrets_of(options)
     response = draft.response
-    if response:
-        headers = tuple(
-            (name, mask(decode(value), secrets).encode("utf-8")) for name, value in response.headers
-        )
+    if response and secrets:
+        headers = tuple((name, mask_bytes(value, secrets)) for name, value in response.headers)
         response = response._replace(reason=mask(response.reason, secrets), headers=headers)
     failure = None
     if error:
@@ -3042,13 +3075,17 @@ def make_step(draft: Draft, options: Options, contexts: Contexts, progress: Prog
     draft.run_delay = run_delay(draft.thread)
     progress.started = progress.started or time.perf_counter_ns()
     failure = perform(draft, options, prepared)
-    return finish(draft, options, failure, draft.failed_at)
+    step = finish(draft, options, failure, draft.failed_at)
+    if draft.socket:
+        draft.socket.close()
+    return step
 
 
 def broken_redirect(step: Step, error: NetworkError) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
     (location, *_) = values_of(step.response.headers if step.response else (), "location")
-    url = quote_target(clip(mask_userinfo(location.decode("utf-8", "surrogateescape"))))[1:]
+    text = location[:MAX_TEXT].decode("utf-8", "surrogateescape")
+    url = quote_target("/" + mask_userinfo(text))[1:]
     return step._replace(
         number=step.number + 1,
         url=url,
@@ -3096,6 +3133,9 @@ def abandon(progress: Progress, options: Options, deadline: int) -> None:
             draft = progress.draft
             if progress.finished.is_set():
                 return
+            if last_chance and not draft:  # between two steps
+                (*_, step) = progress.steps
+                draft = Draft(step.number + 1, step.request, step.route)
             if draft and (last_chance or not draft.complete):
                 progress.abandoned = True
                 error = explain_timeout(draft, options.max_time)
@@ -3366,6 +3406,7 @@ def summary_document(report: Report) -> dict[str, Any]:
 
 
 def json_document(report: Report) -> dict[str, Any]:
+    """Return the JSON export without its steps."""
     steps = report.run.steps
     return {
         "schema_version": 1,
@@ -3374,12 +3415,12 @@ def json_document(report: Report) -> dict[str, Any]:
         "initial_url": steps[0].url,
         "total_steps": len(steps),
         "summary": summary_document(report),
-        "steps": [step_document(step) for step in steps],
+        "steps": [],
     }
 
 
 def har_document(report: Report) -> dict[str, Any]:
-    """Return a HAR 1.2 log: one page, one entry a step."""
+    """Return a HAR 1.2 log without its entries: one page, one entry a step."""
     steps = report.run.steps
     total = sum(step.timing.total for step in steps) / 1000
     page = {
@@ -3393,7 +3434,7 @@ def har_document(report: Report) -> dict[str, Any]:
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
             "pages": [page],
-            "entries": [har_entry(step) for step in steps],
+            "entries": [],
         }
     }
 
@@ -3435,7 +3476,7 @@ def har_timings(timing: Timing) -> dict[str, float]:
 
 def har_request(step: Step) -> dict[str, Any]:
     cookies = [part for value in values_of(step.sent_headers, "cookie") for part in decode(value).split(";")]
-    query = step.url.partition("?")[2]
+    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
     request = {
         "method": step.request.method,
         "url": step.url,
@@ -3479,13 +3520,30 @@ def har_response(step: Step) -> dict[str, Any]:
     }
 
 
-def to_json(document: dict[str, Any]) -> bytes:
-    """Return a document as UTF-8; what could move a terminal's cursor or text direction is escaped."""
+# What could move a terminal's cursor or turn its text around, were the file shown there.
+UNSAFE = [*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+
+
+def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Give a document as UTF-8, piece by piece, `items` in place of the empty list that ends it.
+
+    Each item may hold a megabyte of header fields: one at a time is in memory.
+    """
     import json
 
-    text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
-    unsafe = "[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-    return (re.sub(unsafe, lambda found: f"\\u{ord(found[0]):04x}", text) + "\n").encode("utf-8")
+    escapes = {code: f"\\u{code:04x}" for code in UNSAFE}
+
+    def encode(value: dict[str, Any]) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False).translate(escapes)
+
+    head, _, tail = encode(document).rpartition("[]")
+    indent = "\n" + " " * (len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip()) + 2)
+    yield (head + "[").encode("utf-8", "backslashreplace")
+    separator = ""
+    for item in items:
+        yield (separator + indent + encode(item).replace("\n", indent)).encode("utf-8", "backslashreplace")
+        separator = ","
+    yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3520,7 +3578,8 @@ class Panel(NamedTuple):
     lines: tuple[Line, ...]
 
 
-Block = Any  # Line, Fields, Table or Panel: a Union alias would need typing at run time
+if TYPE_CHECKING:
+    Block = Line | Fields | Table | Panel
 
 
 class Glyphs(NamedTuple):
@@ -3954,9 +4013,12 @@ class StatusLine:
 
 def say(message: str) -> None:
     """Print one line on stderr; nothing when it is closed or gone."""
-    if sys.stderr is not None:  # print(file=None) would mean stdout
-        with contextlib.suppress(OSError, ValueError):
-            print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
+    if sys.stderr is None:  # print(file=None) would mean stdout
+        return
+    try:
+        print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
 
 
 def has_rich() -> bool:
@@ -3990,7 +4052,7 @@ def write_report(report: Report, options: Options, stream: Any, rich: bool) -> N
     stream.flush()
 
 
-def write_file(path: str, data: bytes) -> None:
+def write_file(path: str, data: Iterable[bytes]) -> None:
     """Write a file so that an old one survives every failure; raises OSError.
 
     A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
@@ -4022,32 +4084,37 @@ def write_file(path: str, data: bytes) -> None:
         write_all(new, data)
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(temporary)
+        except OSError:
+            pass
         raise
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: Iterable[bytes]) -> None:
     """Write everything and close; raises OSError."""
     try:
         os.set_blocking(descriptor, True)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        for piece in data:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
     finally:
         os.close(descriptor)
 
 
 def write_documents(report: Report, options: Options) -> bool:
     """Write what --json and --har ask for; tell whether all of it was written."""
+    steps = report.run.steps
+    documents = (
+        ("--json", options.json_path, json_document, step_document),
+        ("--har", options.har_path, har_document, har_entry),
+    )
     whole = True
-    for option, path, make in (
-        ("--json", options.json_path, json_document),
-        ("--har", options.har_path, har_document),
-    ):
+    for option, path, frame, item in documents:
         if path is None:
             continue
-        data = to_json(make(report))
+        data = to_json(frame(report), map(item, steps))
         try:
             if not is_stdout(path):
                 write_file(path, data)
@@ -4186,8 +4253,10 @@ def cli() -> NoReturn:
     except Interrupted as interrupted:
         code = interrupted.code
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
             stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
     os._exit(code)
 
 

@@ -1,0 +1,113 @@
+"""Compare what whole processes take: httphases, the bare interpreter, curl and the program's peers.
+
+The floor is an interpreter that imports what any such program needs. The URLs lead to a server on loopback
+that answers at once; its certificate is trusted through SSL_CERT_DIR, which leaves the CA bundle of the host
+in use: loading that is a part of what a user waits for. On a busy machine the CPU times say more than the
+wall times. A "first run" is that of an archive just copied, in an empty home.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import common
+
+FLOOR = "import argparse, http.client, ssl, socket, json"
+MODES = {"metrics-only": ["--metrics-only"], "compact": ["--compact"], "waterfall": []}
+
+
+def answer(wire: socket.socket) -> None:
+    """Answer one request at once, then wait for the client to close."""
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += wire.recv(65536)
+    wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n")
+    while wire.recv(65536):
+        pass
+
+
+def start_servers(folder: Path) -> dict[str, str]:
+    """Start both servers, the certificate in the folder; return the URL for each scheme."""
+    certificate, key = common.make_certificate(folder, "localhost")
+    (openssl,) = common.find_programs("openssl")
+    hashed = subprocess.run(
+        [openssl, "x509", "-noout", "-hash", "-in", certificate], check=True, capture_output=True, text=True
+    )
+    (folder / f"{hashed.stdout.strip()}.0").symlink_to(certificate)  # where OpenSSL looks for it
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    ports = {"http": common.serve(answer, None), "https": common.serve(answer, context)}
+    return {scheme: f"{scheme}://localhost:{port}/" for scheme, port in ports.items()}
+
+
+def list_cases(python: str, program: str, urls: dict[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Return the command of each (program, scheme)."""
+    cases = {("python3 -c pass", ""): [python, "-c", "pass"], ("floor", ""): [python, "-c", FLOOR]}
+    looks = "rich" if common.has_module(python, "rich") else "plain"
+    for scheme, url in urls.items():
+        for file, look in ((program, looks), (str(common.ARCHIVE), "rich")):
+            for mode, flags in MODES.items():
+                label = f"{Path(file).name} {mode}" + (f" ({look})" if mode == "waterfall" else "")
+                if Path(file).is_file():
+                    cases[label, scheme] = [python, file, *flags, url]
+        for peer, flags in (("curl", ["-sS"]), ("httptap", []), ("httpstat", [])):
+            beside = Path(python).with_name(peer)
+            found = str(beside) if beside.is_file() else shutil.which(peer)
+            if found:
+                cases[peer, scheme] = [found, *flags, url]
+    if common.ARCHIVE.is_file():
+        first = [python, str(common.ARCHIVE), "--metrics-only", urls["http"]]
+        cases["httphases.pyz metrics-only, first run", "http"] = first
+    return cases
+
+
+def measure_case(label: str, command: list[str], environment: dict[str, str], folder: Path) -> common.Cost:
+    """Run a case once; one called a first run gets a new copy of the archive and a new home."""
+    if "first run" not in label:
+        return common.measure(command, environment)
+    with tempfile.TemporaryDirectory(dir=folder) as home:
+        copy = shutil.copy(common.ARCHIVE, home)
+        command = [copy if part == str(common.ARCHIVE) else part for part in command]
+        return common.measure(command, {**environment, "HOME": home})
+
+
+def main() -> None:
+    """Run every case in turn and print the table."""
+    debian = "/usr/bin/python3"
+    default = debian if Path(debian).exists() else sys.executable
+    options = common.parse_arguments("Compare start-up: wall and CPU time, peak memory.", 20, default)
+    common.find_programs("curl")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        urls = start_servers(folder)
+        environment = common.plain_environment(SSL_CERT_DIR=str(folder))
+        cases = list_cases(options.python, options.program, urls)
+        costs: dict[tuple[str, str], list[common.Cost]] = {case: [] for case in cases}
+        for number in range(options.rounds + 1):
+            for case, command in cases.items():
+                cost = measure_case(case[0], command, environment, folder)
+                if number:  # the first round warms up
+                    costs[case].append(cost)
+    medians = {case: common.median_cost(values) for case, values in costs.items()}
+    floor = medians["floor", ""]
+    rows = []
+    for case, cost in medians.items():
+        wall = [f"{cost.wall:.1f}", common.ratio(cost.wall, floor.wall)]
+        cpu = [f"{cost.cpu:.1f}", common.ratio(cost.cpu, floor.cpu)]
+        rows.append([*case, *wall, *cpu, f"{cost.peak:.1f}"])
+    absent = [name for name in ("httptap", "httpstat") if (name, "http") not in cases]
+    absent += [] if common.ARCHIVE.is_file() else ["dist/httphases.pyz"]
+    print(f"{options.python}, medians of {options.rounds} interleaved runs")
+    if absent:
+        print(f"not here, so not measured: {', '.join(absent)}")
+    common.print_table(["program", "URL", "wall ms", "of floor", "CPU ms", "of floor", "peak MiB"], rows)
+
+
+if __name__ == "__main__":
+    main()

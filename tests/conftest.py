@@ -1,0 +1,396 @@
+"""What every test may use: `run_tool`, `start_tool`, certificates, and the marker `needs`.
+
+The program is called as a process in an environment that holds nothing but what a test gives it. Every JSON
+document that a test reads through `Result.json()` passes `checks.check_document` first.
+
+`HTTPHASES_TEST_WITHOUT=rich,h2,socks` runs the whole suite as if these optional packages were not installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import selectors
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import tty as terminal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, TextIO
+from unittest import mock
+
+import pytest
+
+from checks import check_document, parse_metrics
+from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
+
+TOOL = Path(__file__).resolve().parent.parent / "tool.py"
+INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+WITHOUT = frozenset(filter(None, os.environ.get("HTTPHASES_TEST_WITHOUT", "").split(",")))
+PATIENCE = 30.0
+"""Seconds after which a run that was not expected to hang fails its test."""
+
+
+# --- what a test needs ----------------------------------------------------------------------------
+
+
+def has(name: str) -> bool:
+    """Tell whether something `needs` can name is here."""
+    if name == "ipv6":
+        return can_listen("::1")
+    if name == "root":
+        return os.geteuid() == 0
+    if name == "linux":
+        return sys.platform == "linux"
+    return name not in WITHOUT and importlib.util.find_spec(name) is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "needs(*names): skip where an importable package, or ipv6, root or linux, is missing"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        missing = [name for name in mark.args if not has(name)]
+        if missing:
+            pytest.skip(f"needs {', '.join(missing)}")
+
+
+# --- running the program --------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """How one run of the program ended."""
+
+    arguments: tuple[str, ...]
+    code: int
+    """The exit code; negative when a signal ended the process."""
+    out: str
+    err: str
+    seconds: float
+
+    def json(self, path: Path | None = None) -> dict[str, Any]:
+        """Read the document on stdout, or in the file `path`, and prove that it is sound."""
+        text = self.out if path is None else path.read_bytes().decode("utf-8")
+        return check_document(json.loads(text))
+
+    def metrics(self) -> list[dict[str, str]]:
+        """Read the lines of --metrics-only, tokens by name."""
+        return [parse_metrics(line) for line in self.out.splitlines()]
+
+
+def blocker(folder: Path, names: list[str]) -> Path:
+    """Write a start-up module into `folder` that makes the import of `names` fail; return the folder."""
+    text = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def base_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment that every run starts from: no proxies, no colours, no width, no trust store."""
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    env.update(LANG="C.UTF-8", PYTHONDONTWRITEBYTECODE="1")
+    if WITHOUT:
+        env["PYTHONPATH"] = str(blocker(tmp_path_factory.mktemp("absent"), sorted(WITHOUT)))
+    return env
+
+
+def with_resolver(address: str, folder: Path) -> list[str]:
+    """Make the prefix of a command that is to ask the name server at `address`, in its own mounts."""
+    configuration = folder / "resolv.conf"
+    configuration.write_text(f"nameserver {address}\noptions attempts:1 timeout:30\n")
+    script = f'mount --bind "{configuration}" /etc/resolv.conf && exec "$@"'
+    prefix = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    try:
+        possible = (
+            subprocess.run([*prefix, "true"], check=False, capture_output=True, timeout=PATIENCE).returncode
+            == 0
+        )
+    except OSError:
+        possible = False
+    if not possible:
+        pytest.skip("needs the right to mount, to give a process its own name server")
+    return prefix
+
+
+def open_terminal(columns: int) -> tuple[int, int]:
+    """Open a pseudo-terminal that passes every byte as it is; return the reading and the writing end."""
+    master, slave = pty.openpty()
+    terminal.setraw(slave)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    return master, slave
+
+
+def read_all(sources: dict[int, bytearray], seconds: float) -> None:
+    """Read each descriptor to its end (a pseudo-terminal ends with an error)."""
+    give_up = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        while selector.get_map():
+            assert time.monotonic() < give_up, "the program did not end"
+            for key, _ in selector.select(0.5):
+                data = b""
+                with contextlib.suppress(OSError):
+                    data = os.read(key.fd, 65536)
+                sources[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+
+
+def run_on_terminal(
+    command: list[str], streams: str, columns: int, **settings: Any
+) -> tuple[int, bytes, bytes]:
+    """Run `command` with the named streams ("out", "err", "out err") on pseudo-terminals."""
+    pairs = [open_terminal(columns) if name in streams.split() else os.pipe() for name in ("out", "err")]
+    (out, out_end), (err, err_end) = pairs
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out_end, stderr=err_end, **settings)
+    os.close(out_end)
+    os.close(err_end)
+    sources = {out: bytearray(), err: bytearray()}
+    try:
+        read_all(sources, PATIENCE)
+        return process.wait(PATIENCE), bytes(sources[out]), bytes(sources[err])
+    finally:
+        process.kill()
+        process.wait()
+        os.close(out)
+        os.close(err)
+
+
+@pytest.fixture(scope="session")
+def run_tool(
+    base_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Result]:
+    """Run the program and wait for it.
+
+    Keywords: `env` adds to the bare environment; `stdin` (bytes) is what it may read; `timeout` is when to
+    give up on it; `resolver` is the address of a `dns_server`; `terminal` names the streams ("out", "err",
+    "out err") that are a terminal of `columns` columns; `cwd` is where it starts; `without` names packages
+    that it is not to find.
+    """
+
+    def run(
+        *arguments: Any,
+        env: dict[str, str] | None = None,
+        stdin: bytes | None = None,
+        timeout: float = PATIENCE,
+        resolver: str | None = None,
+        terminal: str | None = None,
+        columns: int = 80,
+        cwd: Path | None = None,
+        without: tuple[str, ...] = (),
+    ) -> Result:
+        words = tuple(str(word) for word in arguments)
+        command = [sys.executable, str(TOOL), *words]
+        if resolver:
+            command = with_resolver(resolver, tmp_path_factory.mktemp("resolver")) + command
+        whole = {**base_environment, **({"TERM": "xterm-256color"} if terminal else {}), **(env or {})}
+        if without:
+            folder = tmp_path_factory.mktemp("absent")
+            whole["PYTHONPATH"] = str(blocker(folder, sorted(WITHOUT.union(without))))
+        start = time.monotonic()
+        if terminal:
+            code, out, err = run_on_terminal(command, terminal, columns, env=whole, cwd=cwd)
+        else:
+            source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+            done = subprocess.run(
+                command, capture_output=True, check=False, env=whole, timeout=timeout, cwd=cwd, **source
+            )
+            code, out, err = done.returncode, done.stdout, done.stderr
+        seconds = time.monotonic() - start
+        texts = [data.decode("utf-8", "surrogateescape") for data in (out, err)]
+        return Result(words, code, texts[0], texts[1], seconds)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result]]:
+    """Run the program inside this process: the same as `run_tool`, and much quicker.
+
+    It is for the many runs where the process is beside the point: not for terminals, signals, standard input,
+    the deadline, or what a stream does. `env` adds to the bare environment.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TOOL.parent)
+        for name in WITHOUT:
+            patch.setitem(sys.modules, name, None)
+        with mock.patch.object(sys, "dont_write_bytecode", True):
+            main = importlib.import_module(TOOL.stem).main
+
+        def call(*arguments: Any, env: dict[str, str] | None = None) -> Result:
+            return call_main(main, tuple(map(str, arguments)), {**base_environment, **(env or {})})
+
+        yield call
+
+
+def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, str]) -> Result:
+    """Call `main` with streams and an environment of its own, in a thread, so that it cannot hang a test."""
+    codes: list[int] = []
+    with contextlib.ExitStack() as changed:
+        out, err = (changed.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
+        changed.enter_context(contextlib.redirect_stdout(out))
+        changed.enter_context(contextlib.redirect_stderr(err))
+        changed.enter_context(mock.patch.dict(os.environ, env, clear=True))
+        thread = threading.Thread(target=lambda: codes.append(main(words)), daemon=True)
+        start = time.monotonic()
+        thread.start()
+        thread.join(PATIENCE)
+        seconds = time.monotonic() - start
+        assert not thread.is_alive(), f"the program did not end: {words}"
+        assert codes, f"the program raised an exception: {words}"
+        return Result(words, codes[0], read_back(out), read_back(err), seconds)
+
+
+def read_back(stream: TextIO) -> str:
+    """Read what has been written to a file, by whatever way."""
+    stream.flush()
+    return os.pread(stream.fileno(), os.fstat(stream.fileno()).st_size, 0).decode("utf-8", "surrogateescape")
+
+
+@pytest.fixture
+def start_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start the program and return the process at once, for tests that signal it or hold its streams."""
+    with contextlib.ExitStack() as started:
+
+        def start(*arguments: Any, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen:
+            command = [sys.executable, str(TOOL), *(str(word) for word in arguments)]
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            process = subprocess.Popen(
+                command, env={**base_environment, **(env or {})}, **{**streams, **settings}
+            )
+            started.callback(end_process, process)
+            return process
+
+        yield start
+
+
+def end_process(process: subprocess.Popen) -> None:
+    """Kill what still runs and close its pipes."""
+    process.kill()
+    process.communicate()
+
+
+# --- servers that many tests share ----------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Serve `hello` over plain HTTP/1.1 at every path."""
+    with http_server() as running:
+        yield running
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+class Authority:
+    """A certificate authority of this session; `file` is what --cacert is to be given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.trustme = pytest.importorskip(
+            "trustme", reason="trustme, which makes the certificates, is not installed"
+        )
+        self.folder = folder
+        self.ca = self.trustme.CA()
+        self.file = folder / "ca.pem"
+        self.ca.cert_pem.write_to_path(str(self.file))
+        self._count = 0
+
+    def certificate(self, *names: str, **settings: Any) -> Path:
+        """Issue a certificate for `names`; return a PEM file of its key and chain."""
+        leaf = self.ca.issue_cert(*(names or DEFAULT_NAMES), **settings)
+        self._count += 1
+        path = self.folder / f"leaf-{self._count}.pem"
+        leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
+        return path
+
+    def context(self, *names: str, alpn: tuple[str, ...] = ("http/1.1",), **settings: Any) -> ssl.SSLContext:
+        """Make a server's TLS context with a certificate for `names`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(str(self.certificate(*names, **settings)))
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        return context
+
+
+DEFAULT_NAMES = ("localhost", "127.0.0.1", "::1", "a.test", "b.test")
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The session's certificate authority."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def tls(authority: Authority) -> ssl.SSLContext:
+    """A server's TLS context, HTTP/1.1 alone, with a certificate of the authority for `DEFAULT_NAMES`."""
+    return authority.context(common_name="localhost")
+
+
+# --- programs that many tests share ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def http2(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Any]:
+    """An HTTP/2 server over TLS."""
+    with http2_server(tmp_path_factory.mktemp("http2"), authority.certificate()) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An HTTP proxy."""
+    with http_proxy(tmp_path_factory.mktemp("proxy")) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def proxy_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An HTTP proxy that asks for `user:secret`."""
+    with http_proxy(tmp_path_factory.mktemp("proxy"), credentials="user:secret") as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def proxy_over_tls(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Any]:
+    """An HTTP proxy that is itself spoken to over TLS."""
+    with http_proxy(tmp_path_factory.mktemp("proxy"), certificate=authority.certificate()) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def socks5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A SOCKS5 proxy."""
+    with socks5_proxy(tmp_path_factory.mktemp("socks5")) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def socks5_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A SOCKS5 proxy that asks for `user:secret`."""
+    with socks5_proxy(tmp_path_factory.mktemp("socks5"), credentials="user:secret") as program:
+        yield program

@@ -1,0 +1,55 @@
+"""Start processes for the tests from a small process, so that the peak memory read is theirs.
+
+Linux starts a child's ru_maxrss at what its parent held when it was forked, and pytest holds more than the
+program is allowed. Each line of standard input is an order, each line of standard output says how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+
+def end(group: int, number: int) -> None:
+    """Signal a process group that may be gone already."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass
+
+
+def run(order: dict) -> dict:
+    """Run one command, its streams into files; `signals` is a list of [seconds, number] to send to it."""
+    with open(order["out"], "wb") as out, open(order["err"], "wb") as err:
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            order["command"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=order["env"],
+            cwd=order["cwd"],
+            start_new_session=True,
+        )
+    signals = [*order["signals"], [order["patience"], signal.SIGKILL]]
+    timers = [threading.Timer(at, end, (process.pid, number)) for at, number in signals]
+    for timer in timers:
+        timer.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - begun
+    process.returncode = 0  # it was waited for here
+    for timer in timers:
+        timer.cancel()
+    end(process.pid, signal.SIGKILL)
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return {"code": code, "seconds": seconds, "peak_kib": usage.ru_maxrss}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), flush=True)

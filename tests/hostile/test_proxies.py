@@ -1,0 +1,209 @@
+"""Proxies that answer CONNECT and SOCKS5 wrongly, late, in part, or with words made to be printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostile.runner import Case, Script
+from servers import Peer
+
+OK = b"HTTP/1.1 200 Connection established\r\n\r\n"
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
+GRANTED = b"\5\0\0\1\x7f\0\0\1\0\x50"
+PASSWORD = "pr0xy-passw0rd"
+
+
+def answer(*parts: bytes, hold: bool = False, reset: bool = False) -> Script:
+    """Read CONNECT, send the parts, then close, hold or reset."""
+
+    def script(peer: Peer) -> None:
+        peer.read_until(b"\r\n\r\n")
+        for part in parts:
+            peer.send(part)
+        peer.wait(60 if hold else 0.1 if reset else 0)
+        if reset:
+            peer.reset()
+
+    return script
+
+
+def flood(start: bytes, unit: bytes) -> Script:
+    def script(peer: Peer) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send(start)
+        while not peer.wait(0):
+            peer.send(unit)
+
+    return script
+
+
+def connect(name: str, script: Script, kind: str = "proxy", says: str = "") -> Case:
+    """Make a case of a tunnel through a proxy whose password must not be shown."""
+    proxy = f"http://user:{PASSWORD}@127.0.0.1:{{port}}"
+    return Case(name, script, kind, options=("-x", proxy), url="https://a.test/", says=says)
+
+
+CONNECT = (
+    [
+        connect(f"CONNECT is answered {line[:40]!r}", answer(line + b"\r\n\r\n"))
+        for line in (
+            b"HTTP/1.1",
+            b"HTTP/1.1 20 OK",
+            b"HTTP/1.1 2000 OK",
+            b"HTTP/2 200 OK",
+            b"SSH-2.0-x",
+            b"\x1b[2J\x07",
+            b"\5\0",
+            b"\x15\x03\x03\x00\x02\x02\x28",
+            b"<html>",
+            b"HTTP/1.1 101 Switching",
+            b"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1/",
+            b"HTTP/1.1 400 \x1b[31m[red]no\x9b",
+            b"HTTP/1.1 401 No\r\nWWW-Authenticate: Basic",
+            b"HTTP/1.1 403 " + b"y" * 100_000,
+            b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x",
+            b"HTTP/1.1 407 dXNlcjpwcjB4eS1wYXNzdzByZA== " + PASSWORD.encode(),
+            b"HTTP/1.1 502 Bad\r\nContent-Length: 9",
+            b"HTTP/1.1 503",
+            b"HTTP/1.1 999 What",
+            b"HTTP/1.1 200 OK\r\nX",
+            b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1001,
+            b"HTTP/1.1 200 OK\r\nX: " + b"y" * (2 << 20),
+            b"HTTP/1.1 100 C\r\n\r\n" * 101 + b"HTTP/1.1 200 OK",
+        )
+    ]
+    + [
+        connect("CONNECT is answered by silence", answer(hold=True), "timeout"),
+        connect("CONNECT is answered by half a head", answer(OK[:30], hold=True), "timeout"),
+        connect("CONNECT is answered by a close", answer()),
+        connect("CONNECT is answered by a reset", answer(reset=True)),
+        connect("CONNECT is answered without end", flood(b"", b"y" * 65536)),
+        connect("CONNECT is answered by headers without end", flood(OK[:-2], b"X: y\r\n")),
+        connect("CONNECT is answered by 102 without end", flood(b"", b"HTTP/1.1 102 P\r\n\r\n" * 99)),
+        connect("data follows the tunnel's head", answer(OK + HELLO)),
+        connect("the tunnel is closed at once", answer(OK), "tls"),
+        connect("the tunnel is reset at once", answer(OK, reset=True), "network"),
+        connect("the tunnel is silent", answer(OK, hold=True), "timeout"),
+        connect(
+            "the tunnel holds no TLS",
+            lambda peer: (answer(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
+            "tls",
+        ),
+        connect(
+            "interim responses before the refusal",
+            answer(b"HTTP/1.1 102 P\r\n\r\nHTTP/1.1 502 Bad\r\n\r\n"),
+            says="502",
+        ),
+        connect(
+            "a refusal with its own reason", answer(b"HTTP/1.1 403 Not on a Sunday\r\n\r\n"), says="Sunday"
+        ),
+    ]
+    + [connect(f"the proxy stops after byte {count}", answer(OK[:count])) for count in range(0, len(OK), 5)]
+)
+
+
+@pytest.mark.parametrize("case", CONNECT, ids=lambda case: case.name)
+def test_a_hostile_tunnel_is_reported_and_survived(play, case):
+    document = play(case)
+    assert PASSWORD not in str(document)
+
+
+FORWARD = [
+    Case("the proxy answers by itself", HELLO, None, 200, 6),
+    Case("the proxy asks for a password", HELLO.replace(b"200", b"407"), None, 407, 6),
+    Case("the proxy hangs up", b"", "protocol"),
+    Case("the proxy speaks SOCKS", b"\5\0\0\1", "protocol"),
+    Case("the proxy sends a page for humans", b"<h1>\x1b[2J</h1>\r\n\r\n", "protocol"),
+]
+
+
+@pytest.mark.parametrize("case", FORWARD, ids=lambda case: case.name)
+def test_a_hostile_forwarding_proxy_is_reported_and_survived(play, case):
+    play(case._replace(options=("-x", "127.0.0.1:{port}"), url="http://a.test/"))
+
+
+def socks(name: str, script: Script, kind: str | None = "proxy", user: str = "", **expected: object) -> Case:
+    """Make a case of a SOCKS5 proxy that resolves names, so that nobody here does."""
+    proxy = f"socks5h://{user}127.0.0.1:{{port}}"
+    return Case(name, script, kind, options=("-x", proxy), url="http://a.test/", **expected)
+
+
+def dialogue(*answers: bytes, hold: bool = False, reset: bool = False, rest: bytes = b"") -> Script:
+    """Answer each message of the client with the next of the answers, then close, hold, reset or serve."""
+
+    def script(peer: Peer) -> None:
+        for data in answers:
+            peer.sock.recv(1024)
+            peer.send(data)
+        if rest:
+            peer.read_request()
+            peer.send(rest)
+        peer.wait(60 if hold else 0.1 if reset else 0)
+        if reset:
+            peer.reset()
+
+    return script
+
+
+def granted(kind: bytes, address: bytes) -> Case:
+    reply = b"\5\0\0" + kind + address + b"\0\x50"
+    return socks(
+        f"granted from {kind + address[:9]!r}", dialogue(b"\5\0", reply, rest=HELLO), None, status=200
+    )
+
+
+SOCKS = (
+    [
+        socks(f"reply {code}", dialogue(b"\5\0", b"\5" + bytes([code]) + GRANTED[2:]))
+        for code in (*range(1, 10), 255)
+    ]
+    + [
+        socks(f"the reply ends after byte {count}", dialogue(b"\5\0", GRANTED[:count]))
+        for count in range(len(GRANTED))
+    ]
+    + [
+        socks(f"the greeting is answered {data!r}", dialogue(data))
+        for data in (
+            b"",
+            b"\5",
+            b"\4\0",
+            b"\0\0",
+            b"\5\1",
+            b"\5\2",
+            b"\5\x80",
+            b"\5\xff",
+            b"HTTP/1.1 400 \x1b[2J\r\n\r\n",
+            b"\x1b[",
+        )
+    ]
+    + [
+        socks(f"the password is answered {data!r}", dialogue(b"\5\2", data), user=f"user:{PASSWORD}@")
+        for data in (b"", b"\1", b"\1\1", b"\1\xff", b"\5\0", b"\x1b[")
+    ]
+    + [
+        granted(b"\1", b"\0\0\0\0"),
+        granted(b"\4", b"\xff" * 16),
+        granted(b"\3", b"\0"),
+        granted(b"\3", b"\xff" + b"\x1b" * 255),
+        socks("an address of no type", dialogue(b"\5\0", b"\5\0\0\x99" + bytes(6))),
+        socks("a reply of version 4", dialogue(b"\5\0", b"\4" + GRANTED[1:])),
+        socks("silence for a greeting", dialogue(hold=True), "timeout"),
+        socks("silence after the greeting", dialogue(b"\5\0", hold=True), "timeout"),
+        socks("half a reply and silence", dialogue(b"\5\0", GRANTED[:6], hold=True), "timeout"),
+        socks("a reset after the greeting", dialogue(b"\5\0", reset=True)),
+        socks("a reset in the reply", dialogue(b"\5\0", GRANTED[:6], reset=True)),
+        socks("a way that is closed at once", dialogue(b"\5\0", GRANTED), "protocol"),
+        socks("a way with silence behind", dialogue(b"\5\0", GRANTED, hold=True), "timeout"),
+        socks(
+            "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, hold=True), None, status=200
+        ),
+        socks("zeros", dialogue(bytes(65536))),
+    ]
+)
+
+
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize("case", SOCKS, ids=lambda case: case.name)
+def test_a_hostile_socks_proxy_is_reported_and_survived(play, case):
+    document = play(case)
+    assert PASSWORD not in str(document)

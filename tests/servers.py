@@ -1,0 +1,659 @@
+"""Real peers on loopback for the tests: every server listens on port 0, is ready when its `with` block
+starts, and is gone when the block ends.
+
+- `scripted(script)`: raw TCP (or TLS) where the test's own function holds the conversation.
+- `http_server(routes)`: an ordinary HTTP/1.1 server with a delay for each phase and a record of the requests.
+- `dns_server(zone)`: answers (late, or never) for names; used with `run_tool(..., resolver=server.address)`.
+- `black_hole()`, `refused_port()`: addresses where no connection comes about.
+- `http2_server`, `http_proxy`, `socks5_proxy`: programs nobody here wrote (hypercorn, proxy.py, tiny-proxy).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import random
+import re
+import select
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+import pytest
+
+PATIENCE = 10.0
+"""Seconds after which a server that does not start, or a thread that does not end, fails the test."""
+
+
+def can_listen(host: str) -> bool:
+    """Tell whether this machine has the loopback address `host`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def listen(host: str, backlog: int = 100) -> socket.socket:
+    """Open a listening socket on a free port of `host`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen(backlog)
+    return listener
+
+
+def bracketed(host: str) -> str:
+    """Write `host` as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+# --- the conversation of one connection -----------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """What a client sent: the request line, the header fields in order, and the body without its framing."""
+
+    method: str
+    target: str
+    version: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    head: bytes
+
+    def values(self, name: str) -> list[str]:
+        """List the values of every field called `name`, in order."""
+        return [value for field, value in self.headers if field.lower() == name.lower()]
+
+
+class Peer:
+    """The server's end of one connection, as a script sees it."""
+
+    def __init__(self, sock: socket.socket, number: int, stopped: threading.Event) -> None:
+        self.sock = sock
+        self.number = number
+        """0 for the first connection that the server accepted, 1 for the second …"""
+        self._stopped = stopped
+        self._pending = b""
+
+    def send(self, data: bytes | str) -> None:
+        """Send all of `data`; text goes as Latin-1."""
+        self.sock.sendall(data.encode("latin-1") if isinstance(data, str) else data)
+
+    def wait(self, seconds: float) -> bool:
+        """Pause; return True (at once) when the server is being closed meanwhile."""
+        return self._stopped.wait(seconds)
+
+    def drip(self, data: bytes, pause: float) -> None:
+        """Send `data` one byte at a time, `pause` seconds apart, until the server is closed."""
+        for value in data:
+            self.send(bytes([value]))
+            if self.wait(pause):
+                return
+
+    def read_until(self, mark: bytes) -> bytes:
+        """Read through `mark`; return b"" when the client goes away before."""
+        while mark not in self._pending:
+            data = self.sock.recv(65536)
+            if not data:
+                return b""
+            self._pending += data
+        found, _, self._pending = self._pending.partition(mark)
+        return found + mark
+
+    def read_exactly(self, count: int) -> bytes:
+        """Read `count` bytes, fewer when the client goes away before."""
+        while len(self._pending) < count:
+            data = self.sock.recv(65536)
+            if not data:
+                break
+            self._pending += data
+        found, self._pending = self._pending[:count], self._pending[count:]
+        return found
+
+    def read_request(self) -> Request | None:
+        """Read one whole HTTP/1.1 request; None when the client has closed instead of asking."""
+        head = self.read_until(b"\r\n\r\n")
+        if not head:
+            return None
+        first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+        method, target, version = first.split(" ")
+        headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+        length = sum(int(value) for name, value in headers if name.lower() == "content-length")
+        return Request(method, target, version, headers, self.read_exactly(length), head)
+
+    def read_to_end(self) -> bytes:
+        """Read until the client closes its side."""
+        while True:
+            data = self.sock.recv(65536)
+            if not data:
+                found, self._pending = self._pending, b""
+                return found
+            self._pending += data
+
+    def secure(self, context: ssl.SSLContext) -> Peer:
+        """Begin TLS on this connection, inside a tunnel say; return the same peer, now secure."""
+        assert not self._pending, "the client has sent something before the handshake"
+        self.sock = context.wrap_socket(
+            self.sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        self.sock.do_handshake()
+        return self
+
+    def reset(self) -> None:
+        """Break the connection off with a RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+    def end(self) -> None:
+        """Say that nothing more will be sent; over TLS without a close_notify."""
+        self.sock.shutdown(socket.SHUT_WR)
+
+
+Script = Callable[[Peer], None]
+
+
+class Server:
+    """A listening server: where it is and what has happened to it."""
+
+    def __init__(self, listener: socket.socket, scheme: str) -> None:
+        self.host, self.port = listener.getsockname()[:2]
+        self.scheme = scheme
+        self.requests: list[Request] = []
+        self.accepted = 0
+        self.tls_errors: list[OSError] = []
+        self.script_errors: list[BaseException] = []
+
+    def url(self, path: str = "/", host: str | None = None) -> str:
+        """The URL of `path` here; `host` is the name to use in place of the address."""
+        return f"{self.scheme}://{bracketed(host or self.host)}:{self.port}{path}"
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as in a Host header field."""
+        return f"{bracketed(self.host)}:{self.port}"
+
+
+class _Acceptor:
+    """The threads behind a Server: one that accepts, one for each connection."""
+
+    def __init__(self, listener: socket.socket, server: Server, serve: Script, delay: float) -> None:
+        self.listener, self.server, self.serve, self.delay = listener, server, serve, delay
+        self.stopped = threading.Event()
+        self.peers: list[Peer] = []
+        self.threads: list[threading.Thread] = []
+        self.wake_read, self.wake_write = os.pipe()
+        self.acceptor = threading.Thread(target=self.accept, daemon=True)
+        self.acceptor.start()
+
+    def accept(self) -> None:
+        while self.delay and not somebody_calls(self.server.port) and not self.stopped.wait(0.01):
+            pass
+        self.stopped.wait(self.delay)
+        while not self.stopped.is_set():
+            ready, _, _ = select.select([self.listener, self.wake_read], [], [])
+            if self.listener not in ready or self.stopped.is_set():
+                continue
+            sock, _ = self.listener.accept()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer = Peer(sock, self.server.accepted, self.stopped)
+            self.server.accepted += 1
+            thread = threading.Thread(target=self.converse, args=(peer,), daemon=True)
+            self.peers.append(peer)
+            self.threads.append(thread)
+            thread.start()
+
+    def converse(self, peer: Peer) -> None:
+        try:
+            self.serve(peer)
+        except OSError:
+            pass  # the client has gone away, or the test is over
+        except BaseException as error:  # raised again when the block ends
+            self.server.script_errors.append(error)
+        finally:
+            peer.sock.close()
+
+    def close(self) -> None:
+        self.stopped.set()
+        os.write(self.wake_write, b".")
+        self.acceptor.join(PATIENCE)
+        self.listener.close()
+        for peer in self.peers:
+            with contextlib.suppress(OSError):
+                peer.sock.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "a server's script did not end"
+        os.close(self.wake_read)
+        os.close(self.wake_write)
+
+
+def fill_queue(listener: socket.socket, held: contextlib.ExitStack) -> None:
+    """Fill the queue of a listener (backlog 0) so that it answers no further SYN while `held` lasts."""
+    for _ in range(16):
+        filler = held.enter_context(socket.socket(listener.family, socket.SOCK_STREAM))
+        filler.settimeout(0.15)
+        try:
+            filler.connect(listener.getsockname())
+        except OSError:
+            filler.close()
+            return
+    pytest.skip("this system answers every SYN, however full the queue")
+
+
+def somebody_calls(port: int) -> bool:
+    """Tell whether a SYN to `port` of an IPv4 address is waiting for its answer, as Linux lists it."""
+    sent = re.compile(rf"^ *\d+: [0-9A-F]+:[0-9A-F]+ [0-9A-F]+:{port:04X} 02 ", re.MULTILINE)
+    return sent.search(Path("/proc/net/tcp").read_text()) is not None
+
+
+@contextlib.contextmanager
+def scripted(
+    script: Script,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    tls_delay: float = 0.0,
+    accept_delay: float = 0.0,
+) -> Iterator[Server]:
+    """Serve every connection by `script(peer)`; the connection is closed when the script returns.
+
+    An exception in the script, a failed assertion say, is raised again when the block ends. `tls_delay` is
+    slept between connection and handshake. With an `accept_delay` (Linux, IPv4) the first SYN has to wait for
+    so long, until its kernel sends it again; the first connections are then empty ones that filled the queue.
+    """
+
+    def serve(peer: Peer) -> None:
+        if tls is not None:
+            peer.wait(tls_delay)
+            try:
+                peer.secure(tls)
+            except OSError as error:
+                server.tls_errors.append(error)
+                raise
+        script(peer)
+
+    with contextlib.ExitStack() as held:
+        listener = listen(host, 0 if accept_delay else 100)
+        server = Server(listener, "http" if tls is None else "https")
+        if accept_delay:
+            fill_queue(listener, held)
+        acceptor = _Acceptor(listener, server, serve, accept_delay)
+        try:
+            yield server
+        finally:
+            acceptor.close()
+    if server.script_errors:
+        raise server.script_errors[0]
+
+
+def sending(response: bytes | str) -> Script:
+    """Make a script that reads one request, sends `response` to the letter, and closes."""
+
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(response)
+
+    return script
+
+
+# --- an ordinary HTTP/1.1 server ------------------------------------------------------------------
+
+
+class Reply(NamedTuple):
+    """A response of `http_server`; Content-Length is added unless `headers` settle the framing."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Sequence[tuple[str, str]] = ()
+    reason: str = "Fine"
+    wait: float = 0.0
+    """Seconds between the request and the first byte of the response."""
+    xfer: float = 0.0
+    """Seconds between the head and the body, the first half of which goes at once."""
+
+
+def redirect(location: str, status: int = 302) -> Reply:
+    """Make a redirect to `location`."""
+    return Reply(status, b"moved\n", [("Location", location)], "Moved")
+
+
+Route = Union[Reply, Callable[[Request], Reply]]
+
+
+def _reply_head(reply: Reply) -> bytes:
+    headers = list(reply.headers)
+    framed = {"content-length", "transfer-encoding"} & {name.lower() for name, _ in headers}
+    if not framed and reply.status not in (204, 304):
+        headers.append(("Content-Length", str(len(reply.body))))
+    lines = [f"HTTP/1.1 {reply.status} {reply.reason}"] + [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+@contextlib.contextmanager
+def http_server(
+    routes: dict[str, Route] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    tls_delay: float = 0.0,
+) -> Iterator[Server]:
+    """Serve `routes` (path without query → reply) and record what is asked; any other path is answered 404.
+
+    Without routes every path is answered 200 with the body `hello\\n`.
+    """
+
+    def choose(request: Request) -> Reply:
+        if routes is None:
+            return Reply(body=b"hello\n", headers=[("Content-Type", "text/plain")])
+        path = request.target.partition("?")[0]
+        route = routes.get(path, Reply(404, b"no such page\n", reason="Not Found"))
+        return route(request) if callable(route) else route
+
+    def script(peer: Peer) -> None:
+        while True:
+            request = peer.read_request()
+            if request is None:
+                return
+            server.requests.append(request)
+            reply = choose(request)
+            peer.wait(reply.wait)
+            body = b"" if request.method == "HEAD" else reply.body
+            half = len(body) // 2
+            peer.send(_reply_head(reply) + body[:half])
+            peer.wait(reply.xfer)
+            peer.send(body[half:])
+
+    with scripted(script, host=host, tls=tls, tls_delay=tls_delay) as server:
+        yield server
+
+
+# --- addresses where no connection comes about ----------------------------------------------------
+
+
+@contextlib.contextmanager
+def refused_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """Hold a port on which nothing listens, so that nobody else can begin to."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as holder:
+        holder.bind((host, 0))
+        yield holder.getsockname()[1]
+
+
+@contextlib.contextmanager
+def black_hole(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """Hold a port where a SYN is never answered: its queue is full and nobody accepts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        listener.bind((host, port))
+        listener.listen(0)
+        fill_queue(listener, held)
+        yield listener.getsockname()[1]
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+class NameServer(NamedTuple):
+    """A DNS server: its address, for `run_tool(resolver=…)`, and the (name, record type) it was asked for."""
+
+    address: str
+    questions: list[tuple[str, str]]
+
+
+Zone = dict[str, Optional[Sequence[str]]]
+RECORD_TYPES = {1: "A", 28: "AAAA"}
+
+
+def _dns_question(query: bytes) -> tuple[str, str, int]:
+    """Read the name, the record type and the end of the question of a DNS message."""
+    labels, at = [], 12
+    while query[at]:
+        labels.append(query[at + 1 : at + 1 + query[at]].decode("latin-1"))
+        at += 1 + query[at]
+    number = struct.unpack_from("!H", query, at + 1)[0]
+    return ".".join(labels).lower(), RECORD_TYPES.get(number, str(number)), at + 5
+
+
+def _dns_answer(query: bytes, zone: Zone) -> bytes | None:
+    """Answer from `zone`: addresses, NXDOMAIN for an unknown name, nothing for a name set to None."""
+    name, kind, end = _dns_question(query)
+    addresses = zone.get(name, ())
+    if addresses is None:
+        return None
+    wanted = [address for address in addresses if (":" in address) == (kind == "AAAA")]
+    answers = b""
+    for address in wanted if kind in RECORD_TYPES.values() else ():
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        packed = socket.inet_pton(family, address)
+        answers += struct.pack("!HHHIH", 0xC00C, 28 if kind == "AAAA" else 1, 1, 60, len(packed)) + packed
+    flags = 0x8180 if name in zone else 0x8183
+    counts = struct.pack("!HHHH", 1, len(wanted) if answers else 0, 0, 0)
+    return query[:2] + struct.pack("!H", flags) + counts + query[12:end] + answers
+
+
+def _name_socket() -> socket.socket:
+    """Bind port 53 of a loopback address that no other test uses."""
+    for _ in range(20):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        address = f"127.{random.randint(16, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
+        try:
+            sock.bind((address, 53))
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                pytest.skip(f"no DNS server of our own on port 53: {error}")
+        else:
+            return sock
+    pytest.skip("no free loopback address for a DNS server")
+
+
+@contextlib.contextmanager
+def dns_server(zone: Zone, *, delay: float = 0.0) -> Iterator[NameServer]:
+    """Answer DNS questions from `zone`, each `delay` seconds late; a name set to None is never answered."""
+    stopped = threading.Event()
+    with _name_socket() as sock:
+        server = NameServer(sock.getsockname()[0], [])
+
+        def answer(query: bytes, client: Any) -> None:
+            server.questions.append(_dns_question(query)[:2])
+            message = _dns_answer(query, zone)
+            if message is not None and not stopped.wait(delay):
+                sock.sendto(message, client)
+
+        def serve() -> None:
+            while not stopped.is_set():
+                if select.select([sock], [], [], 0.05)[0]:
+                    query, client = sock.recvfrom(4096)
+                    answers.append(threading.Thread(target=answer, args=(query, client), daemon=True))
+                    answers[-1].start()
+
+        answers: list[threading.Thread] = []
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            stopped.set()
+            for each in [thread, *answers]:
+                each.join(PATIENCE)
+
+
+# --- programs nobody here wrote -------------------------------------------------------------------
+
+
+class Program(NamedTuple):
+    """A server program that is running on loopback: its scheme, its port, the file with its output."""
+
+    scheme: str
+    port: int
+    log: Path
+
+    def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
+        """The URL of `path` there, or of the whole program as `--proxy` takes it when `path` is empty."""
+        return f"{self.scheme}://{host}:{self.port}{path}"
+
+
+def _read_port(path: Path) -> int | None:
+    """Read a port number that a program has written to `path`; None while it has not."""
+    text = path.read_text().strip() if path.exists() else ""
+    return int(text) if text else None
+
+
+def _wait_for_port(process: subprocess.Popen, port_file: Path, log: Path) -> int:
+    """Wait until the program has written its port and takes connections there."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up and process.poll() is None:
+        port = _read_port(port_file)
+        if port:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return port
+        time.sleep(0.02)
+    raise AssertionError(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+@contextlib.contextmanager
+def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[Program]:
+    """Run a server program for the length of the block."""
+    log = port_file.with_suffix(".log")
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env
+        )
+    try:
+        yield Program(scheme, _wait_for_port(process, port_file, log), log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def http2_server(folder: Path, certificate: Path | None = None) -> Iterator[Program]:
+    """Run hypercorn over TLS with `certificate` (a PEM file of key and chain), or without TLS and HTTP/2.
+
+    The query of a URL says what it is to do: status, size, location, wait and xfer (seconds, as in `Reply`);
+    the path /echo answers with the request as JSON.
+    """
+    pytest.importorskip("hypercorn", reason="hypercorn, the HTTP/2 server, is not installed")
+    port_file = folder / "hypercorn.port"
+    command = [__file__, "http2", str(port_file), str(certificate or "")]
+    with _program("https" if certificate else "http", command, port_file) as program:
+        yield program
+
+
+@contextlib.contextmanager
+def http_proxy(
+    folder: Path, *, credentials: str | None = None, certificate: Path | None = None
+) -> Iterator[Program]:
+    """Run proxy.py: absolute-form requests and CONNECT, with `user:password` and over TLS when given."""
+    pytest.importorskip("proxy", reason="proxy.py, the HTTP proxy, is not installed")
+    port_file = folder / "proxy.port"
+    command = ["-m", "proxy", "--hostname", "127.0.0.1", "--port", "0", "--port-file", str(port_file)]
+    command += [
+        "--num-workers",
+        "1",
+        "--num-acceptors",
+        "1",
+        "--log-level",
+        "ERROR",
+        "--data-dir",
+        str(folder),
+    ]
+    if credentials:
+        command += ["--basic-auth", credentials]
+    if certificate:
+        command += ["--cert-file", str(certificate), "--key-file", str(certificate)]
+    with _program("https" if certificate else "http", command, port_file) as program:
+        yield program
+
+
+@contextlib.contextmanager
+def socks5_proxy(folder: Path, *, credentials: str | None = None) -> Iterator[Program]:
+    """Run tiny-proxy as a SOCKS5 server, with `user:password` when given."""
+    pytest.importorskip("tiny_proxy", reason="tiny-proxy, the SOCKS5 server, is not installed")
+    port_file = folder / "socks5.port"
+    with _program("socks5", [__file__, "socks5", str(port_file), credentials or ""], port_file) as program:
+        yield program
+
+
+async def _http2_application(scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+    """Answer as `http2_server` says."""
+    if scope["type"] != "http":
+        await _acknowledge_lifespan(receive, send)
+        return
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    query = dict(urllib.parse.parse_qsl(scope["query_string"].decode()))
+    content = _echo(scope, body) if scope["path"] == "/echo" else b"x" * int(query.get("size", 6))
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(content)).encode())]
+    if "location" in query:
+        headers.append((b"location", query["location"].encode()))
+    half = len(content) // 2
+    await asyncio.sleep(float(query.get("wait", 0)))
+    await send({"type": "http.response.start", "status": int(query.get("status", 200)), "headers": headers})
+    await send({"type": "http.response.body", "body": content[:half], "more_body": True})
+    await asyncio.sleep(float(query.get("xfer", 0)))
+    await send({"type": "http.response.body", "body": content[half:]})
+
+
+async def _acknowledge_lifespan(receive: Callable, send: Callable) -> None:
+    for _ in ("startup", "shutdown"):
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+
+
+def _echo(scope: dict[str, Any], body: bytes) -> bytes:
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    asked = {"method": scope["method"], "path": scope["path"], "http_version": scope["http_version"]}
+    return json.dumps({**asked, "headers": headers, "body": body.decode("latin-1")}).encode()
+
+
+async def _serve_http2(port_file: Path, certificate: str) -> None:
+    import hypercorn.asyncio
+    import hypercorn.config
+
+    listener = listen("127.0.0.1")
+    config = hypercorn.config.Config()
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.accesslog = None
+    if certificate:
+        config.certfile = config.keyfile = certificate
+    port_file.write_text(str(listener.getsockname()[1]))
+    await hypercorn.asyncio.serve(_http2_application, config)
+
+
+async def _serve_socks5(port_file: Path, credentials: str) -> None:
+    import anyio
+    import tiny_proxy
+
+    user, _, password = credentials.partition(":")
+    handler = tiny_proxy.Socks5ProxyHandler(username=user or None, password=password or None)
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+    port_file.write_text(str(listener.extra(anyio.abc.SocketAttribute.local_port)))
+    await listener.serve(handler.handle)
+
+
+if __name__ == "__main__":
+    serve = {"http2": _serve_http2, "socks5": _serve_socks5}[sys.argv[1]]
+    asyncio.run(serve(Path(sys.argv[2]), sys.argv[3]))

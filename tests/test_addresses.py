@@ -1,0 +1,287 @@
+"""Addresses: the race for a connection, what is recorded of it, names resolved by hand, families, zones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+
+import pytest
+from frames import failure, here, only_step, tool
+
+from servers import Reply, black_hole, bracketed, can_listen, http_server, redirect, refused_port, scripted
+
+STAGGER = 250
+"""Milliseconds after which the next address is tried (RFC 8305 section 5)."""
+
+
+# --- the race -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def race(monkeypatch, server):
+    """Run the program where a name has several addresses: "live" ones, "refused" ones, "silent" ones.
+
+    The lookup alone is replaced: every address is a real port of loopback.
+    """
+    with contextlib.ExitStack() as held:
+        ports = {
+            "live": server.port,
+            "refused": held.enter_context(refused_port()),
+            "silent": held.enter_context(black_hole()),
+        }
+
+        def run(*kinds, options=()):
+            peers = [
+                tool.Peer(f"127.0.1.{number}", socket.AF_INET, ("127.0.0.1", ports[kind]))
+                for number, kind in enumerate(kinds, 1)
+            ]
+            monkeypatch.setattr(tool, "resolve", lambda host, port, options: peers)
+            return here("-m", "10", *options, server.url(host="many.test"))
+
+        yield run
+
+
+def attempts_of(step):
+    """List (last number of the address, its error) in the order of the addresses."""
+    attempts = step["network"]["attempts"]
+    return sorted((int(each["ip"].rpartition(".")[2]), each["error"]) for each in attempts)
+
+
+def test_the_first_address_that_answers_is_the_only_one_tried(race, server):
+    step = only_step(race("live", "live", "silent"))
+    assert (step["network"]["ip"], attempts_of(step)) == ("127.0.1.1", [(1, None)])
+    assert step["network"]["addresses"] == ["127.0.1.1", "127.0.1.2", "127.0.1.3"]
+    assert server.accepted == 1
+
+
+def test_after_a_refusal_the_next_address_is_tried_at_once(race):
+    step = only_step(race("refused", "refused", "live"))
+    assert step["network"]["ip"] == "127.0.1.3"
+    assert [bool(error) for _, error in attempts_of(step)] == [True, True, False]
+    assert "refused" in attempts_of(step)[0][1]
+    assert step["timing"]["connect_ms"] < STAGGER
+
+
+@pytest.mark.needs("linux")
+def test_an_address_that_says_nothing_is_given_a_quarter_of_a_second(race):
+    step = only_step(race("silent", "live"))
+    assert step["network"]["ip"] == "127.0.1.2"
+    assert STAGGER <= step["timing"]["connect_ms"] < 1000
+    [silent, live] = attempts_of(step)
+    assert silent[1] and live[1] is None
+    durations = {each["ip"]: each["duration_ms"] for each in step["network"]["attempts"]}
+    assert durations["127.0.1.1"] >= STAGGER > durations["127.0.1.2"]
+
+
+@pytest.mark.needs("linux")
+def test_each_silent_address_costs_a_quarter_of_a_second_more(race):
+    step = only_step(race("silent", "silent", "live"))
+    assert step["timing"]["connect_ms"] >= 2 * STAGGER
+    assert len(step["network"]["attempts"]) == 3
+
+
+@pytest.mark.needs("linux")
+def test_a_refusal_while_another_is_silent_starts_the_next_at_once(race):
+    step = only_step(race("silent", "refused", "live"))
+    assert STAGGER <= step["timing"]["connect_ms"] < 2 * STAGGER
+    assert step["network"]["ip"] == "127.0.1.3"
+
+
+@pytest.mark.needs("linux")
+def test_a_slow_first_address_can_still_win(monkeypatch):
+    """The first one answers its second SYN, after a second; the other never does."""
+    with scripted(answer, accept_delay=0.5) as slow, black_hole() as silent:
+        places = [("127.0.1.1", slow.port), ("127.0.1.2", silent)]
+        peers = [tool.Peer(ip, socket.AF_INET, ("127.0.0.1", port)) for ip, port in places]
+        monkeypatch.setattr(tool, "resolve", lambda host, port, options: peers)
+        step = only_step(here("-m", "10", "http://many.test/"))
+    assert step["network"]["ip"] == "127.0.1.1"
+    assert step["timing"]["connect_ms"] >= 500
+
+
+def answer(peer):
+    """Answer one request, if there is one."""
+    if peer.read_request():
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+
+def test_when_every_address_refuses_all_are_recorded(race):
+    step = failure(race("refused", "refused", "refused"), "network", "connect")
+    assert len(step["network"]["attempts"]) == 3
+    assert all("refused" in each["error"] for each in step["network"]["attempts"])
+    assert "refused" in step["error"]["message"] and "3 addresses" in step["error"]["message"]
+    assert step["network"]["ip"] is None
+
+
+@pytest.mark.needs("linux")
+def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race):
+    step = failure(race("refused", "silent", "silent", options=["-m", "0.5"]), "timeout", "connect")
+    recorded = attempts_of(step)
+    assert [number for number, _ in recorded] == [1, 2, 3]
+    assert all(error for _, error in recorded)
+    assert step["timing"]["total_ms"] >= 499
+
+
+def test_a_hundred_addresses_that_refuse_are_a_hundred_attempts(race):
+    step = failure(race(*["refused"] * 100), "network", "connect")
+    assert len(step["network"]["attempts"]) == len(step["network"]["addresses"]) == 100
+
+
+def test_the_losers_are_closed(race):
+    """The connection that is used is the only one that is left: nothing is ever sent twice."""
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    if before is None:
+        pytest.skip("needs /proc")
+    only_step(race("silent", "live"))
+    give_up = time.monotonic() + 5
+    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+FOUR, SIX = socket.AF_INET, socket.AF_INET6
+
+
+@pytest.mark.parametrize(
+    ("families", "order"),
+    [
+        ([], []),
+        ([FOUR], [0]),
+        ([FOUR, FOUR, FOUR], [0, 1, 2]),
+        ([SIX, SIX, FOUR, FOUR], [0, 2, 1, 3]),
+        ([FOUR, FOUR, SIX], [0, 2, 1]),
+        ([SIX, FOUR, FOUR, FOUR], [0, 1, 2, 3]),
+        ([FOUR, SIX, SIX, SIX], [0, 1, 2, 3]),
+        ([SIX, SIX, SIX, FOUR], [0, 3, 1, 2]),
+    ],
+)
+def test_the_families_take_turns_and_keep_their_order(families, order):
+    peers = [tool.Peer(str(number), family, ()) for number, family in enumerate(families)]
+    assert [int(peer.ip) for peer in tool.interleave(peers)] == order
+
+
+# --- literals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", "IPv4"), ("127.0.0.2", "IPv4"), ("::1", "IPv6")])
+def test_a_literal_address_is_used_as_it_is(host, family):
+    if family == "IPv6" and not can_listen("::1"):
+        pytest.skip("needs ipv6")
+    with http_server(host=host) as server:
+        step = only_step(here(server.url()))
+    network = step["network"]
+    assert (network["ip"], network["ip_family"], network["addresses"]) == (host, family, [host])
+    assert (step["timing"]["dns_ms"], network["port"]) == (0, server.port)
+    assert server.requests[0].values("Host") == [f"{bracketed(host)}:{server.port}"]
+
+
+@pytest.mark.needs("ipv6", "linux")
+def test_a_zone_id_chooses_the_interface_and_is_not_sent():
+    with http_server(host="::1") as server:
+        for written in ("[::1%25lo]", "[::1%lo]"):
+            step = only_step(here(f"http://{written}:{server.port}/"))
+            assert step["network"]["ip"].partition("%")[0] == "::1"
+            assert step["timing"]["dns_ms"] == 0
+    assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
+
+
+@pytest.mark.needs("ipv6", "linux")
+def test_an_unknown_zone_is_a_failure_and_no_crash():
+    step = only_step(here("http://[fe80::1%25nosuch0]:1/"), 75)
+    assert step["error"]["kind"] in ("dns", "network") and step["error"]["message"]
+
+
+@pytest.mark.needs("ipv6", "linux")
+def test_a_link_local_address_without_its_zone_says_what_is_missing():
+    step = only_step(here("-m", "5", "http://[fe80::1]:1/"), 75)
+    assert "zone" in step["error"]["message"] or step["error"]["kind"] == "network"
+
+
+@pytest.mark.parametrize(("option", "host"), [("-6", "127.0.0.1"), ("-4", "[::1]")])
+def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host):
+    step = failure(here(option, f"http://{host}:1/"), "dns", "dns")
+    assert option in step["error"]["hint"]
+    assert step["network"]["attempts"] == []
+
+
+@pytest.mark.parametrize("option", ["-4", "--ipv4"])
+def test_a_family_can_be_chosen(server, option):
+    step = only_step(here(option, server.url(host="localhost")))
+    assert (step["network"]["ip"], step["network"]["ip_family"]) == ("127.0.0.1", "IPv4")
+    assert step["network"]["addresses"] == ["127.0.0.1"]
+
+
+# --- names resolved by hand -----------------------------------------------------------------------
+
+
+def test_a_name_resolved_by_hand_is_not_looked_up_and_stays_in_host(server):
+    mapping = f"A.Test:{server.port}:127.0.0.1"
+    step = only_step(here("--resolve", mapping, server.url("/x", host="a.test")))
+    assert (step["timing"]["dns_ms"], step["network"]["ip"]) == (0, "127.0.0.1")
+    assert step["network"]["addresses"] == ["127.0.0.1"]
+    assert server.requests[0].values("Host") == [f"a.test:{server.port}"]
+    assert step["url"] == f"http://a.test:{server.port}/x"
+
+
+def test_a_literal_address_can_be_resolved_elsewhere_by_hand(server):
+    mapping = f"127.0.0.9:{server.port}:127.0.0.1"
+    assert only_step(here("--resolve", mapping, server.url(host="127.0.0.9")))["network"]["ip"] == "127.0.0.1"
+
+
+@pytest.mark.needs("ipv6")
+@pytest.mark.parametrize("address", ["::1", "[::1]", "0:0:0:0:0:0:0:1"])
+def test_a_name_can_be_resolved_to_ipv6_by_hand(address):
+    with http_server(host="::1") as server:
+        step = only_step(here("--resolve", f"a.test:{server.port}:{address}", server.url(host="a.test")))
+    assert (step["network"]["ip"], step["network"]["ip_family"]) == ("::1", "IPv6")
+
+
+def test_another_port_of_the_name_is_looked_up(server):
+    mapping = f"no.such.invalid:{server.port + 1}:127.0.0.1"
+    failure(here("--resolve", mapping, server.url(host="no.such.invalid")), "dns", "dns")
+
+
+def test_each_of_several_mappings_holds(server):
+    mappings = [f"{name}.test:{server.port}:127.0.0.1" for name in "abc"]
+    options = [word for mapping in mappings for word in ("--resolve", mapping)]
+    for name in "abc":
+        only_step(here(*options, server.url(host=f"{name}.test")))
+    assert server.accepted == 3
+
+
+def test_a_mapping_holds_for_every_step_of_a_chain():
+    with contextlib.ExitStack() as held:
+        second = held.enter_context(http_server({"/end": Reply(body=b"end")}))
+        first = held.enter_context(http_server({"/": redirect(second.url("/end", host="b.test"))}))
+        mappings = [f"a.test:{first.port}:127.0.0.1", f"b.test:{second.port}:127.0.0.1"]
+        options = [word for mapping in mappings for word in ("--resolve", mapping)]
+        result = here("-L", *options, first.url(host="a.test"))
+    assert [step["timing"]["dns_ms"] for step in result.json()["steps"]] == [0, 0]
+    assert result.code == 0
+
+
+def test_a_name_that_does_not_exist_is_a_dns_failure():
+    step = failure(here("http://no.such.invalid/"), "dns", "dns")
+    assert "no.such.invalid" in step["error"]["message"] and step["error"]["hint"]
+    assert step["timing"]["connect_ms"] is None and step["network"]["attempts"] == []
+    assert step["network"]["addresses"] == []
+
+
+# --- the path -------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("linux")
+def test_the_round_trip_of_the_path_is_shown_beside_the_wait(run_tool, server):
+    result = run_tool(server.url(), env={"COLUMNS": "100"})
+    assert "round trip" in result.out and "retransmit" in result.out
+    network = only_step(here(server.url()))["network"]
+    assert 0 <= network["tcp_rtt_ms"] < 1000 and network["tcp_retransmits"] >= 0
+
+
+@pytest.mark.needs("linux")
+def test_every_address_and_attempt_is_shown_in_the_report(run_tool):
+    with refused_port() as port:
+        result = run_tool("-4", f"http://localhost:{port}/")
+    assert result.code == 75 and "127.0.0.1: connection refused" in result.out

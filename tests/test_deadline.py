@@ -1,0 +1,259 @@
+"""The deadline of -m: it holds in every phase, whatever the peer does, and what was measured is reported.
+
+The promise is to be gone within 100 ms of the deadline. The tests allow for a machine that has more to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from checks import parse_compact
+from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
+
+DEADLINE = 0.5
+SLACK = 3.0
+"""Seconds for starting and ending a process on a machine that is busy."""
+LATEST = DEADLINE + SLACK
+OK = "HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n"
+HINT = "HTTP/1.1 103 Early Hints\r\n\r\n"
+
+
+def check_timed_out(result, phase, deadline=DEADLINE):
+    """Prove that a run with --json - was ended by its deadline in `phase` of its last step; return that."""
+    document = result.json()
+    step = document["steps"][-1]
+    assert result.code == 75
+    assert (step["error"]["kind"], step["error"]["phase"]) == ("timeout", phase)
+    assert deadline <= result.seconds < deadline + SLACK
+    assert deadline * 1000 - 20 <= document["summary"]["total_time_ms"] < deadline * 1000 + 1000
+    assert step["timing"][f"{phase}_ms"] is not None
+    return step
+
+
+def silent(peer):
+    """Take whatever comes and never answer."""
+    peer.read_to_end()
+    peer.wait(20)
+
+
+def answering(head, *, then=b"", pause=0.05):
+    """Make a script that answers with `head` and goes on dripping `then` for ever."""
+
+    def script(peer):
+        peer.read_request()
+        peer.send(head)
+        while then and not peer.wait(0):
+            peer.drip(then, pause)
+        peer.wait(20)
+
+    return script
+
+
+def flooding(head, piece):
+    """Make a script that answers with `head` and goes on sending `piece` as fast as it is taken."""
+
+    def script(peer):
+        peer.read_request()
+        peer.send(head)
+        while not peer.wait(0):
+            peer.send(piece)
+
+    return script
+
+
+STALLS = {
+    "no-answer": (answering(""), "wait"),
+    "dripping-status-line": (answering("", then=b"HTTP/1.1 200 Fine"), None),
+    "endless-interim-drip": (answering("", then=HINT.encode(), pause=0.02), "wait"),
+    "interim-and-silence": (answering(HINT), "wait"),
+    "headers-never-end": (answering(OK + "X-A: 1\r\n"), None),
+    "dripping-header": (answering(OK + "X-A: ", then=b"x"), None),
+    "dripping-headers": (answering(OK, then=b"X-A: 1\r\n", pause=0.02), None),
+    "no-body": (answering(OK + "Content-Length: 5\r\n\r\n"), "xfer"),
+    "half-a-body": (answering(OK + "Content-Length: 5\r\n\r\nhe"), "xfer"),
+    "dripping-body": (answering(OK + "Content-Length: 999999\r\n\r\n", then=b"x"), "xfer"),
+    "body-until-close": (answering(OK + "\r\n", then=b"x"), "xfer"),
+    "no-chunk": (answering(CHUNKED), "xfer"),
+    "dripping-chunk-size": (answering(CHUNKED, then=b"0"), "xfer"),
+    "dripping-chunk-extension": (answering(CHUNKED + "5;", then=b"x"), "xfer"),
+    "dripping-chunks": (answering(CHUNKED, then=b"1\r\nx\r\n", pause=0.02), "xfer"),
+    "no-last-chunk": (answering(CHUNKED + "5\r\nhello\r\n"), "xfer"),
+    "dripping-trailers": (answering(CHUNKED + "0\r\n", then=b"X-A: 1\r\n", pause=0.02), "xfer"),
+    "endless-body": (flooding(OK + "\r\n", b"x" * 65536), "xfer"),
+    "endless-small-chunks": (flooding(CHUNKED, b"1\r\nx\r\n" * 10_000), "xfer"),
+}
+
+
+@pytest.mark.parametrize(("script", "phase"), STALLS.values(), ids=STALLS.keys())
+def test_the_deadline_holds_while_the_answer_does_not_come(run_tool, script, phase):
+    with scripted(script) as server:
+        result = run_tool("-m", DEADLINE, "--json", "-", server.url())
+    if phase is None:  # the first byte has come or it has not; both can be said of half a head
+        phase = result.json()["steps"][0]["error"]["phase"]
+        assert phase in ("wait", "xfer")
+    step = check_timed_out(result, phase)
+    assert step["timing"]["connect_ms"] is not None
+    assert step["network"]["ip"] == "127.0.0.1"
+    assert step["error"]["message"] and step["error"]["hint"]
+
+
+@pytest.mark.parametrize("name", ["no-answer", "dripping-header", "half-a-body", "endless-small-chunks"])
+def test_the_deadline_holds_over_tls_too(run_tool, tls, authority, name):
+    script, _ = STALLS[name]
+    with scripted(script, tls=tls) as server:
+        result = run_tool("-m", DEADLINE, "--cacert", authority.file, "--json", "-", server.url())
+    step = check_timed_out(result, result.json()["steps"][0]["error"]["phase"])
+    assert step["timing"]["tls_ms"] > 0
+    assert step["network"]["tls_version"]
+
+
+def test_the_deadline_holds_while_a_server_does_not_shake_hands(run_tool):
+    with scripted(silent) as server:
+        result = run_tool("-m", DEADLINE, "-k", "--json", "-", f"https://{server.authority}/")
+    step = check_timed_out(result, "tls")
+    assert step["timing"]["wait_ms"] is None
+
+
+def test_the_deadline_holds_while_a_handshake_drips(run_tool):
+    def script(peer):
+        peer.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 1000, 0.05)
+
+    with scripted(script) as server:
+        result = run_tool("-m", DEADLINE, "-k", "--json", "-", f"https://{server.authority}/")
+    check_timed_out(result, "tls")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=pytest.mark.needs("ipv6"))])
+def test_the_deadline_holds_while_nobody_answers_the_call(run_tool, host):
+    with black_hole(host) as port:
+        place = f"[{host}]" if ":" in host else host
+        result = run_tool("-m", DEADLINE, "--json", "-", f"http://{place}:{port}/")
+    step = check_timed_out(result, "connect")
+    assert step["network"]["addresses"] == [host]
+    assert [attempt["ip"] for attempt in step["network"]["attempts"]] == [host]
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_resolver_that_never_answers_keeps_the_clock_honest(run_tool):
+    with dns_server({"silent.test": None}) as names:
+        result = run_tool("-m", DEADLINE, "--json", "-", "http://silent.test/", resolver=names.address)
+        assert names.questions
+    step = check_timed_out(result, "dns")
+    assert step["timing"]["connect_ms"] is None
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_resolver_that_never_answers_does_not_hold_up_the_line_formats(run_tool):
+    with dns_server({"silent.test": None}) as names:
+        url = "http://silent.test/"
+        metrics = run_tool("-m", DEADLINE, "--metrics-only", url, resolver=names.address)
+    assert metrics.seconds < LATEST
+    [line] = metrics.metrics()
+    assert (line["error"], line["connect"], line["ip"]) == ("timeout", "-", "-")
+    assert float(line["dns"]) >= DEADLINE * 1000 - 20
+
+
+def test_the_deadline_holds_while_an_upload_is_not_taken(run_tool, tmp_path):
+    (tmp_path / "body").write_bytes(b"x" * 50_000_000)
+    with scripted(lambda peer: peer.wait(20)) as server:
+        result = run_tool("-m", DEADLINE, "-d", f"@{tmp_path / 'body'}", "--json", "-", server.url())
+    check_timed_out(result, "wait")
+
+
+@pytest.mark.parametrize("name", ["http", "https"])
+def test_the_deadline_holds_while_a_proxy_does_not_answer(run_tool, name):
+    options = ["-m", DEADLINE, "-k", "--json", "-"]
+    with scripted(silent) as server:
+        result = run_tool(*options, "-x", f"{name}://{server.authority}", "https://far.test/")
+    step = check_timed_out(result, "connect")
+    assert step["network"]["proxy_url"] == f"{name}://{server.authority}"
+
+
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize("greeting", [b"", b"\x05\x00"])
+def test_the_deadline_holds_while_a_socks_proxy_does_not_answer(run_tool, greeting):
+    def script(peer):
+        peer.send(greeting)
+        peer.wait(20)
+
+    with scripted(script) as server:
+        proxy = f"socks5h://{server.authority}"
+        result = run_tool("-m", DEADLINE, "--json", "-", "-x", proxy, "http://far.test/")
+    check_timed_out(result, "connect")
+
+
+def test_the_deadline_is_one_for_the_whole_chain(run_tool):
+    routes = {f"/{number}": redirect(f"/{number + 1}")._replace(wait=0.2) for number in range(10)}
+    with http_server(routes) as server:
+        result = run_tool("-L", "-m", DEADLINE, "--json", "-", server.url("/0"))
+    check_timed_out(result, "wait")
+    statuses = [step["response"] and step["response"]["status"] for step in result.json()["steps"]]
+    assert statuses == [302, 302, None]
+
+
+def test_a_second_step_that_hangs_keeps_the_first(run_tool):
+    with black_hole() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/")}) as server:
+        result = run_tool("-L", "-m", DEADLINE, "--json", "-", server.url())
+    check_timed_out(result, "connect")
+    assert result.json()["steps"][0]["response"]["status"] == 302
+
+
+@pytest.mark.parametrize("option", ["-m", "--max-time", "--timeout"])
+def test_every_name_of_the_deadline_works_in_the_metrics(run_tool, option):
+    with scripted(answering("")) as server:
+        result = run_tool(option, DEADLINE, "--metrics-only", server.url())
+    assert result.code == 75
+    [line] = result.metrics()
+    assert (line["error"], line["status"], line["ttfb"]) == ("timeout", "0", "-")
+    assert float(line["total"]) >= DEADLINE * 1000 - 20
+    assert result.seconds < LATEST
+
+
+def test_a_timeout_is_one_line_of_the_compact_format(run_tool):
+    with scripted(answering("")) as server:
+        result = run_tool("-m", DEADLINE, "--compact", server.url("/x"))
+    [line] = result.out.splitlines()
+    fields = parse_compact(line)
+    assert (fields["kind"], fields["method"], fields["url"]) == ("timeout", "GET", server.url("/x"))
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_the_waterfall_of_a_timeout_says_which_phase_it_was_in(run_tool, without):
+    with scripted(answering("")) as server:
+        result = run_tool("-m", DEADLINE, server.url(), without=without)
+    assert result.code == 75
+    assert "wait" in result.out.lower()
+    assert "timeout" in result.out.lower() or "timed out" in result.out.lower()
+    assert result.seconds < LATEST
+
+
+def test_a_response_in_time_is_not_held_up_by_the_deadline(run_tool):
+    with http_server({"/": Reply(wait=0.1)}) as server:
+        result = run_tool("-m", "15", "--compact", server.url())
+    assert result.code == 0
+    assert result.seconds < 10
+
+
+def test_a_body_that_stalls_after_its_last_byte_is_no_timeout(run_tool):
+    with scripted(answering(OK + "Content-Length: 5\r\n\r\nhello")) as server:
+        result = run_tool("-m", "9", "--compact", server.url())
+    assert result.code == 0
+    assert result.seconds < 8
+
+
+@pytest.mark.needs("ipv6", "root", "linux")
+def test_addresses_that_all_hang_are_all_tried_before_the_deadline(run_tool):
+    with contextlib.ExitStack() as held:
+        port = held.enter_context(black_hole("127.0.0.1"))
+        try:
+            held.enter_context(black_hole("::1", port))
+        except OSError:
+            pytest.skip("the same port of ::1 is taken")
+        names = held.enter_context(dns_server({"holes.test": ["127.0.0.1", "::1"]}))
+        url = f"http://holes.test:{port}/"
+        result = run_tool("-m", 0.9, "--json", "-", url, resolver=names.address)
+    step = check_timed_out(result, "connect", 0.9)
+    assert {attempt["ip"] for attempt in step["network"]["attempts"]} == {"127.0.0.1", "::1"}

@@ -1,0 +1,131 @@
+"""The exit codes and their order: of several conditions the one with the lowest priority number decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from servers import Reply, http_server, redirect, refused_port
+
+TRUNCATED = Reply(500, b"half", [("Content-Length", "10")])
+
+
+@pytest.fixture
+def site():
+    """Serve a page, errors, a loop, and an error that breaks off."""
+
+    def broken(request):
+        raise ConnectionAbortedError  # the connection ends without an answer
+
+    routes = {
+        "/": Reply(body=b"fine", wait=0.02),
+        "/400": Reply(400, wait=0.02),
+        "/404": Reply(404, wait=0.02),
+        "/500": Reply(500, wait=0.02),
+        "/599": Reply(599, wait=0.02),
+        "/304": Reply(304),
+        "/399": Reply(399),
+        "/loop": redirect("/loop"),
+        "/to-404": redirect("/404"),
+        "/from-404": redirect("/", 302),
+        "/to-nothing": redirect("/broken"),
+        "/broken": broken,
+    }
+    with http_server(routes) as server:
+        yield server
+
+
+VIOLATED = ["--slo", "total=0.001"]
+UNWRITABLE = ["--json", "/nowhere/at/all.json"]
+UNWRITABLE_HAR = ["--har", "/nowhere/at/all.har"]
+FULL = ["--json", "/dev/full"]
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], [], ["--json", "-"]])
+@pytest.mark.parametrize(
+    ("path", "options", "code"),
+    [
+        ("/", [], 0),
+        ("/404", [], 0),
+        ("/500", [], 0),
+        ("/to-404", [], 0),
+        ("/404", ["--fail"], 22),
+        ("/", ["--slo", "total=9000"], 0),
+        ("/", VIOLATED, 4),
+        ("/loop", ["-L"], 47),
+        ("/broken", [], 75),
+    ],
+)
+def test_the_code_is_the_same_in_every_format(call_tool, site, mode, path, options, code):
+    assert call_tool(*mode, *options, site.url(path)).code == code
+
+
+@pytest.mark.parametrize("option", ["-f", "--fail"])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/", 0), ("/304", 0), ("/399", 0), ("/400", 22), ("/404", 22), ("/500", 22), ("/599", 22)],
+)
+def test_with_fail_a_response_of_400_and_above_is_22(call_tool, site, option, path, code):
+    assert call_tool(option, "--compact", site.url(path)).code == code
+
+
+@pytest.mark.parametrize(("options", "code"), [(["-f"], 0), (["-f", "-L"], 22)])
+def test_with_fail_the_final_response_counts(call_tool, site, options, code):
+    assert call_tool(*options, "--compact", site.url("/to-404")).code == code
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "code"),
+    [
+        ("/loop", ["-L", *UNWRITABLE], 47),
+        ("/loop", ["-L", *VIOLATED], 47),
+        ("/loop", ["-L", *UNWRITABLE, "--fail", *VIOLATED], 47),
+        ("/broken", UNWRITABLE, 75),
+        ("/broken", FULL, 75),
+        ("/to-nothing", ["-L", *VIOLATED], 75),
+        ("/to-nothing", ["-L", *UNWRITABLE, "--fail", *VIOLATED], 75),
+        ("/404", ["--fail", *UNWRITABLE], 73),
+        ("/404", ["--fail", *UNWRITABLE_HAR], 73),
+        ("/404", ["--fail", *FULL, *VIOLATED], 73),
+        ("/", [*UNWRITABLE, *VIOLATED], 73),
+        ("/", [*UNWRITABLE_HAR, *VIOLATED], 73),
+        ("/404", ["--fail", *VIOLATED], 22),
+        ("/404", VIOLATED, 4),
+        ("/loop", ["-L", "-m", "never"], 64),
+        ("/broken", ["--slo", ""], 64),
+        ("/404", ["--fail", *UNWRITABLE, "--slo", "x=1"], 64),
+    ],
+)
+def test_of_several_conditions_the_first_in_order_decides(call_tool, site, path, options, code):
+    assert call_tool("--compact", *options, site.url(path)).code == code
+
+
+def test_an_error_status_that_breaks_off_is_a_network_failure_before_all(call_tool):
+    with http_server({"/": TRUNCATED}) as server:
+        result = call_tool("--fail", *VIOLATED, "--compact", "-m", "0.4", server.url())
+    assert result.code == 75
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+def test_a_failure_shows_in_every_report_and_tracebacks_in_none(run_tool, mode):
+    with refused_port() as port:
+        result = run_tool(*mode, f"http://127.0.0.1:{port}/")
+    assert result.code == 75
+    assert "refused" in result.out.lower() or "error=network" in result.out
+    assert "Traceback" not in result.out + result.err
+
+
+@pytest.mark.parametrize("traceback", [False, True])
+def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceback):
+    """The error is brought in from outside: a class of the standard library that does not work."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import argparse\n"
+        "def broken(self, *args, **kwargs):\n    raise LookupError('not thought of')\n"
+        "argparse.ArgumentParser.parse_args = broken\n"
+        "argparse.ArgumentParser.parse_known_args = broken\n"
+    )
+    env = {"PYTHONPATH": str(tmp_path), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
+    result = run_tool("--compact", server.url(), env=env)
+    assert (result.code, result.out) == (70, "")
+    assert "LookupError" in result.err
+    assert ("Traceback" in result.err) is traceback
+    assert traceback or len(result.err.splitlines()) == 1

@@ -1,0 +1,281 @@
+"""Files of --json and --har where writing goes wrong: the old one is intact or the new one whole, nothing
+lies beside it, and the report and the other file are there all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import check_document
+from conftest import PATIENCE, TOOL
+from servers import Reply, http_server
+
+OLD = '{"old": true}\n'
+CAPABILITIES = "-dac_override,-dac_read_search,-fowner,-chown"
+
+
+def run_under(prefix: Sequence[str], arguments: Sequence[Any], env: dict[str, str]) -> Any:
+    """Run the program behind a command that changes what it may do."""
+    command = [*prefix, sys.executable, str(TOOL), *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, check=False, env=env, timeout=PATIENCE, stdin=subprocess.DEVNULL
+    )
+
+
+def mounted(folder: Path, options: str) -> list[str]:
+    """Make the prefix of a command that sees `folder` through a mount of its own."""
+    prefix = ["unshare", "--mount", "sh", "-c", f'mount {options} "{folder}" && exec "$@"', "sh"]
+    return possible(prefix, "needs the right to mount")
+
+
+def without_privilege() -> list[str]:
+    """Make the prefix of a command that root runs with the rights of any other user."""
+    prefix = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
+    return possible(prefix, "needs setpriv and root") if os.geteuid() == 0 else []
+
+
+def possible(prefix: list[str], reason: str) -> list[str]:
+    """Return `prefix`, or skip the test where it does not work."""
+    trial = [*prefix, "true"]
+    if not shutil.which(prefix[0]) or subprocess.run(trial, capture_output=True, check=False).returncode:
+        pytest.skip(reason)
+    return prefix
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with an export of an earlier run, and nothing else."""
+    place = tmp_path / "exports"
+    place.mkdir()
+    (place / "out.json").write_text(OLD)
+    return place
+
+
+def check_old_or_new(path: Path) -> None:
+    """Prove that `path` is as it was, or a whole new document."""
+    text = path.read_text(encoding="utf-8")
+    assert text == OLD or check_document(json.loads(text))
+
+
+# --- places that cannot be written ----------------------------------------------------------------
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("option", ["--json", "--har"])
+def test_a_disk_that_fills_up_leaves_nothing_half_written(base_environment, server, tmp_path, option):
+    """The disk has a page for the folder and one for the old file; the new one does not fit in beside it."""
+    script = (
+        'mount -t tmpfs -o size=8k none "$0" && cd "$0" && echo old >out && head -c 4096 /dev/zero >fill;'
+        ' "$@"; code=$?; ls -A; cat out; exit $code'
+    )
+    mounted(tmp_path, "-t tmpfs none")
+    prefix = ["unshare", "--mount", "sh", "-c", script, str(tmp_path)]
+    other = tmp_path.parent / f"{tmp_path.name}-other"
+    flags = ["--json", "--har"] if option == "--json" else ["--har", "--json"]
+    arguments = ["--compact", flags[0], "out", flags[1], other, server.url()]
+    done = run_under(prefix, arguments, base_environment)
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 73
+    assert lines[0].startswith("Step 1: 200 GET ")
+    assert lines[1:] == ["fill", "out", "old"]
+    assert option in done.stderr.decode() and "space" in done.stderr.decode()
+    assert json.loads(other.read_text(encoding="utf-8"))
+
+
+@pytest.mark.needs("linux")
+def test_a_read_only_disk_is_73_and_the_old_file_stays(base_environment, server, folder):
+    prefix = mounted(folder, f'--bind -o ro "{folder}"')
+    arguments = ["--compact", "--json", folder / "out.json", "--har", folder / "new.har", server.url()]
+    done = run_under(prefix, arguments, base_environment)
+    assert done.returncode == 73
+    assert done.stdout.startswith(b"Step 1: 200")
+    assert b"out.json" in done.stderr and b"new.har" in done.stderr
+    assert (folder / "out.json").read_text() == OLD
+
+
+@pytest.mark.needs("linux")
+def test_a_folder_that_cannot_be_written_takes_no_new_file(base_environment, server, folder):
+    prefix = without_privilege()
+    folder.chmod(0o555)
+    done = run_under(prefix, ["--compact", "--json", folder / "new.json", server.url()], base_environment)
+    folder.chmod(0o755)
+    assert done.returncode == 73
+    assert os.listdir(folder) == ["out.json"]
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "symlink"])
+def test_a_writable_file_in_a_folder_that_is_not_is_written_in_place(
+    base_environment, server, folder, linked
+):
+    prefix = without_privilege()
+    link = folder.parent / "link"
+    link.symlink_to(folder / "out.json")
+    number = (folder / "out.json").stat().st_ino
+    (folder / "out.json").write_text(OLD * 5000)  # longer than what is to come: nothing of it may stay
+    folder.chmod(0o555)
+    path = link if linked else folder / "out.json"
+    done = run_under(prefix, ["--compact", "--json", path, server.url()], base_environment)
+    folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    check_document(json.loads((folder / "out.json").read_text(encoding="utf-8")))
+    assert (folder / "out.json").stat().st_ino == number
+    assert os.listdir(folder) == ["out.json"]
+
+
+@pytest.mark.needs("linux", "root")
+def test_a_writable_file_of_another_user_in_a_sticky_folder_is_written_in_place(
+    base_environment, server, folder
+):
+    """As in /tmp: one may write there and into that file, but not put another in its place."""
+    prefix = without_privilege()
+    os.chown(folder / "out.json", 12345, 12345)
+    os.chown(folder, 12345, 12345)
+    (folder / "out.json").chmod(0o666)
+    folder.chmod(0o1777)
+    done = run_under(prefix, ["--compact", "--json", folder / "out.json", server.url()], base_environment)
+    assert done.returncode == 0, done.stderr
+    check_document(json.loads((folder / "out.json").read_text(encoding="utf-8")))
+    assert os.listdir(folder) == ["out.json"]
+
+
+@pytest.mark.needs("linux")
+def test_a_file_that_cannot_be_written_is_not_replaced_though_its_folder_would_allow_it(
+    base_environment, server, folder
+):
+    prefix = without_privilege()
+    (folder / "out.json").chmod(0o444)
+    done = run_under(prefix, ["--compact", "--json", folder / "out.json", server.url()], base_environment)
+    assert done.returncode == 73
+    assert (folder / "out.json").read_text() == OLD
+    assert os.listdir(folder) == ["out.json"]
+
+
+def test_both_files_that_fail_do_not_hide_a_network_failure(run_tool):
+    result = run_tool("--compact", "--json", "/no/a", "--har", "/no/b", "http://127.0.0.1:1/")
+    assert result.code == 75
+    assert result.out.startswith("Step 1: ERROR")
+    assert "/no/a" in result.err and "/no/b" in result.err
+
+
+# --- descriptors and devices ----------------------------------------------------------------------
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("deleted", [False, True], ids=["file", "deleted-file"])
+def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, folder, deleted):
+    """The caller goes on reading its own descriptor: another file in its place would be lost on it."""
+    with open(folder / "out.json", "w+", encoding="utf-8") as file:
+        if deleted:
+            (folder / "out.json").unlink()
+        path = f"/dev/fd/{file.fileno()}"
+        process = start_tool("--compact", "--json", path, server.url(), pass_fds=[file.fileno()])
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+        file.seek(0)
+        check_document(json.load(file))
+    assert os.listdir(folder) == ([] if deleted else ["out.json"])
+
+
+@pytest.mark.needs("linux")
+def test_stderr_in_a_file_keeps_its_file(start_tool, server, folder):
+    with open(folder / "log", "w+", encoding="utf-8") as log:
+        number = os.fstat(log.fileno()).st_ino
+        process = start_tool("--compact", "--json", "/dev/stderr", server.url(), stderr=log)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert os.stat(folder / "log").st_ino == number
+        log.seek(0)
+        check_document(json.load(log))
+
+
+def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
+    with open(folder / "log", "w+", encoding="utf-8") as log:
+        process = start_tool("--compact", "--json", "/dev/stdout", server.url(), stdout=log)
+        _, err = process.communicate(timeout=PATIENCE)
+        log.seek(0)
+        check_document(json.load(log))
+    assert err.startswith(b"Step 1: 200")
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("option", ["--json", "--har"])
+def test_a_full_device_is_73_and_stays_a_device(run_tool, server, tmp_path, option):
+    other = "--har" if option == "--json" else "--json"
+    result = run_tool("--compact", option, "/dev/full", other, tmp_path / "other", server.url())
+    assert result.code == 73
+    assert result.out.startswith("Step 1: 200")
+    assert "/dev/full" in result.err and "space" in result.err
+    assert json.loads((tmp_path / "other").read_text(encoding="utf-8"))
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    headers = [(f"X-{number}", "x" * 1000) for number in range(300)]
+    with http_server({"/": Reply(headers=headers)}) as server:
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        process = start_tool("--compact", "--json", fifo, server.url())
+        give_up = time.monotonic() + PATIENCE
+        while not read_some(reader) and time.monotonic() < give_up:
+            time.sleep(0.01)
+        os.close(reader)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (0, 73)
+    assert out.startswith(b"Step 1: 200")
+    assert b"Traceback" not in err
+
+
+def read_some(descriptor: int) -> bytes:
+    """Read what is there, b"" when that is nothing yet."""
+    try:
+        return os.read(descriptor, 100)
+    except BlockingIOError:
+        return b""
+
+
+# --- killed while writing -------------------------------------------------------------------------
+
+BIG = [(f"X-{number}", "x" * 1000) for number in range(990)]
+"""Headers of nearly a megabyte: eleven steps of them take a moment to write."""
+
+
+def big_chain() -> dict[str, Reply]:
+    """Make the routes of a chain of eleven steps whose export is large."""
+    steps = {f"/{number}": Reply(302, headers=[*BIG, ("Location", f"/{number + 1}")]) for number in range(10)}
+    return {**steps, "/10": Reply(headers=BIG)}
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT], [signal.SIGTERM, signal.SIGINT]],
+    ids=["kill", "term", "int", "term-and-int"],
+)
+def test_a_file_is_old_or_new_when_the_writer_is_killed(start_tool, folder, signals):
+    """The signal comes as soon as a temporary file is seen, or with the end of the process."""
+    with http_server(big_chain()) as server:
+        for _ in range(2):
+            process = start_tool("--metrics-only", "-L", "--json", folder / "out.json", server.url("/0"))
+            while len(os.listdir(folder)) == 1 and process.poll() is None:
+                pass
+            for number in signals:
+                process.send_signal(number)
+            process.communicate(timeout=PATIENCE)
+            check_old_or_new(folder / "out.json")
+            if signals != [signal.SIGKILL]:
+                assert os.listdir(folder) == ["out.json"]
+            for left in set(os.listdir(folder)) - {"out.json"}:
+                (folder / left).unlink()

@@ -1,0 +1,874 @@
+"""Failures as a tired person meets them: what is said is true, whole, in plain words, and helps.
+
+Each case provokes one failure, and is looked at in all the places where it shows: the drawn report with its
+reason and its hint, and the JSON document with its times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple
+
+import pytest
+
+from checks import check_document, flat, parse_compact
+from conftest import PATIENCE, TOOL
+from servers import (
+    Peer,
+    Reply,
+    black_hole,
+    dns_server,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+    sending,
+)
+
+NOT_WORDS = re.compile(
+    r"0x[0-9a-f]{4}|Errno|errno|Traceback|Error\b|Exception|ssl\.c|_ssl|\[ssl|<[a-z]|\bNone\b|b'|SYSCALL"
+    r"|sslv3|tlsv1"
+)
+"""What belongs to the source code of this program or of a library, not into a sentence."""
+
+
+class Failed(NamedTuple):
+    """What a run that failed has said."""
+
+    kind: str
+    phase: str
+    message: str
+    hint: str
+    report: str
+    step: dict[str, Any]
+
+
+def fail(run_tool: Callable[..., Any], *arguments: Any, drawn: bool = False, **settings: Any) -> Failed:
+    """Run the program, prove that its last step failed, and that the report says what the document says.
+
+    The report is the compact line, or the waterfall if `drawn`.
+    """
+    mode = [] if drawn else ["--compact"]
+    result = run_tool("--json", "-", *mode, *arguments, **settings)
+    assert result.code == 75, (result.code, result.err)
+    step = result.json()["steps"][-1]
+    error = step["error"]
+    report = flat(result.err)
+    for text in (error["message"], error["hint"]):
+        check_sentence(text)
+    for text in (error["message"], error["kind"], *([error["hint"]] if drawn else [])):
+        assert flat(text) in report, report
+    assert error["hint"][0].isupper() and error["hint"].endswith(".")
+    return Failed(error["kind"], error["phase"], error["message"], error["hint"], report, step)
+
+
+def check_sentence(text: str) -> None:
+    """Prove that `text` is words for a person, and that there are enough of them and not too many."""
+    assert not NOT_WORDS.search(text), text
+    assert 15 <= len(text) <= 300, text
+
+
+def says(text: str, *words: str) -> None:
+    """Prove that each of `words` (alternatives separated by |) is in `text`."""
+    for word in words:
+        assert re.search(word, text, re.IGNORECASE), f"{word!r} is not in {text!r}"
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+ZONE = {"four.test": ["127.0.0.1"], "six.test": ["::1"], "empty.test": [], "silent.test": None}
+
+NAMES = {
+    "unknown": (["http://unknown.test/"], ["unknown.test", "not found"], ["spelling"]),
+    "without-address": (["http://empty.test/"], ["empty.test"], ["."]),
+    "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
+    "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_without_a_fitting_address_is_a_dns_failure(run_tool, name):
+    arguments, message, hint = NAMES[name]
+    with dns_server(ZONE) as names:
+        failed = fail(run_tool, *arguments, resolver=names.address)
+    assert (failed.kind, failed.phase) == ("dns", "dns")
+    says(failed.message, *message)
+    says(failed.hint, *hint)
+    assert failed.step["network"]["ip"] is None
+
+
+def test_a_name_that_does_not_exist_is_not_said_to_be_without_the_family_alone(run_tool):
+    with dns_server(ZONE) as names:
+        failed = fail(run_tool, "-6", "http://unknown.test/", resolver=names.address)
+    says(failed.message, "no such name|not found")
+
+
+def test_a_name_server_that_refuses_is_told_from_a_name_that_does_not_exist(run_tool):
+    with dns_server(ZONE) as names:
+        address = names.address
+    failed = fail(run_tool, "http://four.test/", resolver=address)
+    assert (failed.kind, failed.phase) == ("dns", "dns")
+    says(failed.message, "four.test", "resolver|name server")
+    assert "not found" not in failed.message
+
+
+@pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
+def test_a_literal_address_of_the_other_family_is_a_dns_failure(run_tool, option, family):
+    host = "[::1]" if option == "-4" else "127.0.0.1"
+    failed = fail(run_tool, option, f"http://{host}/")
+    assert (failed.kind, failed.phase) == ("dns", "dns")
+    says(failed.message, family)
+    says(failed.hint, option)
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def test_a_refused_connection_says_where_and_what_to_check(run_tool):
+    with refused_port() as port:
+        failed = fail(run_tool, f"http://127.0.0.1:{port}/")
+    assert (failed.kind, failed.phase) == ("network", "connect")
+    says(failed.message, "127.0.0.1", str(port), "refused")
+    says(failed.hint, "listens", "port")
+    assert [attempt["ip"] for attempt in failed.step["network"]["attempts"]] == ["127.0.0.1"]
+    assert "refused" in failed.step["network"]["attempts"][0]["error"]
+
+
+def test_every_address_that_was_tried_is_in_the_report(run_tool):
+    with dns_server({"two.test": ["127.0.0.1", "127.0.0.2"]}) as names, refused_port() as port:
+        failed = fail(run_tool, f"http://two.test:{port}/", resolver=names.address, drawn=True)
+    says(failed.message, "two.test", "2 addresses")
+    says(failed.report, "127.0.0.1: connection refused", "127.0.0.2: connection refused")
+
+
+def test_a_black_hole_is_a_timeout_that_names_the_attempt(run_tool):
+    with black_hole() as port:
+        failed = fail(run_tool, "-m", "0.4", f"http://127.0.0.1:{port}/", drawn=True)
+    assert (failed.kind, failed.phase) == ("timeout", "connect")
+    says(failed.message, "127.0.0.1", str(port), "0.4 s")
+    says(failed.report, "127.0.0.1: no answer")
+    says(failed.hint, "firewall|drop")
+
+
+ROUTES = {
+    "none": ("true", "network unreachable", "route|network"),
+    "unreachable": ("ip route add unreachable 192.0.2.0/24", "host unreachable", "host|route"),
+    "prohibit": ("ip route add prohibit 192.0.2.0/24", "forbidden|prohibited", "firewall|policy|route"),
+    "blackhole": ("ip route add blackhole 192.0.2.0/24", "192.0.2.1", "route|address"),
+}
+
+
+def in_a_network_of_its_own(script: str) -> list[str]:
+    """Make the prefix of a command that is to run without any network but what `script` sets up."""
+    prefix = ["unshare", "--net", "sh", "-c", f'ip link set lo up && {script} && exec "$@"', "sh"]
+    possible = shutil.which("unshare") and shutil.which("ip")
+    if not possible or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to make a network of its own, and iproute2")
+    return prefix
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_host_out_of_reach_is_a_network_failure_that_points_at_the_route(base_environment, route):
+    script, message, hint = ROUTES[route]
+    command = [*in_a_network_of_its_own(script), sys.executable, str(TOOL), "--json", "-"]
+    command.append("http://192.0.2.1/")
+    done = subprocess.run(command, capture_output=True, check=False, env=base_environment, timeout=PATIENCE)
+    assert done.returncode == 75
+    [step] = check_document(json.loads(done.stdout))["steps"]
+    assert (step["error"]["kind"], step["error"]["phase"]) == ("network", "connect")
+    says(step["error"]["message"], message)
+    says(step["error"]["hint"], hint)
+    assert "zone" not in step["error"]["message"], "the zone of an address that has none"
+
+
+def test_a_link_local_address_without_its_zone_is_told_how_to_name_it(run_tool):
+    failed = fail(run_tool, "http://[fe80::1]/")
+    assert (failed.kind, failed.phase) == ("network", "connect")
+    says(failed.hint, "zone|%25|%eth0")
+
+
+# --- what servers do ------------------------------------------------------------------------------
+
+OK = "HTTP/1.1 200 OK\r\n"
+HEAD = OK + "Content-Length: 100\r\n\r\n"
+
+
+def after_request(data: str, then: str) -> Callable[[Peer], None]:
+    """Make a script that reads a request, sends `data`, and then ends as told: reset, close or hang."""
+
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(data)
+        if then == "hang":
+            peer.wait(10)
+        if then == "reset":
+            peer.wait(0.05)  # what was sent is to arrive before the reset destroys it
+            peer.reset()
+
+    return script
+
+
+class Case(NamedTuple):
+    """A failure: what the server sends, how it ends, and what has to be said about it."""
+
+    data: str
+    then: str
+    kind: str
+    phase: str
+    message: list[str]
+    hint: list[str]
+
+
+TRUNCATED = OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+ANSWERS = {
+    "empty-reply": Case("", "close", "protocol", "wait", ["closed|hung up", "without an answer"], ["log"]),
+    "cut-in-the-status-line": Case("HTT", "close", "protocol", "wait", ["header|answer"], ["log|port"]),
+    "cut-in-the-header": Case(OK + "Serv", "close", "protocol", "xfer", ["header"], ["log"]),
+    "cut-by-length": Case(HEAD + "hello", "close", "protocol", "xfer", ["5 of 100 bytes"], ["log|limit"]),
+    "cut-in-chunks": Case(TRUNCATED, "close", "protocol", "xfer", ["5 bytes", "chunk"], ["log|limit"]),
+    "reset-before-an-answer": Case("", "reset", "network", "wait", ["reset", "before any answer"], ["log"]),
+    "reset-in-the-header": Case(HEAD[:20], "reset", "network", "xfer", ["reset", "header"], ["log"]),
+    "reset-in-the-body": Case(HEAD + "hello", "reset", "network", "xfer", ["reset", "5 (bytes|of)"], ["log"]),
+    "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "0.4 s"], ["-m", "log"]),
+    "hang-after-an-interim": Case(
+        "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "0.4 s"], ["-m"]
+    ),
+    "hang-in-the-header": Case(HEAD[:20], "hang", "timeout", "xfer", ["0.4 s", "header"], ["-m"]),
+    "hang-in-the-body": Case(HEAD + "hello", "hang", "timeout", "xfer", ["0.4 s", "5 (bytes|of)"], ["-m"]),
+    "garbage": Case("SSH-2.0-OpenSSH_9\r\n", "close", "protocol", "wait", ["SSH-2.0", "HTTP"], ["port"]),
+    "garbage-without-a-line-end": Case("HELLO", "close", "protocol", "wait", ["HELLO|answer"], ["port|log"]),
+    "tls-alert-to-plain-http": Case(
+        "\x15\x03\x01\x00\x02\x02\x16", "close", "protocol", "wait", ["TLS"], ["https://"]
+    ),
+    "http2-without-tls": Case(
+        "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "close", "protocol", "wait", ["HTTP"], ["port|HTTP/2"]
+    ),
+    "unasked-switch": Case("HTTP/1.1 101 Go\r\n\r\n", "close", "protocol", "wait", ["101"], ["."]),
+    "two-lengths": Case(
+        OK + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        "close", "protocol", "xfer", ["conflicting", "5", "6"], ["server"],
+    ),
+    "no-length": Case(
+        OK + "Content-Length: +5\r\n\r\nhello", "close", "protocol", "xfer", ["\\+5"], ["server"]
+    ),
+    "no-header": Case(OK + "no header\r\n\r\n", "close", "protocol", "xfer", ["no header"], ["."]),
+    "no-chunk-size": Case(
+        TRUNCATED.replace("5\r\n", "zz\r\n"), "close", "protocol", "xfer", ["chunk", "zz"], ["server"]
+    ),
+    "chunk-longer-than-its-size": Case(
+        TRUNCATED.replace("5\r\n", "3\r\n"), "close", "protocol", "xfer", ["chunk"], ["server"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_is_none_or_not_whole_is_explained(run_tool, name):
+    case = ANSWERS[name]
+    with scripted(after_request(case.data, case.then)) as server:
+        failed = fail(run_tool, "-m", "0.4" if case.then == "hang" else "10", server.url())
+    assert (failed.kind, failed.phase) == (case.kind, case.phase)
+    says(failed.message, *case.message)
+    says(failed.hint, *case.hint)
+    assert failed.step["network"]["ip"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", ["empty-reply", "cut-by-length", "reset-in-the-body", "hang-in-the-body"])
+@pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
+def test_one_failure_in_all_formats(run_tool, name, without):
+    case = ANSWERS[name]
+    arguments = ["-m", "0.4" if case.then == "hang" else "10"]
+    with scripted(after_request(case.data, case.then)) as server:
+        drawn = run_tool(*arguments, server.url(), without=without)
+        compact = run_tool("--compact", *arguments, server.url())
+        [metrics] = run_tool("--metrics-only", *arguments, server.url()).metrics()
+    line = parse_compact(compact.out.rstrip("\n"))
+    size = str(len(case.data.partition("\r\n\r\n")[2]))
+    assert (line["kind"], metrics["error"]) == (case.kind, case.kind)
+    assert (metrics["status"], metrics["bytes"], metrics["ip"]) == ("0", size, "127.0.0.1")
+    assert (metrics["ttfb"] == "-") == (case.phase == "wait")
+    says(line["message"], *case.message)
+    says(flat(drawn.out), *case.message, *case.hint, re.escape(server.url()))
+    assert (drawn.code, compact.code) == (75, 75)
+
+
+def test_a_reset_at_once_is_a_network_failure(run_tool):
+    with scripted(lambda peer: peer.reset()) as server:
+        failed = fail(run_tool, server.url())
+    assert failed.kind == "network"
+    says(failed.message, "reset|closed by the other side")
+
+
+@pytest.mark.parametrize("then", ["reset", "hang"])
+def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(run_tool, tmp_path, then):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        if peer.wait(0.1 if then == "reset" else 10) or then == "reset":
+            peer.reset()
+
+    body = tmp_path / "body"
+    body.write_bytes(b"x" * 20_000_000)
+    with scripted(script) as server:
+        failed = fail(run_tool, "-m", "10" if then == "reset" else "0.6", "-d", f"@{body}", server.url())
+    assert (failed.kind, failed.phase) == ("network" if then == "reset" else "timeout", "wait")
+    says(failed.message, "request", "sent|sending")
+    assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+ALERTS = {
+    0: "close_notify",
+    10: "unexpected_message",
+    20: "bad_record_mac",
+    40: "handshake_failure",
+    42: "bad_certificate",
+    43: "unsupported_certificate",
+    44: "certificate_revoked",
+    45: "certificate_expired",
+    46: "certificate_unknown",
+    47: "illegal_parameter",
+    48: "unknown_ca",
+    49: "access_denied",
+    50: "decode_error",
+    51: "decrypt_error",
+    70: "protocol_version",
+    71: "insufficient_security",
+    80: "internal_error",
+    86: "inappropriate_fallback",
+    90: "user_canceled",
+    109: "missing_extension",
+    110: "unsupported_extension",
+    112: "unrecognized_name",
+    116: "certificate_required",
+    120: "no_application_protocol",
+}
+
+
+@pytest.mark.parametrize("number", ALERTS, ids=ALERTS.get)
+def test_every_common_tls_alert_is_named(run_tool, number):
+    def script(peer):
+        peer.sock.recv(5000)
+        peer.send(bytes([21, 3, 3, 0, 2, 2, number]))
+        peer.wait(0.5)
+
+    with scripted(script) as server:
+        failed = fail(run_tool, f"https://{server.authority}/")
+    assert (failed.kind, failed.phase) == ("tls", "tls")
+    says(failed.message, ALERTS[number].replace("_", "[_ ]").replace("cancel", "cancell?"))
+
+
+@pytest.mark.parametrize("then", ["reset", "close", "hang", "drip"])
+def test_a_handshake_that_is_not_finished_is_explained(run_tool, then):
+    def script(peer):
+        peer.sock.recv(65536)  # the whole hello: to close with something unread would be a reset
+        if then == "drip":
+            peer.send(b"\x16\x03\x03\x00\x50\x02")
+        if then in ("hang", "drip"):
+            peer.wait(10)
+        if then == "reset":
+            peer.reset()
+
+    with scripted(script) as server:
+        failed = fail(
+            run_tool, "-m", "0.6" if then in ("hang", "drip") else "10", f"https://{server.authority}/"
+        )
+    kind = {"reset": "network", "close": "tls"}.get(then, "timeout")
+    assert (failed.kind, failed.phase) == (kind, "tls")
+    says(failed.message, "TLS handshake")
+    says(failed.hint, "TLS")
+
+
+def test_a_server_that_wants_a_client_certificate_is_not_called_old(run_tool, authority):
+    for version, phase in ((ssl.TLSVersion.TLSv1_2, "tls"), (ssl.TLSVersion.TLSv1_3, "wait")):
+        context = authority.context()
+        context.maximum_version = version
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(str(authority.file))
+        with http_server(tls=context) as server:
+            failed = fail(run_tool, "--cacert", authority.file, server.url())
+        assert (failed.kind, failed.phase) == ("tls", phase)
+        says(failed.message + failed.hint, "client certificate")
+
+
+def test_the_version_of_tls_stays_when_tls_fails_after_the_handshake(run_tool, authority):
+    context = authority.context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(str(authority.file))
+    with http_server(tls=context) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url(), drawn=True)
+        [metrics] = run_tool("--metrics-only", "--cacert", authority.file, server.url()).metrics()
+    assert failed.step["network"]["tls_version"] == "TLS 1.3"
+    assert failed.step["network"]["tls_verified"] is True
+    says(failed.report, "TLS 1.3, TLS_[A-Z0-9_]+, verified with --cacert")
+    assert metrics["tls_version"].replace("v", "").replace("_", "") in ("TLS1.3", "TLS 1.3")
+
+
+def test_a_damaged_record_is_told_from_a_faulty_configuration(run_tool, tls, authority):
+    def script(peer):
+        peer.read_request()
+        peer.send(HEAD + "hello")
+        with socket.socket(fileno=os.dup(peer.sock.fileno())) as below:
+            below.sendall(b"\x17\x03\x03\x00\x1e" + b"x" * 30)
+        peer.wait(0.5)
+
+    with scripted(script, tls=tls) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url())
+    assert (failed.kind, failed.phase) == ("tls", "xfer")
+    says(failed.message, "damaged|corrupt")
+    assert "configuration" not in failed.hint, "no configuration does this"
+
+
+def test_old_tls_is_named_and_k_allows_it(run_tool, authority):
+    context = authority.context()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with http_server(tls=context) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url())
+        insecure = run_tool("--compact", "-k", server.url())
+    assert failed.kind == "tls"
+    says(failed.message, "version")
+    says(failed.hint, "-k")
+    assert insecure.code == 0, "what the hint says does not help"
+
+
+def test_a_tls_port_spoken_to_in_plain_http_is_pointed_at_https(run_tool, tls):
+    with http_server(tls=tls) as server:
+        failed = fail(run_tool, f"http://{server.authority}/")
+    assert failed.phase == "wait"
+    says(failed.message + failed.hint, "https|TLS")
+
+
+BANNERS = {
+    "http": "HTTP/1.1 400 Bad Request\r\n\r\n",
+    "ssh": "SSH-2.0-OpenSSH_9\r\n",
+    "smtp": "220 a.test\r\n",
+}
+
+
+@pytest.mark.parametrize("banner", BANNERS)
+def test_a_port_without_tls_is_not_called_http_unless_it_is(run_tool, banner):
+    def script(peer):
+        peer.read_exactly(5)
+        peer.send(BANNERS[banner])
+        peer.wait(0.5)
+
+    with scripted(script) as server:
+        failed = fail(run_tool, f"https://{server.authority}/")
+        assert (failed.kind, failed.phase) == ("tls", "tls")
+        says(failed.message, "not speak TLS|not TLS|plain HTTP")
+        if banner == "http":
+            says(failed.hint, f"http://{server.authority}/")
+        else:
+            assert "most likely" not in failed.message, "it is not HTTP at all"
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+def moment(year: int) -> datetime.datetime:
+    """Name the first of January of a year."""
+    return datetime.datetime(year, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+CERTIFICATES = {
+    "expired": ({"not_after": moment(2020)}, ["expired", "days ago"], ["renew"]),
+    "not-yet-valid": ({"not_before": moment(2400), "not_after": moment(2401)}, ["not valid yet"], ["clock"]),
+}
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_a_certificate_out_of_its_time_is_shown_with_the_reason(run_tool, authority, name):
+    settings, message, hint = CERTIFICATES[name]
+    context = authority.context("localhost", "127.0.0.1", common_name="shown.test", **settings)
+    with http_server(tls=context) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url(), drawn=True)
+    check_certificate_failure(failed, message, [*hint, "-k"])
+    assert failed.step["network"]["cert_cn"] == "shown.test"
+    says(failed.report, "shown.test")
+
+
+def check_certificate_failure(failed: Failed, message: list[str], hint: list[str]) -> None:
+    """Prove that a verification failed in its phase, is explained, and that nobody calls it verified."""
+    assert (failed.kind, failed.phase) == ("tls", "tls")
+    says(failed.message, *message)
+    says(failed.hint, *hint)
+    assert failed.step["network"]["tls_verified"] is False
+    assert failed.step["network"]["cert_serial"], "the certificate that failed is not shown"
+    says(failed.report, "not verified")
+
+
+def test_a_certificate_for_other_names_lists_them(run_tool, authority):
+    with http_server(tls=authority.context("other.test", "third.test")) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url(), drawn=True)
+    check_certificate_failure(failed, ["other.test, third.test", "127.0.0.1"], ["-k"])
+    assert failed.step["network"]["cert_sans"] == ["other.test", "third.test"]
+
+
+def test_an_unknown_issuer_points_at_cacert(run_tool, tls):
+    with http_server(tls=tls) as server:
+        failed = fail(run_tool, server.url(), drawn=True)
+    check_certificate_failure(failed, ["issuer|self-signed"], ["--cacert", "-k"])
+
+
+def test_a_bundle_without_the_issuer_is_named_as_the_reason(run_tool, tls, tmp_path):
+    other = pytest.importorskip("trustme").CA()
+    bundle = tmp_path / "other.pem"
+    other.cert_pem.write_to_path(str(bundle))
+    with http_server(tls=tls) as server:
+        failed = fail(run_tool, "--cacert", bundle, server.url(), drawn=True)
+    check_certificate_failure(failed, ["issuer"], ["bundle", "--cacert"])
+
+
+def test_a_self_signed_certificate_is_not_blamed_on_intermediates(run_tool, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-days", "9"]
+    if not shutil.which("openssl"):
+        pytest.skip("needs the openssl command")
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(certificate), str(key))
+    with http_server(tls=context) as server:
+        failed = fail(run_tool, server.url(), drawn=True)
+    check_certificate_failure(failed, ["self-signed"], ["--cacert", "-k"])
+    assert "intermediate" not in failed.hint, "a self-signed certificate has none"
+
+
+def test_a_machine_without_cas_is_told_so(run_tool, tls, tmp_path):
+    with http_server(tls=tls) as server:
+        failed = fail(run_tool, server.url(), env={"SSL_CERT_DIR": str(tmp_path), "SSL_CERT_FILE": ""})
+    assert failed.kind == "tls"
+    says(failed.message + failed.hint, "--cacert")
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+REFUSALS = {
+    "407 Who are you": ["user", "password|user name"],
+    "403 Never": ["polic|forbid|NO_PROXY"],
+    "400 What": ["."],
+    "405 Not me": ["CONNECT|tunnel"],
+    "502 No way": ["target"],
+    "503 Later": ["proxy"],
+    "504 Too slow": ["target"],
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_proxy_that_refuses_is_quoted(run_tool, refusal):
+    with scripted(sending(f"HTTP/1.1 {refusal}\r\nContent-Length: 0\r\n\r\n")) as server:
+        failed = fail(run_tool, "-x", f"http://{server.authority}", "https://a.test/")
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, refusal, re.escape(server.authority))
+    says(failed.hint, *REFUSALS[refusal])
+
+
+def test_a_503_of_a_proxy_is_not_said_to_be_about_the_target_alone(run_tool):
+    with scripted(sending("HTTP/1.1 503 Service Unavailable\r\n\r\n")) as server:
+        failed = fail(run_tool, "-x", f"http://{server.authority}", "https://a.test/")
+    says(failed.hint, "overload|busy|or the target|or it")
+
+
+def test_credentials_that_a_proxy_refuses_are_not_asked_for_again(run_tool):
+    with scripted(sending("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as server:
+        failed = fail(run_tool, "-x", f"http://me:wrong-pass@{server.authority}", "https://a.test/")
+    says(failed.hint, "check|refused|wrong")
+
+
+PROXY_TROUBLE = {
+    "hangs-up": (after_request("", "close"), ["hung up|closed"], ["proxy"]),
+    "resets": (after_request("", "reset"), ["reset", "proxy"], ["proxy"]),
+    "is-no-proxy": (sending("SSH-2.0-x\r\n"), ["SSH-2.0-x", "proxy"], ["proxy"]),
+    "speaks-by-itself": (sending("HTTP/1.1 200 OK\r\n\r\nhello"), ["proxy"], ["proxy"]),
+}
+
+
+@pytest.mark.parametrize("trouble", PROXY_TROUBLE)
+def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(run_tool, trouble):
+    script, message, hint = PROXY_TROUBLE[trouble]
+    with scripted(script) as server:
+        failed = fail(run_tool, "-x", f"http://{server.authority}", "https://a.test/")
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, *message)
+    says(failed.hint, *hint)
+
+
+@pytest.mark.parametrize("url", ["http://a.test/", "https://a.test/"])
+def test_a_proxy_that_is_not_there_is_a_proxy_failure(run_tool, url):
+    with refused_port() as port:
+        failed = fail(run_tool, "-x", f"http://127.0.0.1:{port}", url)
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, "proxy", str(port), "refused")
+
+
+def test_a_proxy_whose_name_is_unknown_is_a_proxy_failure_in_dns(run_tool):
+    with dns_server({}) as names:
+        failed = fail(run_tool, "-x", "http://proxy.test:3128", "https://a.test/", resolver=names.address)
+    assert (failed.kind, failed.phase) == ("proxy", "dns")
+    says(failed.message, "proxy.test", "not found")
+
+
+def test_an_https_proxy_with_a_bad_certificate_is_a_proxy_failure(run_tool, tls):
+    with scripted(sending(""), tls=tls) as server:
+        failed = fail(run_tool, "-x", f"https://{server.authority}", "https://a.test/")
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, "proxy", "issuer|self-signed")
+
+
+def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(run_tool):
+    with scripted(after_request("", "hang")) as server, black_hole() as port:
+        for place in (server.authority, f"127.0.0.1:{port}"):
+            failed = fail(run_tool, "-m", "0.4", "-x", f"http://{place}", "https://a.test/")
+            assert (failed.kind, failed.phase) == ("timeout", "connect")
+            says(failed.message, "proxy", "0.4 s")
+
+
+def test_a_timeout_behind_a_forwarding_proxy_does_not_accuse_the_server_alone(run_tool):
+    with scripted(after_request("", "hang")) as server:
+        failed = fail(run_tool, "-m", "0.4", "-x", f"http://{server.authority}", "http://a.test/")
+    assert (failed.kind, failed.phase) == ("timeout", "wait")
+    says(failed.message + failed.hint, "proxy")
+
+
+@pytest.mark.needs("socks")
+def test_the_name_that_was_looked_up_for_socks5_is_the_name_in_the_timeout(run_tool):
+    with dns_server({"slow.test": None}) as names, scripted(lambda peer: peer.wait(5)) as server:
+        arguments = ["-m", "0.5", "-x", f"socks5://{server.authority}", "http://slow.test/"]
+        failed = fail(run_tool, *arguments, resolver=names.address)
+    assert (failed.kind, failed.phase) == ("timeout", "dns")
+    says(failed.message, "slow.test")
+
+
+SOCKS_REPLIES = {
+    1: ["failure"],
+    2: ["allowed|rule"],
+    3: ["network unreachable"],
+    4: ["host unreachable"],
+    5: ["refused"],
+    6: ["TTL|expired"],
+    7: ["command"],
+    8: ["address type"],
+}
+
+
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize("number", SOCKS_REPLIES)
+def test_the_reply_of_a_socks_proxy_is_put_in_words(run_tool, number):
+    def script(peer):
+        peer.read_exactly(3)
+        peer.send(b"\x05\x00")
+        peer.read_exactly(10)
+        peer.send(bytes([5, number, 0, 1]) + bytes(6))
+        peer.wait(0.5)
+
+    with scripted(script) as server:
+        failed = fail(run_tool, "-m", "5", "-x", f"socks5://{server.authority}", "http://127.0.0.1:9/")
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, "proxy", *SOCKS_REPLIES[number])
+    says(failed.hint, "proxy|target|port|family")
+
+
+SOCKS_TROUBLE = {
+    "wants-a-password": ([(3, b"\x05\xff")], ["credentials|password"], ["password"]),
+    "speaks-http": ([(3, b"HTTP/1.1 400 Bad\r\n\r\n")], ["SOCKS5"], ["SOCKS5"]),
+    "hangs-up": ([(3, b"")], ["closed|hung up"], ["SOCKS5"]),
+    "hangs-up-later": ([(3, b"\x05\x00"), (10, b"")], ["closed|hung up"], ["proxy"]),
+}
+
+
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize("trouble", SOCKS_TROUBLE)
+def test_trouble_with_a_socks_proxy_is_explained(run_tool, trouble):
+    talk, message, hint = SOCKS_TROUBLE[trouble]
+
+    def script(peer):
+        for count, answer in talk:
+            peer.read_exactly(count)
+            peer.send(answer)
+
+    with scripted(script) as server:
+        failed = fail(run_tool, "-m", "5", "-x", f"socks5://{server.authority}", "http://127.0.0.1:9/")
+    assert (failed.kind, failed.phase) == ("proxy", "connect")
+    says(failed.message, "proxy", *message)
+    says(failed.hint, *hint)
+
+
+def test_a_socks_proxy_that_accepts_and_hangs_up_later_is_not_said_to_speak_no_socks(run_tool):
+    pytest.importorskip("socks")
+
+    def script(peer):
+        peer.read_exactly(3)
+        peer.send(b"\x05\x00")
+        peer.read_exactly(10)
+
+    with scripted(script) as server:
+        failed = fail(run_tool, "-m", "5", "-x", f"socks5://{server.authority}", "http://127.0.0.1:9/")
+    assert "not answer like SOCKS5" not in failed.message, "it did, at first"
+
+
+# --- HTTP/2 ---------------------------------------------------------------------------------------
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Make an HTTP/2 frame (RFC 9113 section 4.1)."""
+    return len(payload).to_bytes(3, "big") + struct.pack("!BBI", kind, flags, stream) + payload
+
+
+SETTINGS = frame(4, 0, 0, b"")
+STARTED = frame(1, 4, 1, b"\x88") + frame(0, 0, 1, b"hello")
+ENHANCE_YOUR_CALM = frame(7, 0, 0, struct.pack("!II", 0, 11) + b"slow down please")
+HTTP2 = {
+    "goes-away": (ENHANCE_YOUR_CALM, "wait", ["ENHANCE_YOUR_CALM", "slow down please"], ["."]),
+    "goes-away-politely": (frame(7, 0, 0, bytes(8)), "wait", ["closed"], ["again"]),
+    "refuses": (frame(3, 0, 1, b"\0\0\0\x07"), "wait", ["REFUSED_STREAM"], ["again"]),
+    "wants-http1": (frame(3, 0, 1, b"\0\0\0\x0d"), "wait", ["HTTP_1_1_REQUIRED"], ["--http1.1"]),
+    "speaks-http1": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "wait", ["HTTP/1"], ["--http1.1"]),
+    "bad-hpack": (frame(1, 5, 1, b"\xff" * 5), "wait", ["HTTP/2|header"], ["--http1.1"]),
+    "stops-in-the-body": (STARTED, "xfer", ["5 bytes"], ["log"]),
+    "goes-away-in-the-body": (
+        STARTED + frame(7, 0, 0, struct.pack("!II", 1, 2)), "xfer", ["INTERNAL_ERROR"], ["log"]
+    ),
+    "too-short": (
+        frame(1, 4, 1, b"\x88\x5c\x0210") + frame(0, 1, 1, b"hello"), "xfer", ["5 bytes", "10"], ["server"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("name", HTTP2)
+def test_a_failure_of_http2_is_explained(run_tool, authority, name):
+    data, phase, message, hint = HTTP2[name]
+
+    def script(peer):
+        peer.send(SETTINGS)
+        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        peer.sock.recv(65536)  # what is left unread when the connection is closed would reset it
+        peer.send(data)
+        with contextlib.suppress(ssl.SSLError):
+            peer.sock.unwrap()
+
+    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url())
+    assert (failed.kind, failed.phase) == ("protocol", phase)
+    says(failed.message, *message)
+    says(failed.hint, *hint)
+
+
+def test_a_body_over_tls_that_ends_without_close_notify_is_said_to_be_cut_perhaps(run_tool, tls, authority):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\n\r\nhello")
+        peer.end()
+        peer.wait(0.3)
+
+    with scripted(script, tls=tls) as server:
+        failed = fail(run_tool, "--cacert", authority.file, server.url())
+    assert (failed.kind, failed.phase) == ("protocol", "xfer")
+    says(failed.message, "5 bytes", "close_notify")
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+LOCATIONS = {
+    "another-scheme": ("ftp://x.test/file", "ftp://x.test/file", ["ftp"]),
+    "a-bad-port": ("http://x.test:99999/", "http://x.test:99999/", ["99999", "port"]),
+    "no-host": ("https://", "https://", ["host"]),
+    "a-mail-address": ("mailto:root@x.test", "mailto:root@x.test", ["mailto"]),
+    "a-script": ("javascript:alert(1)", "javascript:alert(1)", ["javascript"]),
+    "a-broken-address": ("http://[::1/", "http://[::1/", ["\\[::1"]),
+}
+
+
+@pytest.mark.parametrize("name", LOCATIONS)
+def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(run_tool, name):
+    location, url, message = LOCATIONS[name]
+    with http_server({"/": redirect(location)}) as server:
+        failed = fail(run_tool, "-L", server.url())
+    assert failed.kind == "redirect"
+    assert (failed.step["step_number"], failed.step["url"]) == (2, url)
+    says(failed.message, *message)
+    assert "did you mean" not in failed.message, "a question to the user, who did not write the Location"
+
+
+def test_two_locations_are_a_failed_step_that_names_the_first_in_full(run_tool):
+    reply = Reply(302, headers=[("Location", "/a"), ("Location", "/b")])
+    with http_server({"/": reply}) as server:
+        failed = fail(run_tool, "-L", server.url())
+    assert failed.kind == "redirect"
+    says(failed.message, "two|different")
+    assert failed.step["url"] in (server.url("/a"), "/a")
+
+
+def test_a_redirect_loop_is_shown_whole_and_explained_on_stderr(run_tool):
+    with http_server({"/": redirect("/")}) as server:
+        result = run_tool("-L", "--compact", server.url())
+    assert result.code == 47
+    assert len(result.out.splitlines()) == 11
+    says(flat(result.err), "10 redirects")
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_a_second_step_that_runs_out_of_time_keeps_the_first(run_tool):
+    with scripted(after_request("", "hang")) as last, http_server({"/": redirect(last.url())}) as first:
+        failed = fail(run_tool, "-L", "-m", "0.5", first.url(), drawn=True)
+    assert (failed.kind, failed.phase, failed.step["step_number"]) == ("timeout", "wait", 2)
+    says(failed.report, "Step 1: GET .* 302", "Redirect Chain Summary")
+
+
+def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_tool):
+    with dns_server(ZONE) as names:
+        failed = fail(run_tool, "-m", "0.5", "http://silent.test/", resolver=names.address)
+    assert (failed.kind, failed.phase) == ("timeout", "dns")
+    says(failed.message, "silent.test", "0.5 s")
+    says(failed.hint, "name server", "--resolve")
+
+
+@contextlib.contextmanager
+def busy_processor() -> Iterator[int]:
+    """Keep one processor busy with others; yield its number."""
+    processor = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile 1: pass"]
+    others = [subprocess.Popen(command) for _ in range(3)]
+    try:
+        yield processor
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("mode", [[], ["--compact"], ["--metrics-only"]], ids=["drawn", "compact", "metrics"])
+def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
+    path = tmp_path / "out.json"
+    routes = {f"/{number}": redirect(f"/{number + 1}") for number in range(8)}
+    with (
+        http_server({**routes, "/8": Reply(body=b"x" * 50_000_000)}) as server,
+        busy_processor() as processor,
+    ):
+        pin = functools.partial(os.sched_setaffinity, 0, {processor})
+        process = start_tool(*mode, "-L", "--json", path, server.url("/0"), preexec_fn=pin)
+        out, err = process.communicate(timeout=PATIENCE)
+    check_document(json.loads(path.read_text(encoding="utf-8")))
+    assert process.returncode == 0
+    text = flat((out if not mode else err).decode())
+    says(text, r"waiting for a CPU for \d+\.\d ms")

@@ -1,0 +1,331 @@
+"""Files that are written whole or not at all, signals, and streams that are closed or full."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from checks import check_document
+from servers import Reply, http_server, redirect, refused_port, scripted
+
+OLD = '{"old": true}\n'
+
+
+@pytest.fixture
+def export(tmp_path):
+    """A JSON file of an earlier run in a folder of its own."""
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    path = folder / "out.json"
+    path.write_text(OLD)
+    return path
+
+
+def check_written(path):
+    """Prove that `path` holds a whole document and that nothing else lies beside it."""
+    document = check_document(json.loads(path.read_text(encoding="utf-8")))
+    assert document["total_steps"] >= 1
+    return document
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(run_tool, server, export):
+    assert run_tool("--compact", "--json", export, server.url()).code == 0
+    check_written(export)
+    assert os.listdir(export.parent) == ["out.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664, 0o640])
+def test_an_existing_file_keeps_its_mode(run_tool, server, export, mode):
+    export.chmod(mode)
+    assert run_tool("--compact", "--json", export, server.url()).code == 0
+    check_written(export)
+    assert stat.S_IMODE(export.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_of_the_umask(start_tool, server, tmp_path, umask, mode):
+    path = tmp_path / "new.json"
+    process = start_tool("--compact", "--json", path, server.url(), preexec_fn=lambda: os.umask(umask))
+    process.communicate(timeout=20)
+    check_written(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("target", ["out.json", "not-yet.json"])
+def test_a_symlink_is_followed_and_stays(run_tool, server, export, target):
+    link = export.parent.parent / "link.json"
+    link.symlink_to(export.parent / target)
+    assert run_tool("--compact", "--json", link, server.url()).code == 0
+    assert link.is_symlink()
+    check_written(export.parent / target)
+
+
+def test_a_relative_path_is_relative_to_the_current_folder(run_tool, server, tmp_path):
+    assert run_tool("--compact", "--json", "new.json", server.url(), cwd=tmp_path).code == 0
+    check_written(tmp_path / "new.json")
+
+
+def test_missing_folders_are_not_made(run_tool, server, tmp_path):
+    result = run_tool("--compact", "--json", tmp_path / "a" / "b.json", server.url())
+    assert result.code == 73
+    assert "b.json" in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+UNWRITABLE = ["missing/x", "folder", "plain-file/x", "/dev/full", "fifo", "loop", "x" * 300]
+
+
+@pytest.fixture
+def trouble(tmp_path):
+    """A folder with things that cannot be written as a file."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain-file").write_text("x")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", UNWRITABLE, ids=lambda name: name[:12])
+@pytest.mark.parametrize(("option", "other"), [("--json", "--har"), ("--har", "--json")])
+def test_a_file_that_cannot_be_written_hides_neither_the_report_nor_the_other_file(
+    run_tool, server, trouble, option, other, name
+):
+    result = run_tool("--compact", option, trouble / name, other, trouble / "good", server.url(), timeout=15)
+    assert result.code == 73
+    assert result.out.startswith("Step 1: 200 GET ")
+    assert len(result.err.splitlines()) >= 1
+    assert "Traceback" not in result.err
+    assert json.loads((trouble / "good").read_text(encoding="utf-8"))
+    left = {"folder", "plain-file", "fifo", "loop", "good"}
+    assert set(os.listdir(trouble)) == left
+
+
+def test_both_files_that_cannot_be_written_are_both_named(run_tool, server, tmp_path):
+    paths = [tmp_path / "a" / "one.json", tmp_path / "b" / "two.har"]
+    result = run_tool("--compact", "--json", paths[0], "--har", paths[1], server.url())
+    assert result.code == 73
+    assert "one.json" in result.err and "two.har" in result.err
+
+
+def test_a_full_disk_leaves_the_old_file_as_it_was(start_tool, server, export):
+    def limit():
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    process = start_tool("--compact", "--json", export, server.url(), preexec_fn=limit)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 73
+    assert out.startswith(b"Step 1: 200")
+    assert b"out.json" in err
+    assert export.read_text() == OLD
+    assert os.listdir(export.parent) == ["out.json"]
+
+
+def test_a_failed_run_is_written_as_well(run_tool, export):
+    with refused_port() as port:
+        assert run_tool("--compact", "--json", export, f"http://127.0.0.1:{port}/").code == 75
+    assert check_written(export)["summary"]["errors"] == 1
+
+
+def test_a_usage_error_leaves_the_old_file_as_it_was(run_tool, server, export):
+    assert run_tool("-m", "never", "--json", export, server.url()).code == 64
+    assert export.read_text() == OLD
+
+
+def test_a_fifo_with_a_reader_gets_the_document(run_tool, server, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    texts = []
+    reader = threading.Thread(target=lambda: texts.append(fifo.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    assert run_tool("--compact", "--json", fifo, server.url()).code == 0
+    reader.join(10)
+    check_document(json.loads(texts[0]))
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+@pytest.mark.needs("linux")
+def test_a_descriptor_of_the_caller_gets_the_document(start_tool, server):
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="utf-8") as source:
+        path = f"/dev/fd/{writing}"
+        process = start_tool("--compact", "--json", path, server.url(), pass_fds=[writing])
+        os.close(writing)
+        document = json.load(source)
+    assert process.wait(20) == 0
+    check_document(document)
+
+
+def test_json_on_stdout_and_har_in_a_file_can_be_had_at_once(run_tool, server, tmp_path):
+    result = run_tool("--json", "-", "--har", tmp_path / "out.har", server.url())
+    assert result.code == 0
+    assert result.json()["summary"]["final_status"] == 200
+    assert json.loads((tmp_path / "out.har").read_text(encoding="utf-8"))["log"]["version"] == "1.2"
+
+
+def test_the_null_device_stays_a_device(run_tool, server):
+    assert run_tool("--compact", "--json", "/dev/null", server.url()).code == 0
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+class Stage:
+    """A server at which the program hangs, and an event that says that it has got there."""
+
+    def __init__(self, head):
+        self.head = head
+        self.reached = threading.Event()
+
+    def __call__(self, peer):
+        if self.head is not None:
+            peer.read_request()
+            peer.send(self.head)
+        self.reached.set()
+        peer.wait(30)
+
+
+STAGES = {
+    "handshake": None,
+    "wait": "",
+    "xfer": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+}
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_signal_ends_the_program_at_once_without_a_trace(start_tool, export, stage, number, code):
+    script = Stage(STAGES[stage])
+    with scripted(script) as server:
+        scheme = "https" if stage == "handshake" else "http"
+        process = start_tool("-k", "--json", export, f"{scheme}://{server.authority}/")
+        assert script.reached.wait(20)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == code
+    assert b"Traceback" not in err
+    assert os.listdir(export.parent) == ["out.json"]
+    text = export.read_text()
+    assert text == OLD or check_document(json.loads(text))
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+def test_a_signal_comes_before_every_other_code(start_tool, number, code):
+    script = Stage("")
+    with scripted(script) as last, http_server({"/": redirect(last.url())}) as first:
+        options = ["-L", "--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all", "--compact"]
+        process = start_tool(*options, first.url())
+        assert script.reached.wait(20)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == code
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+def test_a_signal_during_an_endless_body_ends_the_program(start_tool, number, code):
+    started = threading.Event()
+
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\n\r\n")
+        while not peer.wait(0):
+            peer.send(b"x" * 65536)
+            started.set()
+
+    with scripted(script) as server:
+        process = start_tool("--compact", server.url())
+        assert started.wait(20)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == code
+    assert b"Traceback" not in err
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+MODES = [["--metrics-only"], ["--compact"], [], ["--json", "-"]]
+
+
+def closed_pipe():
+    """Return the writing end of a pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("path", "options", "code"), [("/", [], 0), ("/404", ["-f"], 22)])
+def test_a_reader_that_went_away_is_no_failure_of_ours(start_tool, mode, path, options, code):
+    with http_server({"/": Reply(body=b"x"), "/404": Reply(404)}) as server:
+        pipe = closed_pipe()
+        process = start_tool(*mode, *options, server.url(path), stdout=pipe)
+        os.close(pipe)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert b"Traceback" not in err and b"BrokenPipe" not in err and b"Broken pipe" not in err
+    assert mode == ["--json", "-"] or err == b""
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_report_that_cannot_be_written_is_73_with_a_line_on_stderr(start_tool, server, mode):
+    with open("/dev/full", "wb") as full:
+        process = start_tool(*mode, server.url(), stdout=full)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 73
+    assert b"Traceback" not in err and b"Exception ignored" not in err
+    assert b"space" in err
+
+
+@pytest.mark.needs("linux")
+def test_a_report_that_cannot_be_written_does_not_hide_the_json_file(start_tool, server, tmp_path):
+    with open("/dev/full", "wb") as full:
+        process = start_tool("--compact", "--json", tmp_path / "out.json", server.url(), stdout=full)
+        process.communicate(timeout=20)
+    assert process.returncode == 73
+    check_written(tmp_path / "out.json")
+
+
+@pytest.mark.parametrize("mode", MODES[:3])
+def test_with_stderr_closed_nothing_moves_to_stdout(start_tool, server, mode):
+    arguments = [*mode, "-X", "GET", "-d", "warned about", server.url()]
+    process = start_tool(*arguments, stderr=None, preexec_fn=lambda: os.close(2))
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert b"200" in out
+    assert b"warning" not in out.lower()
+
+
+@pytest.mark.parametrize("descriptors", [(0,), (1,), (0, 1, 2)])
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_streams_make_no_traceback(start_tool, server, tmp_path, mode, descriptors):
+    def close():
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    path = tmp_path / "out.har"
+    process = start_tool(*mode, "--har", path, server.url(), preexec_fn=close)
+    _, err = process.communicate(timeout=20)
+    assert b"Traceback" not in err
+    assert process.returncode == (73 if 1 in descriptors else 0)
+    assert json.loads(path.read_text(encoding="utf-8"))["log"]["entries"]
+
+
+def test_the_program_leaves_no_child_and_no_thread_behind(start_tool, server):
+    process = start_tool("--compact", server.url(), stdout=subprocess.DEVNULL)
+    assert process.wait(20) == 0

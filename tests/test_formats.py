@@ -1,0 +1,400 @@
+"""What is printed: the waterfall, the compact lines, the metrics lines, and where each word goes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+
+from checks import flat, parse_compact, parse_metrics
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
+
+ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
+RICH_OR_PLAIN = pytest.mark.parametrize(
+    "without",
+    [pytest.param((), marks=pytest.mark.needs("rich"), id="rich"), pytest.param(("rich",), id="plain")],
+)
+
+
+def width(line):
+    """Count the cells of a terminal that `line` takes."""
+    text = ESCAPE.sub("", line)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+
+
+@pytest.fixture
+def site():
+    """Serve /start → /end, an error, and bodies of given sizes at /<bytes>."""
+    routes = {
+        "/": Reply(body=b"hello", headers=[("Content-Type", "text/x-test; charset=utf-8")]),
+        "/start": redirect("/end", 307),
+        "/end": Reply(body=b"end"),
+        "/missing": Reply(404, b"none", reason="Not Here"),
+    }
+    for size in (0, 1, 1023, 1024, 1536, 2048, 1048576, 1572864):
+        routes[f"/{size}"] = Reply(body=b"x" * size)
+    with http_server(routes) as server:
+        yield server
+
+
+# --- compact --------------------------------------------------------------------------------------
+
+
+def test_a_compact_report_is_one_line_a_step_and_nothing_else(call_tool, site):
+    result = call_tool("--compact", "-L", site.url("/start"))
+    assert (result.code, result.err) == (0, "")
+    first, second = [parse_compact(line) for line in result.out.splitlines()]
+    assert (first["step"], first["status"], first["method"], first["url"]) == (
+        "1",
+        "307",
+        "GET",
+        site.url("/start"),
+    )
+    assert (second["step"], second["status"], second["url"]) == ("2", "200", site.url("/end"))
+    assert result.out.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KB"),
+        (1536, "1.5 KB"),
+        (2048, "2.0 KB"),
+        (1048576, "1.0 MB"),
+        (1572864, "1.5 MB"),
+    ],
+)
+def test_the_size_has_a_fitting_unit(call_tool, site, size, shown):
+    assert parse_compact(call_tool("--compact", site.url(f"/{size}")).out.rstrip("\n"))["size"] == shown
+
+
+def test_the_times_of_a_compact_line_are_in_order(call_tool, site):
+    line = parse_compact(call_tool("--compact", site.url()).out.rstrip("\n"))
+    times = {key: float(line[key]) for key in ("dns", "connect", "tls", "ttfb", "total")}
+    assert (times["dns"], times["tls"]) == (0, 0)
+    assert 0 < times["ttfb"] <= times["total"]
+
+
+def test_a_failed_step_is_a_compact_line_too(call_tool):
+    with refused_port() as port:
+        result = call_tool("--compact", "-X", "PUT", f"http://127.0.0.1:{port}/x")
+    [line] = result.out.splitlines()
+    fields = parse_compact(line)
+    assert (fields["kind"], fields["method"], fields["url"]) == (
+        "network",
+        "PUT",
+        f"http://127.0.0.1:{port}/x",
+    )
+    assert (fields["dns"], fields["tls"], fields["ttfb"]) == ("0.0ms", "-", "-") or fields["tls"] == "0.0ms"
+    assert "refused" in fields["message"].lower()
+
+
+@pytest.mark.parametrize("terminal", [None, "out err"])
+@pytest.mark.parametrize("mode", ["--compact", "--metrics-only"])
+def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool, mode, terminal):
+    path = "/" + "[bold]x" * 60
+    with http_server() as server:
+        result = run_tool(mode, server.url(path), terminal=terminal, columns=40)
+    [line] = ESCAPE.sub("", result.out).splitlines()
+    if mode == "--compact":
+        assert parse_compact(line)["url"] == server.url(path)
+    else:
+        assert parse_metrics(line)["status"] == "200"
+
+
+# --- metrics only ---------------------------------------------------------------------------------
+
+
+def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
+    result = call_tool("--metrics-only", "-L", site.url("/start"))
+    assert (result.code, result.err) == (0, "")
+    first, second = result.metrics()
+    assert (first["step"], first["status"], first["bytes"]) == ("1", "307", "6")
+    assert (second["step"], second["status"], second["bytes"]) == ("2", "200", "3")
+    for line in (first, second):
+        assert (line["ip"], line["family"], line["proxy"]) == ("127.0.0.1", "IPv4", "direct")
+        assert (line["tls_version"], line["tls"], line["dns"]) == ("-", "0.000", "0.000")
+        assert 0 < float(line["ttfb"]) <= float(line["total"])
+
+
+def test_the_metrics_of_https_name_the_version_of_tls(call_tool, tls, authority):
+    with http_server(tls=tls) as server:
+        [line] = call_tool("--metrics-only", "--cacert", authority.file, server.url()).metrics()
+    assert re.fullmatch(r"TLSv1\.[23]", line["tls_version"])
+    assert float(line["tls"]) > 0
+
+
+def test_a_failed_step_keeps_its_place_in_the_metrics(call_tool):
+    with refused_port() as port:
+        result = call_tool("--metrics-only", f"http://127.0.0.1:{port}/")
+    [line] = result.metrics()
+    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
+    assert result.out.endswith(" error=network\n")
+
+
+def test_a_body_that_breaks_off_has_its_bytes_in_the_metrics(call_tool):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
+        [line] = call_tool("--metrics-only", server.url()).metrics()
+    assert (line["status"], line["bytes"], line["error"]) == ("0", "4", "protocol")
+    assert float(line["ttfb"]) > 0
+
+
+def test_the_proxy_is_named_in_the_metrics(call_tool):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as proxy:
+        secret = f"http://user:hunter2@{proxy.authority}"
+        result = call_tool("--metrics-only", "-x", secret, "http://far.test/")
+    [line] = result.metrics()
+    assert (line["proxy"], line["ip"]) == (f"http://{proxy.authority}", "127.0.0.1")
+    assert "hunter2" not in result.out + result.err
+
+
+# --- the waterfall --------------------------------------------------------------------------------
+
+
+@RICH_OR_PLAIN
+def test_the_waterfall_of_plain_http_has_everything_in_it(run_tool, site, without):
+    result = run_tool("-X", "POST", "-d", "x", site.url(), without=without, env={"COLUMNS": "120"})
+    assert (result.code, result.err) == (0, "")
+    text = flat(result.out)
+    assert "\x1b" not in text
+    for word in (
+        "POST",
+        site.url(),
+        "200",
+        "127.0.0.1",
+        "IPv4",
+        str(site.port),
+        "HTTP/1.1",
+        "5 B",
+        "text/x-test",
+    ):
+        assert word in text, word
+    for phase in ("dns", "connect", "tls", "wait", "(xfer|transfer)", "ttfb", "total"):
+        assert re.search(rf"\b{phase}\b", text, re.IGNORECASE), phase
+
+
+@RICH_OR_PLAIN
+def test_the_waterfall_of_https_has_everything_in_it(run_tool, tls, authority, without):
+    with http_server(tls=tls) as server:
+        result = run_tool("--cacert", authority.file, server.url(), without=without, env={"COLUMNS": "120"})
+    text = flat(result.out)
+    assert re.search(r"TLS ?v?1\.[23]", text)
+    assert re.search(r"\b(TLS_|ECDHE-)\w+", text)
+    assert "localhost" in text
+    assert re.search(r"\d+ days", text)
+
+
+@RICH_OR_PLAIN
+def test_a_certificate_without_common_name_shows_its_first_san(run_tool, authority, without):
+    with http_server(tls=authority.context("127.0.0.1", "only-san.test")) as server:
+        text = run_tool("-k", server.url(), without=without, env={"COLUMNS": "120"}).out
+    assert "only-san.test" in text or text.count("127.0.0.1") >= 3
+
+
+@RICH_OR_PLAIN
+def test_the_bars_start_where_their_phases_start(run_tool, without):
+    with http_server({"/": Reply(body=b"xx", wait=0.2, xfer=0.2)}) as server:
+        lines = run_tool(server.url(), without=without, env={"COLUMNS": "100"}).out.splitlines()
+
+    def bar(phase):
+        [line] = [line for line in lines if re.search(rf"\b{phase}\b.*█", line, re.IGNORECASE)]
+        return line.index("█"), line.rindex("█") + 1
+
+    wait, xfer = bar("wait"), bar("xfer|transfer")
+    assert abs(xfer[0] - wait[1]) <= 1
+    lengths = [end - start for start, end in (wait, xfer)]
+    assert max(lengths) <= 1.5 * min(lengths) + 2
+
+
+@RICH_OR_PLAIN
+def test_the_waterfall_of_a_failure_says_what_failed_why_and_what_to_try(run_tool, without):
+    with refused_port() as port:
+        result = run_tool(f"http://127.0.0.1:{port}/", without=without, env={"COLUMNS": "120"})
+    text = flat(result.out)
+    assert result.code == 75
+    assert "127.0.0.1" in text
+    assert "connect" in text.lower()
+    assert "refused" in text.lower()
+
+
+@RICH_OR_PLAIN
+def test_a_failure_of_the_second_step_does_not_hide_the_first(run_tool, without):
+    with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/next")}) as server:
+        result = run_tool("-L", server.url(), without=without, env={"COLUMNS": "120"})
+    text = flat(result.out)
+    assert "302" in text and "/next" in text and "refused" in text.lower()
+    assert "Redirect Chain Summary" in text
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize("path", ["/", "/start", "/missing"])
+def test_rich_and_plain_use_the_same_words(run_tool, site, path):
+    texts = [
+        run_tool("-L", site.url(path), without=without, env={"COLUMNS": "120"}).out
+        for without in ((), ("rich",))
+    ]
+    rich, plain = (sorted(re.findall(r"[A-Za-z]{2,}", text)) for text in texts)
+    assert rich == plain
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("columns", [40, 60, 80, 132, 200])
+def test_the_waterfall_fits_the_terminal(run_tool, site, columns, without):
+    result = run_tool(
+        "-L", "--slo", "total=0.5", site.url("/start"), terminal="out err", columns=columns, without=without
+    )
+    widths = [width(line) for line in result.out.splitlines()]
+    assert max(widths) <= columns
+    assert result.code in (0, 4)
+
+
+@RICH_OR_PLAIN
+def test_a_wider_terminal_is_used(run_tool, site, without):
+    def widest(columns):
+        result = run_tool(site.url(), terminal="out err", columns=columns, without=without)
+        return max(width(line) for line in result.out.splitlines())
+
+    assert widest(60) < widest(100)
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("columns", ["abc", "-5", "19", "10001"])
+def test_a_nonsensical_width_in_the_environment_is_ignored(run_tool, site, columns, without):
+    result = run_tool(site.url(), env={"COLUMNS": columns}, without=without)
+    assert result.code == 0
+    assert 40 <= max(width(line) for line in result.out.splitlines()) <= 200
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_where_the_encoding_has_no_box_characters_the_report_is_ascii(run_tool, site, encoding, without):
+    env = {"PYTHONIOENCODING": encoding}
+    result = run_tool("-L", "--slo", "total=9000", site.url("/start"), env=env, without=without)
+    assert result.code == 0
+    assert result.out.isascii()
+    assert "?" not in result.out
+    assert "Redirect Chain Summary" in result.out
+    assert "total<=9000ms" in result.out
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7]|38|48)[\d;]*m")
+
+
+@RICH_OR_PLAIN
+def test_a_pipe_gets_no_escapes(run_tool, site, without):
+    result = run_tool("-L", "--slo", "total=1", site.url("/start"), without=without)
+    assert "\x1b" not in result.out + result.err
+
+
+@pytest.mark.needs("rich")
+def test_a_terminal_gets_colours(run_tool, site):
+    assert COLOUR.search(run_tool(site.url(), terminal="out err").out)
+
+
+@pytest.mark.needs("rich")
+def test_force_color_colours_a_pipe(call_tool, site):
+    assert COLOUR.search(call_tool(site.url(), env={"FORCE_COLOR": "1"}).out)
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("mode", [[], ["--compact", "--slo", "total=9000"], ["--metrics-only"]])
+def test_no_color_means_no_colours_on_a_terminal(run_tool, site, mode, without):
+    result = run_tool(*mode, site.url(), terminal="out err", env={"NO_COLOR": "1"}, without=without)
+    assert not COLOUR.search(result.out + result.err)
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("mode", [[], ["--compact", "--slo", "total=9000"], ["--metrics-only"]])
+def test_a_dumb_terminal_gets_no_escapes_at_all(run_tool, site, mode, without):
+    result = run_tool(*mode, site.url(), terminal="out err", env={"TERM": "dumb"}, without=without)
+    assert "\x1b" not in result.out + result.err
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("terminal", ["out", "out err"])
+def test_metrics_have_no_escapes_even_on_a_terminal(run_tool, site, terminal, without):
+    assert "\x1b" not in run_tool("--metrics-only", site.url(), terminal=terminal, without=without).out
+
+
+# --- text from outside ----------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b2J[bold red]x[/bold red]\u202e"
+
+
+@RICH_OR_PLAIN
+@pytest.mark.parametrize("terminal", [None, "out err"])
+@pytest.mark.parametrize("field", ["reason", "Content-Type", "Server", "Location"])
+def test_control_characters_from_the_network_never_arrive_raw(run_tool, field, terminal, without):
+    reason = HOSTILE if field == "reason" else "Fine"
+    header = "" if field == "reason" else f"{field}: {HOSTILE}\r\n"
+    reply = f"HTTP/1.1 302 {reason}\r\n{header}Content-Length: 0\r\n\r\n".encode()
+    with scripted(sending(reply)) as server:
+        result = run_tool(server.url(), terminal=terminal, without=without, columns=120)
+    assert result.code in (0, 75)
+    for raw in ("\x1b]", "\x07", "\x1b[31m\x9b", "\x9b", "\u202e"):
+        assert raw not in result.out + result.err
+
+
+@pytest.mark.needs("rich")
+def test_markup_from_the_network_is_shown_as_it_is(call_tool):
+    with scripted(sending("HTTP/1.1 200 [red]Fine[/red]\r\nContent-Length: 0\r\n\r\n")) as server:
+        assert "[red]Fine[/red]" in call_tool(server.url()).out
+
+
+# --- stdout and stderr ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [[], ["--compact"], ["--metrics-only"]])
+def test_warnings_are_on_stderr_and_the_report_is_the_same(call_tool, site, mode):
+    quiet = call_tool(*mode, "-d", "x", site.url("/end"))
+    warned = call_tool(*mode, "-X", "GET", "-d", "x", site.url("/end"))
+    assert quiet.err == "" and "warning" in warned.err.lower()
+    assert "warning" not in warned.out.lower()
+    assert len(quiet.out.splitlines()) == len(warned.out.splitlines())
+
+
+@pytest.mark.parametrize("mode", [[], ["--compact"], ["--metrics-only"]])
+def test_the_live_status_on_a_terminal_leaves_nothing_behind(run_tool, mode):
+    with http_server({"/": Reply(wait=0.8)}) as server:
+        result = run_tool(*mode, server.url(), terminal="out err")
+    assert result.code == 0
+    assert screen(result.err) == []
+
+
+def test_the_live_status_says_which_phase_is_under_way(run_tool):
+    with http_server({"/": Reply(wait=0.8)}) as server:
+        assert "wait" in run_tool(server.url(), terminal="out err").err.lower()
+
+
+@pytest.mark.parametrize("terminal", [None, "out"])
+def test_without_a_terminal_on_stderr_there_is_no_live_status(run_tool, terminal):
+    with http_server({"/": Reply(wait=0.8)}) as server:
+        assert run_tool(server.url(), terminal=terminal).err == ""
+
+
+def screen(text):
+    """Play `text` on a simple terminal; return the lines that are left to see."""
+    lines, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[[\d;?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", text):
+        if piece == "\r":
+            column = 0
+        elif piece == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif piece.endswith("K"):
+            lines[row] = "" if piece == "\x1b[2K" else lines[row][:column]
+        elif piece.endswith("A"):
+            row = max(0, row - int(piece[2:-1] or 1))
+        elif piece.endswith("J"):
+            lines[row:] = [lines[row][:column]]
+        elif not piece.startswith("\x1b"):
+            lines[row] = lines[row].ljust(column)[:column] + piece + lines[row][column + len(piece) :]
+            column += len(piece)
+    return [line for line in lines if line.strip()]

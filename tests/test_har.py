@@ -1,0 +1,334 @@
+"""The HTTP archive: valid by the HAR 1.2 schema, and true by the JSON export of the same run."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from checks import exact
+from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
+
+jsonschema = pytest.importorskip(
+    "jsonschema", reason="jsonschema, which validates the archives, is not installed"
+)
+
+SCHEMA = json.loads((Path(__file__).parent / "har-1.2.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatChecker(("ipv4", "ipv6")))
+PARTS = ("dns", "connect", "send", "wait", "receive")
+
+
+def archive(
+    run_tool: Callable[..., Any], folder: Path, *arguments: Any, **settings: Any
+) -> list[dict[str, Any]]:
+    """Run the program, prove that its archive is valid and says what its JSON says; return the entries."""
+    har, document = folder / "out.har", folder / "out.json"
+    result = run_tool("--metrics-only", "--har", har, "--json", document, *arguments, **settings)
+    assert "Traceback" not in result.err
+    log = check_archive(json.loads(har.read_bytes().decode("utf-8")))
+    steps = result.json(document)["steps"]
+    assert len(log["entries"]) == len(steps)
+    for entry, step in zip(log["entries"], steps):
+        check_entry(entry, step)
+    return log["entries"]
+
+
+def check_archive(document: dict[str, Any]) -> dict[str, Any]:
+    """Prove that a whole archive is valid and whole in itself; return its log."""
+    problems = sorted(VALIDATOR.iter_errors(document), key=lambda problem: list(map(str, problem.path)))
+    assert not problems, [f"{list(problem.path)}: {problem.message}" for problem in problems]
+    log = document["log"]
+    [page] = log["pages"]
+    assert log["creator"]["name"] == "httphases"
+    assert page["title"] == log["entries"][0]["request"]["url"]
+    assert {entry["pageref"] for entry in log["entries"]} == {page["id"]}
+    starts = [read_instant(each["startedDateTime"]) for each in [page, *log["entries"]]]
+    assert starts == sorted(starts)
+    return log
+
+
+def read_instant(text: str) -> datetime:
+    """Read an instant as the archive has it."""
+    return datetime.strptime(text.replace("Z", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z")
+
+
+def check_entry(entry: dict[str, Any], step: dict[str, Any]) -> None:
+    """Prove that an entry says the same as the step of the JSON export."""
+    request, response = entry["request"], entry["response"]
+    assert (request["method"], request["url"]) == (step["request"]["method"], step["url"])
+    assert request["headers"] == step["request"]["headers"]
+    assert request["bodySize"] == step["request"]["body_bytes"]
+    assert entry["startedDateTime"] == step["started_at"]
+    assert entry.get("serverIPAddress") == step["network"]["ip"]
+    assert ("_error" in entry) == (step["error"] is not None)
+    if step["error"]:
+        assert (response["status"], response["statusText"]) == (0, "")
+        assert step["error"]["message"] in entry["_error"]
+    else:
+        assert (response["status"], response["statusText"]) == (step["response"]["status"], reason(step))
+    if step["response"]:
+        assert response["headers"] == step["response"]["headers"]
+        assert response["httpVersion"] == request["httpVersion"] == step["response"]["http_version"]
+        assert response["content"]["size"] == response["bodySize"] == step["response"]["bytes"]
+        assert response["redirectURL"] == (step["response"]["location"] or "")
+    check_timings(entry, step["timing"])
+
+
+def reason(step: dict[str, Any]) -> str:
+    """The reason phrase of a step, empty where it has none."""
+    return step["response"]["reason"] or ""
+
+
+def check_timings(entry: dict[str, Any], timing: dict[str, Any]) -> None:
+    """Prove that the parts are those of the step and add up to its time; -1 is what does not apply."""
+    times = {name: exact(value) for name, value in entry["timings"].items()}
+    phases = {name: exact(value) if value is not None else None for name, value in timing.items()}
+    assert exact(entry["time"]) == phases["total_ms"] == sum(max(times[name], Decimal(0)) for name in PARTS)
+    assert times["blocked"] == -1
+    assert times["dns"] == (phases["dns_ms"] or -1)
+    assert times["ssl"] == (phases["tls_ms"] or -1)
+    if phases["connect_ms"] is None:
+        assert times["connect"] == -1
+    else:
+        assert times["connect"] == phases["connect_ms"] + (phases["tls_ms"] or 0)
+    assert times["send"] + times["wait"] == (phases["wait_ms"] or 0)
+    assert times["send"] == (phases["send_ms"] or 0)
+    assert times["receive"] == (phases["xfer_ms"] or 0)
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+def test_an_ordinary_response(run_tool, tmp_path, server):
+    before = datetime.now(timezone.utc)
+    [entry] = archive(run_tool, tmp_path, server.url("/path?a=1&b=&c=two%20words&a=2"))
+    after = datetime.now(timezone.utc)
+    assert before - timedelta(milliseconds=1) <= read_instant(entry["startedDateTime"]) <= after
+    assert entry["request"]["queryString"] == [
+        {"name": "a", "value": "1"},
+        {"name": "b", "value": ""},
+        {"name": "c", "value": "two words"},
+        {"name": "a", "value": "2"},
+    ]
+    assert entry["response"]["content"]["mimeType"] == "text/plain"
+    assert entry["timings"]["ssl"] == entry["timings"]["dns"] == -1
+
+
+def test_the_sizes_of_the_headers_are_those_on_the_wire(run_tool, tmp_path):
+    head = "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-Long: " + "x" * 500 + "\r\n\r\n"
+    heads = []
+
+    def script(peer):
+        heads.append(peer.read_request().head)
+        peer.send(head + "hi")
+
+    with scripted(script) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert entry["response"]["headersSize"] == len(head)
+    assert entry["request"]["headersSize"] == len(heads[0])
+
+
+def test_headers_keep_their_order_and_cookies_their_names(run_tool, tmp_path):
+    headers = [("B", "1"), ("A", "2"), ("Set-Cookie", "one=1; Path=/"), ("B", "3"), ("set-cookie", "two=2")]
+    with http_server({"/": Reply(headers=headers)}) as server:
+        [entry] = archive(run_tool, tmp_path, "-H", "Cookie: x=1; y=2", server.url())
+    names = [header["name"] for header in entry["response"]["headers"]]
+    assert names[:5] == ["B", "A", "Set-Cookie", "B", "set-cookie"]
+    assert [cookie["name"] for cookie in entry["response"]["cookies"]] == ["one", "two"]
+    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["x", "y"]
+    cookies = entry["request"]["cookies"] + entry["response"]["cookies"]
+    assert {cookie["value"] for cookie in cookies} == {"***"}
+
+
+def test_a_request_with_a_body_says_its_type_and_size(run_tool, tmp_path, server):
+    [entry] = archive(run_tool, tmp_path, "-d", '{"a": 1}', server.url())
+    assert entry["request"]["bodySize"] == 8
+    assert entry["request"]["postData"]["mimeType"] == "application/json"
+
+
+@pytest.mark.parametrize("status", [204, 304, 404, 500])
+def test_any_status_is_recorded(run_tool, tmp_path, status):
+    with http_server({"/": Reply(status)}) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert entry["response"]["status"] == status
+
+
+def test_https_has_its_handshake_in_ssl_and_in_connect(run_tool, tmp_path, tls, authority):
+    with http_server(tls=tls, tls_delay=0.05) as server:
+        [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, server.url())
+    assert entry["timings"]["ssl"] >= 50
+    assert entry["timings"]["connect"] >= entry["timings"]["ssl"]
+
+
+@pytest.mark.needs("h2")
+def test_http2_is_named_on_both_sides(run_tool, tmp_path, http2, authority):
+    [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, http2.url("/"))
+    assert entry["request"]["httpVersion"] == "HTTP/2"
+
+
+@pytest.mark.needs("ipv6")
+def test_an_ipv6_address_is_recorded_as_such(run_tool, tmp_path):
+    with http_server(host="::1") as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert entry["serverIPAddress"] == "::1"
+
+
+def test_a_lookup_is_in_dns(run_tool, tmp_path, server):
+    with dns_server({"slow.test": ["127.0.0.1"]}, delay=0.05) as names:
+        [entry] = archive(run_tool, tmp_path, server.url(host="slow.test"), resolver=names.address)
+    assert entry["timings"]["dns"] >= 50
+
+
+def test_the_parts_of_a_slow_exchange_are_where_they_belong(run_tool, tmp_path):
+    with http_server({"/": Reply(body=b"xx", wait=0.06, xfer=0.05)}) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert entry["timings"]["wait"] >= 60
+    assert entry["timings"]["receive"] >= 50
+
+
+# --- chains and failures --------------------------------------------------------------------------
+
+
+def test_a_chain_has_an_entry_for_every_step(run_tool, tmp_path):
+    routes = {"/1": redirect("/2"), "/2": redirect("/3", 301), "/3": Reply(body=b"end")}
+    with http_server(routes) as server:
+        entries = archive(run_tool, tmp_path, "-L", server.url("/1"))
+    assert [entry["response"]["status"] for entry in entries] == [302, 301, 200]
+    assert [entry["response"]["redirectURL"] for entry in entries] == ["/2", "/3", ""]
+    assert len({entry["connection"] for entry in entries}) == 3, "every step has a connection of its own"
+
+
+def test_a_chain_that_fails_keeps_what_came_before(run_tool, tmp_path):
+    with http_server({"/": redirect("ftp://x.test/")}) as server:
+        entries = archive(run_tool, tmp_path, "-L", server.url())
+    assert [entry["response"]["status"] for entry in entries] == [302, 0]
+    assert entries[1]["_error"].startswith("redirect")
+
+
+FAILURES = {
+    "empty": ("", "wait"),
+    "garbage": ("no HTTP\r\n", "wait"),
+    "cut": ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "xfer"),
+    "two-lengths": ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n", "xfer"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failed_exchange_has_status_0_and_its_times(run_tool, tmp_path, name):
+    response, phase = FAILURES[name]
+    with scripted(sending(response)) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert f"({phase})" in entry["_error"]
+    assert entry["response"]["bodySize"] == (4 if name == "cut" else 0)
+
+
+def test_a_connection_that_never_was_has_no_address_and_no_connection(run_tool, tmp_path):
+    with refused_port() as port:
+        [entry] = archive(run_tool, tmp_path, f"http://127.0.0.1:{port}/")
+    assert "serverIPAddress" not in entry
+    assert "connection" not in entry
+    assert entry["timings"]["connect"] >= 0
+
+
+def test_a_failed_handshake_is_in_ssl(run_tool, tmp_path, tls):
+    with http_server(tls=tls) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert entry["timings"]["ssl"] > 0
+    assert entry["_error"].startswith("tls (tls)")
+
+
+@pytest.mark.parametrize("phase", ["connect", "wait", "xfer"])
+def test_a_timeout_is_valid_in_every_phase(run_tool, tmp_path, phase):
+    head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf" if phase == "xfer" else ""
+
+    def script(peer):
+        peer.read_request()
+        peer.send(head)
+        peer.wait(10)
+
+    with scripted(script) as server, black_hole() as hole:
+        url = f"http://127.0.0.1:{hole}/" if phase == "connect" else server.url()
+        [entry] = archive(run_tool, tmp_path, "-m", "0.3", url)
+    assert entry["_error"].startswith(f"timeout ({phase})")
+    assert entry["time"] >= 299
+
+
+@pytest.mark.needs("h2")
+def test_a_request_over_http2_that_fails_is_not_called_http1(run_tool, tmp_path, authority):
+    def script(peer):
+        peer.send(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS
+        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        peer.send(b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x02")  # RST_STREAM(INTERNAL_ERROR)
+        peer.wait(0.5)
+
+    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+        [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, server.url())
+    assert entry["request"]["httpVersion"] == "HTTP/2"
+
+
+# --- where it goes, and what may be in it ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+def test_on_stdout_the_archive_is_alone_and_the_report_is_on_stderr(run_tool, server, mode):
+    result = run_tool("--har", "-", *mode, server.url())
+    assert result.code == 0
+    check_archive(json.loads(result.out))
+    assert "total" in result.err.lower()
+
+
+ODD = {
+    "no-type": [],
+    "type-with-charset": [("Content-Type", 'text/html; charset="utf-8"')],
+    "latin-1": [("X-Name", "caf\xe9"), ("Content-Type", "text/\xe9")],
+    "controls": [("X-Odd", "a\x01b\x1b[31m\x7f\x9b")],
+    "empty": [("X-Empty", ""), ("Set-Cookie", ""), ("Location", "")],
+    "long": [("X-Long", "x" * 100_000)],
+    "many": [(f"X-{number}", "x") for number in range(900)],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_headers_make_a_valid_archive(run_tool, tmp_path, name):
+    with http_server({"/": Reply(headers=ODD[name])}) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    assert len(entry["response"]["headers"]) == len(ODD[name]) + 1
+
+
+def test_what_a_terminal_would_obey_is_escaped_in_the_file(run_tool, tmp_path):
+    headers = [("X-Odd", "\x7f"), ("X-Bidi", "\u202e\u2066".encode().decode("latin-1"))]
+    with http_server({"/": Reply(headers=[*headers, ("X-C1", "\x9b\xe9")])}) as server:
+        [entry] = archive(run_tool, tmp_path, server.url())
+    text = (tmp_path / "out.har").read_bytes().decode("utf-8")
+    assert all(char == "\n" or char.isprintable() for char in text)
+    values = {header["name"]: header["value"] for header in entry["response"]["headers"]}
+    assert (values["X-Bidi"], values["X-C1"]) == ("\u202e\u2066", "\x9b\xe9")
+
+
+def test_the_schema_rejects_what_is_not_har():
+    """Prove that the validator can fail: a time below -1, a missing list, a field nobody defined."""
+    entry = {
+        "startedDateTime": "2024-01-01T00:00:00.000Z",
+        "time": 1,
+        "request": {
+            "method": "GET", "url": "http://a.test/", "httpVersion": "HTTP/1.1", "cookies": [], "headers": [],
+            "queryString": [], "headersSize": -1, "bodySize": 0,
+        },
+        "response": {
+            "status": 200, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": [], "headers": [],
+            "content": {"size": 0, "mimeType": ""}, "redirectURL": "", "headersSize": -1, "bodySize": 0,
+        },
+        "cache": {},
+        "timings": {"send": 0, "wait": 1, "receive": 0},
+    }  # fmt: skip
+    log = {"version": "1.2", "creator": {"name": "x", "version": "1"}, "entries": [entry]}
+    assert VALIDATOR.is_valid({"log": log})
+    for path, value in (("time", -2), ("timings", {"send": -1, "wait": 1, "receive": 0}), ("odd", 1)):
+        assert not VALIDATOR.is_valid({"log": {**log, "entries": [{**entry, path: value}]}})
+    for path in entry:
+        rest = {name: value for name, value in entry.items() if name != path}
+        assert not VALIDATOR.is_valid({"log": {**log, "entries": [rest]}}), path

@@ -1,0 +1,866 @@
+"""HTTP/2: what is asked of a real server, and what a server that sends every frame by hand is taken for."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from frames import PREFACE, converse, conversing, debian_program, failure, here, only_step, raw_frame, tool
+
+from servers import refused_port
+
+pytestmark = [pytest.mark.needs("h2", "trustme")]
+
+# --- against servers nobody here wrote ------------------------------------------------------------
+
+
+@pytest.fixture
+def ask(authority):
+    """Run the program with the authority's bundle; return the only step of a run that succeeded."""
+
+    def run(*arguments):
+        return only_step(here("--cacert", authority.file, *arguments))
+
+    return run
+
+
+def test_a_server_that_speaks_http2_is_spoken_to_in_http2(run_tool, http2, authority):
+    result = run_tool("--json", "-", "--cacert", authority.file, http2.url("/?size=1000"))
+    step = only_step(result)
+    network, response = step["network"], step["response"]
+    assert (network["alpn"], network["http_version"], response["http_version"]) == ("h2", "HTTP/2", "HTTP/2")
+    assert (response["status"], response["bytes"], response["content_type"]) == (200, 1000, "text/plain")
+    assert response["reason"] is None, "HTTP/2 has no reason phrase"
+
+
+@pytest.mark.parametrize("option", ["--http1.1", "--no-http2"])
+def test_http2_can_be_refused(ask, http2, option):
+    step = ask(option, http2.url())
+    assert (step["network"]["alpn"], step["response"]["http_version"]) == ("http/1.1", "HTTP/1.1")
+
+
+def test_without_h2_the_same_server_is_spoken_to_in_http_1_1(run_tool, http2, authority):
+    result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), without=("h2",))
+    assert only_step(result)["response"]["http_version"] == "HTTP/1.1"
+
+
+def test_plain_http_stays_http_1_1(server):
+    assert only_step(here(server.url()))["response"]["http_version"] == "HTTP/1.1"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
+def test_every_method_works_over_http2(ask, http2, method):
+    step = ask("-X", method, http2.url("/?size=10"))
+    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 0 if method == "HEAD" else 10)
+
+
+@pytest.mark.parametrize("size", [0, 1, 16384, 16385, 3_000_000])
+def test_a_body_of_any_size_is_sent_and_received(ask, http2, tmp_path, size):
+    (tmp_path / "body").write_bytes(b"x" * size)
+    step = ask("-d", f"@{tmp_path / 'body'}", http2.url(f"/?size={size}"))
+    assert (step["request"]["body_bytes"], step["response"]["bytes"]) == (size, size)
+
+
+def test_a_redirect_over_http2_makes_a_connection_of_its_own(http2, authority):
+    result = here("-L", "--cacert", authority.file, http2.url("/?status=302&location=/?size=3"))
+    steps = result.json()["steps"]
+    assert [step["response"]["http_version"] for step in steps] == ["HTTP/2", "HTTP/2"]
+    assert all(step["timing"]["tls_ms"] > 0 for step in steps)
+
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; client_max_body_size 100m;
+  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{
+    listen 127.0.0.1:{port} ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem}; root {folder};
+    location = /early {{ return 413; }}
+  }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def nginx(tmp_path_factory, authority):
+    """Run nginx as an HTTP/2 server over a folder that holds `big` (5 MB); return its URL."""
+    folder = tmp_path_factory.mktemp("nginx")
+    (folder / "big").write_bytes(b"x" * 5_000_000)
+    with refused_port() as port:
+        pass
+    user = "user root;\n" if os.geteuid() == 0 else ""
+    text = NGINX.format(folder=folder, port=port, pem=authority.certificate())
+    (folder / "nginx.conf").write_text(user + text)
+    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+    with debian_program("nginx", settings, port, folder / "out.log"):
+        yield f"https://127.0.0.1:{port}"
+
+
+def test_nginx_sends_five_megabytes_over_http2(ask, nginx):
+    step = ask(nginx + "/big")
+    assert (step["response"]["http_version"], step["response"]["bytes"]) == ("HTTP/2", 5_000_000)
+    assert step["response"]["server"].startswith("nginx")
+
+
+def test_nginx_answers_before_it_has_the_whole_upload(authority, nginx, tmp_path):
+    (tmp_path / "body").write_bytes(b"x" * 3_000_000)
+    result = here("--cacert", authority.file, "-d", f"@{tmp_path / 'body'}", nginx + "/early")
+    assert only_step(result)["response"]["status"] == 413
+
+
+# --- what the client says -------------------------------------------------------------------------
+
+
+def fine(conversation):
+    """Answer one request."""
+    conversation.read_request()
+    conversation.send(conversation.settings(), conversation.headers(200), conversation.data(b"ok", end=True))
+
+
+def asked(authority, *arguments, path="/", host="127.0.0.1"):
+    """Return the conversation of a run against a server that answers."""
+    held = []
+
+    def script(conversation):
+        held.append(conversation)
+        fine(conversation)
+
+    with conversing(authority, script, host=host) as server:
+        only_step(here("-m", "10", "--cacert", authority.file, *arguments, server.url(path)))
+    return held[0]
+
+
+def test_the_request_is_one_stream_with_its_fields_in_order(authority):
+    headers = ["-H", "X-B: 1", "-H", "x-a: 2", "-H", "X-B: 3", "-H", "Connection: x-hop", "-H", "X-Hop: 1"]
+    conversation = asked(authority, *headers, "-H", "Host: b.test", path="/p?q")
+    fields = conversation.request
+    assert fields[:4] == [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "b.test"),
+        (":path", "/p?q"),
+    ]
+    names = [name for name, _ in fields[4:]]
+    assert names == ["user-agent", "accept", "x-b", "x-a", "x-b"]
+    assert dict(fields)["user-agent"] == f"httphases/{tool.__version__}"
+
+
+def test_the_client_forbids_push_and_opens_wide_windows(authority):
+    """A window of 64 KiB holds a download on a path of 100 ms to 5 Mbit/s."""
+    frames = asked(authority).frames
+    [settings] = [f for f in frames if type(f).__name__ == "SettingsFrame" and "ACK" not in f.flags][:1]
+    assert settings.settings[settings.ENABLE_PUSH] == 0
+    assert settings.settings[settings.INITIAL_WINDOW_SIZE] >= 10_000_000
+    [update] = [f for f in frames if type(f).__name__ == "WindowUpdateFrame" and f.stream_id == 0]
+    assert update.window_increment >= 10_000_000
+
+
+@pytest.mark.needs("ipv6")
+def test_a_literal_ipv6_host_is_an_authority_in_brackets(authority):
+    assert dict(asked(authority, host="::1").request)[":authority"].startswith("[::1]:")
+
+
+# --- responses that are whole ---------------------------------------------------------------------
+
+
+def small_frames(c):
+    c.send(c.headers(), *[c.data(b"x") for _ in range(50)], c.data(end=True))
+
+
+def paddings(c):
+    c.send(c.headers(), c.data(b"abc", padding=0), c.data(b"de", padding=255), c.data(padding=7))
+    c.send(c.data(padding=255, end=True))
+
+
+def padded_headers(c):
+    frame = c.headers()
+    frame.flags.add("PADDED")
+    frame.pad_length = 100
+    c.send(frame, c.data(b"abcde", end=True))
+
+
+def priority_in_headers(c):
+    frame = c.headers()
+    frame.flags.add("PRIORITY")
+    frame.depends_on, frame.stream_weight, frame.exclusive = 0, 5, False
+    c.send(frame, c.data(b"abcde", end=True))
+
+
+def trailers(c):
+    from hyperframe.frame import HeadersFrame
+
+    c.send(c.headers(), c.data(b"abcde"), c.block(HeadersFrame(1), [("x-sum", "1")], end=True))
+
+
+def trailers_with_length(c):
+    from hyperframe.frame import HeadersFrame
+
+    c.send(c.headers(200, ("content-length", "5")), c.data(b"abcde"))
+    c.send(c.block(HeadersFrame(1), [("x-sum", "1")], end=True))
+
+
+def continuation(c):
+    block = c.encoder.encode([(":status", "200"), ("x-long", "y" * 3000), ("content-length", "5")])
+    parts = [block[:1000], block[1000:2000], block[2000:]]
+    c.send(raw_frame(1, 0, 1, parts[0]), raw_frame(9, 0, 1, parts[1]), raw_frame(9, 4, 1, parts[2]))
+    c.send(c.data(b"abcde", end=True))
+
+
+def ping_in_the_body(c):
+    from hyperframe.frame import PingFrame
+
+    c.send(c.headers(), c.data(b"ab"), PingFrame(0, b"12345678"))
+    answer = c.read_until("Ping")
+    assert ("ACK" in answer.flags, answer.opaque_data) == (True, b"12345678")
+    c.send(c.data(b"cde", end=True))
+
+
+def settings_in_the_body(c):
+    c.send(c.headers(), c.data(b"ab"), c.settings(header_table_size=0, max_frame_size=1 << 20))
+    c.read_until("Settings", lambda frame: "ACK" in frame.flags)
+    c.send(c.data(b"cde", end=True))
+
+
+def ping_before_the_answer(c):
+    from hyperframe.frame import PingFrame
+
+    c.send(PingFrame(0, b"12345678"))
+    c.read_until("Ping")
+    c.send(c.headers(), c.data(b"abcde", end=True))
+
+
+def unknown_frames(c):
+    c.send(raw_frame(0xFA, 0xFF, 0, b"?"), raw_frame(0xFB, 0, 1, b"?" * 100), c.headers())
+    c.send(raw_frame(0xFA, 0, 0, b""), c.data(b"abcde", end=True))
+
+
+def priority_and_alternatives(c):
+    c.send(raw_frame(2, 0, 1, b"\0\0\0\0\x05"), raw_frame(2, 0, 3, b"\0\0\0\0\x05"))
+    c.send(raw_frame(0xA, 0, 0, b"\0\x05a.test" + b'h3=":443"'), c.headers(), c.data(b"abcde", end=True))
+
+
+def unknown_settings(c):
+    c.send(raw_frame(4, 0, 0, b"\xff\xff\0\0\0\1\0\x08\0\0\0\1"), c.headers(), c.data(b"abcde", end=True))
+
+
+def windows(c):
+    c.send(c.window(1000, 0), c.window(1000, 1), c.headers(), c.window(1000, 1), c.data(b"abcde", end=True))
+
+
+def goaway_before_the_answer(c):
+    c.send(c.goaway(1), c.headers(), c.data(b"abcde", end=True))
+
+
+def goaway_twice(c):
+    c.send(c.goaway(2**31 - 1), c.headers(), c.data(b"ab"), c.goaway(1), c.data(b"cde", end=True))
+
+
+def goaway_in_the_body_with_words(c):
+    c.send(c.headers(), c.data(b"ab"), c.goaway(1, 0, b"bye"), c.data(b"cde", end=True))
+
+
+def goaway_with_an_error_that_covers_the_stream(c):
+    c.send(c.headers(), c.data(b"ab"), c.goaway(1, 11), c.data(b"cde", end=True))
+
+
+def reset_after_the_end(c):
+    c.send(c.headers(), c.data(b"abcde", end=True), c.reset(0))
+
+
+def goaway_after_the_end(c):
+    c.send(c.headers(), c.data(b"abcde", end=True), c.goaway(0, 2))
+
+
+def empty_data_at_the_end(c):
+    c.send(c.headers(200, ("content-length", "5")), c.data(), c.data(b"abcde"), c.data(end=True))
+
+
+def repeated_length(c):
+    c.send(c.headers(200, ("content-length", "5"), ("content-length", "5")), c.data(b"abcde", end=True))
+
+
+def in_single_bytes(c):
+    c.peer.drip(c.headers().serialize() + c.data(b"abcde", end=True).serialize(), 0)
+
+
+def no_settings_at_all(c):
+    c.send(c.headers(), c.data(b"abcde", end=True))
+
+
+def two_hundred_headers(c):
+    c.send(c.headers(200, *[(f"x-{n}", "v") for n in range(200)]), c.data(b"abcde", end=True))
+
+
+WHOLE = {
+    small_frames: 50,
+    paddings: 5,
+    padded_headers: 5,
+    priority_in_headers: 5,
+    trailers: 5,
+    trailers_with_length: 5,
+    continuation: 5,
+    ping_in_the_body: 5,
+    settings_in_the_body: 5,
+    ping_before_the_answer: 5,
+    unknown_frames: 5,
+    priority_and_alternatives: 5,
+    unknown_settings: 5,
+    windows: 5,
+    goaway_before_the_answer: 5,
+    goaway_twice: 5,
+    goaway_in_the_body_with_words: 5,
+    goaway_with_an_error_that_covers_the_stream: 5,
+    reset_after_the_end: 5,
+    goaway_after_the_end: 5,
+    empty_data_at_the_end: 5,
+    repeated_length: 5,
+    in_single_bytes: 5,
+    no_settings_at_all: 5,
+    two_hundred_headers: 5,
+}
+
+
+def name_of(value):
+    return value.__name__ if callable(value) else None
+
+
+@pytest.mark.parametrize(("script", "size"), WHOLE.items(), ids=name_of)
+def test_a_response_is_whole_with(authority, script, size):
+    def serve(c):
+        c.read_request()
+        if script is not no_settings_at_all:
+            c.send(c.settings())
+        script(c)
+
+    response = only_step(converse(authority, serve))["response"]
+    assert (response["status"], response["bytes"]) == (200, size)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "length"),
+    [(["-X", "HEAD"], 200, "500"), ([], 304, "500"), ([], 204, None), ([], 200, "0")],
+)
+def test_a_response_may_end_with_its_header(authority, arguments, status, length):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(status, *([("content-length", length)] if length else []), end=True))
+
+    response = only_step(converse(authority, script, *arguments))["response"]
+    assert (response["status"], response["bytes"]) == (status, 0)
+
+
+def test_interim_responses_are_recorded_and_are_not_the_answer(authority):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(103, ("link", "</x>")), c.headers(100), c.headers(103))
+        c.send(c.headers(201), c.data(b"ok", end=True))
+
+    response = only_step(converse(authority, script))["response"]
+    assert (response["status"], response["interim"]) == (201, [103, 100, 103])
+
+
+def test_headers_keep_their_order_and_repetition(authority):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200, ("x-b", "1"), ("x-a", "2"), ("x-b", "3"), end=True))
+
+    headers = only_step(converse(authority, script))["response"]["headers"]
+    assert [(h["name"], h["value"]) for h in headers] == [("x-b", "1"), ("x-a", "2"), ("x-b", "3")]
+
+
+def test_a_server_may_stop_reading_after_it_has_answered(authority):
+    """The end of the stream is the end: no GOAWAY, no close_notify is needed."""
+
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
+        c.peer.reset()
+
+    response = only_step(converse(authority, lambda c: stop_after(script, c)))["response"]
+    assert response["bytes"] == 2
+
+
+def stop_after(script, c):
+    """Run a script after which the connection is gone."""
+    script(c)
+    raise ConnectionError
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+CODES = [
+    *"NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED".split(),
+    *"FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM".split(),
+    *"INADEQUATE_SECURITY HTTP_1_1_REQUIRED".split(),
+]
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("code", range(15))
+def test_a_reset_before_the_end_is_a_failure_that_names_the_code(authority, code, early):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), *([] if early else [c.headers(200), c.data(b"ab")]), c.reset(code))
+
+    step = failure(converse(authority, script), "protocol", "wait" if early else "xfer")
+    name = CODES[code] if code < len(CODES) else str(code)
+    assert name in step["error"]["message"]
+    assert (step["response"] or {"bytes": 0})["bytes"] == (0 if early else 2)
+    if name == "HTTP_1_1_REQUIRED":
+        assert "--http1.1" in step["error"]["hint"]
+
+
+@pytest.mark.parametrize("code", [0, 2, 11, 13])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_goaway_that_does_not_cover_the_stream_is_a_failure(authority, code, early):
+    def script(c):
+        c.read_request()
+        start = [] if early else [c.headers(200), c.data(b"ab")]
+        c.send(c.settings(), *start, c.goaway(0, code, b"too many\x1b[31m"))
+
+    step = failure(converse(authority, script), "protocol", "wait" if early else "xfer")
+    assert CODES[code] in step["error"]["message"] and "too many" in step["error"]["message"]
+
+
+@pytest.mark.parametrize("code", [0, 11])
+def test_a_goaway_that_covers_the_stream_and_a_close_before_the_end_are_a_failure(authority, code):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200), c.data(b"ab"), c.goaway(1, code))
+        c.peer.sock.unwrap()
+
+    step = failure(converse(authority, script), "protocol", "xfer")
+    assert step["response"]["bytes"] == 2
+
+
+def block(c, *fields, end=True):
+    """Make a HEADERS frame of these fields alone."""
+    return c.headers(None, *fields, end=end)
+
+
+BROKEN = {
+    "no-status": lambda c: [block(c, ("x-a", "1"))],
+    "status-twice": lambda c: [block(c, (":status", "200"), (":status", "200"))],
+    "status-two-digits": lambda c: [c.headers("20", end=True)],
+    "status-four-digits": lambda c: [c.headers("2000", end=True)],
+    "status-letters": lambda c: [c.headers("abc", end=True)],
+    "status-plus": lambda c: [c.headers("+20", end=True)],
+    "status-zero": lambda c: [c.headers("099", end=True)],
+    "status-empty": lambda c: [c.headers("", end=True)],
+    "status-after-a-field": lambda c: [block(c, ("x-a", "1"), (":status", "200"))],
+    "status-101": lambda c: [c.headers("101")],
+    "a-request-pseudo-header": lambda c: [block(c, (":status", "200"), (":path", "/"))],
+    "a-name-in-upper-case": lambda c: [c.headers(200, ("X-A", "1"), end=True)],
+    "a-connection-header": lambda c: [c.headers(200, ("connection", "close"), end=True)],
+    "interim-that-ends": lambda c: [c.headers(103, end=True)],
+    "length-too-long": lambda c: [c.headers(200, ("content-length", "9")), c.data(b"ab", end=True)],
+    "length-too-short": lambda c: [c.headers(200, ("content-length", "1")), c.data(b"ab", end=True)],
+    "length-without-body": lambda c: [c.headers(200, ("content-length", "1"), end=True)],
+    "lengths-that-differ": lambda c: [
+        c.headers(200, ("content-length", "2"), ("content-length", "3")),
+        c.data(b"ab", end=True),
+    ],
+    "length-that-is-none": lambda c: [c.headers(200, ("content-length", "+2")), c.data(b"ab", end=True)],
+    "body-before-header": lambda c: [c.data(b"ab", end=True)],
+    "header-twice": lambda c: [c.headers(200), c.headers(200, end=True)],
+    "trailers-that-do-not-end": lambda c: [c.headers(200), c.data(b"ab"), block(c, ("x-a", "1"), end=False)],
+    "data-on-an-idle-stream": lambda c: [raw_frame(0, 1, 3, b"ab")],
+    "data-on-stream-zero": lambda c: [raw_frame(0, 1, 0, b"ab")],
+    "header-on-an-idle-stream": lambda c: [raw_frame(1, 5, 3, c.encoder.encode([(":status", "200")]))],
+    "header-on-stream-zero": lambda c: [raw_frame(1, 5, 0, c.encoder.encode([(":status", "200")]))],
+    "a-push": lambda c: [raw_frame(5, 4, 1, b"\0\0\0\2" + c.encoder.encode([(":method", "GET")]))],
+    "settings-on-a-stream": lambda c: [raw_frame(4, 0, 1, b"")],
+    "settings-of-odd-length": lambda c: [raw_frame(4, 0, 0, b"\0\0\0")],
+    "settings-ack-with-content": lambda c: [raw_frame(4, 1, 0, b"\0\3\0\0\0\1")],
+    "settings-of-bad-value": lambda c: [raw_frame(4, 0, 0, b"\0\4\xff\xff\xff\xff")],
+    "ping-of-odd-length": lambda c: [raw_frame(6, 0, 0, b"123")],
+    "ping-on-a-stream": lambda c: [raw_frame(6, 0, 1, b"12345678")],
+    "window-of-zero": lambda c: [raw_frame(8, 0, 1, b"\0\0\0\0")],
+    "window-beyond-its-maximum": lambda c: [raw_frame(8, 0, 0, b"\x7f\xff\xff\xff")] * 2,
+    "reset-of-odd-length": lambda c: [raw_frame(3, 0, 1, b"\0\0")],
+    "goaway-too-short": lambda c: [raw_frame(7, 0, 0, b"\0\0\0\1")],
+    "continuation-alone": lambda c: [raw_frame(9, 4, 1, b"")],
+    "a-frame-between-continuations": lambda c: [raw_frame(1, 0, 1, b"\x88"), raw_frame(6, 0, 0, b"12345678")],
+    "more-padding-than-content": lambda c: [c.headers(200), raw_frame(0, 9, 1, b"\x05abcd")],
+    "padding-without-content": lambda c: [c.headers(200), raw_frame(0, 9, 1, b"")],
+    "a-frame-too-large": lambda c: [c.headers(200), raw_frame(0, 1, 1, b"x" * 16385)],
+    "a-frame-of-16-mb": lambda c: [raw_frame(0xFA, 0, 0, b"", length=0xFFFFFF)],
+    "bad-compression": lambda c: [raw_frame(1, 5, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")],
+    "more-than-1000-headers": lambda c: [c.headers(200, *[("x", "y")] * 1001, end=True)],
+    "http-1.1-on-an-http2-connection": lambda c: [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"],
+    "garbage": lambda c: [b"\0" * 100],
+    "a-client-preface": lambda c: [PREFACE],
+}
+
+
+@pytest.mark.parametrize("frames", BROKEN.values(), ids=BROKEN.keys())
+def test_a_server_that_breaks_the_rules_is_a_protocol_error(authority, frames):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), *frames(c))
+
+    result = converse(authority, script)
+    error = failure(result, "protocol")["error"]
+    assert error["hint"] and "Traceback" not in result.err
+    assert result.seconds < 9, "it was the rule that was broken, not the patience"
+
+
+def header_bomb(c):
+    """Refer to one field of 4,000 bytes two thousand times: 8 MB out of 6 KB."""
+    first = c.encoder.encode([(":status", "200"), ("x-bomb", "y" * 4000)])
+    return [raw_frame(1, 0, 1, first), raw_frame(9, 4, 1, b"\xbe" * 2000)]
+
+
+def endless_continuation(c):
+    literal = b"\x00\x01x\x7f\x81\x77" + b"y" * 15480  # a field of 15,480 bytes, not indexed
+    return [raw_frame(1, 0, 1, b"\x88")] + [raw_frame(9, 0, 1, literal)] * 200
+
+
+def ping_flood(c):
+    return [raw_frame(6, 0, 0, b"12345678")] * 3000
+
+
+def settings_flood(c):
+    return [raw_frame(4, 0, 0, b"")] * 3000
+
+
+def interim_flood(c):
+    return [c.headers(103) for _ in range(150)]
+
+
+@pytest.mark.parametrize(
+    "flood", [header_bomb, endless_continuation, ping_flood, settings_flood, interim_flood], ids=name_of
+)
+def test_a_server_that_floods_is_a_protocol_error(authority, flood):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), *flood(c))
+
+    result = converse(authority, script)
+    failure(result, "protocol", "wait")
+    assert result.seconds < 9
+
+
+@pytest.mark.parametrize("stage", ["at once", "after settings", "after 103", "in the header", "in the body"])
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_connection_that_ends_early_is_a_failure(authority, stage, how):
+    def script(c):
+        c.read_request()
+        if stage == "after settings":
+            c.send(c.settings())
+        if stage == "after 103":
+            c.send(c.settings(), c.headers(103))
+        if stage == "in the header":
+            c.send(c.settings(), c.headers(200, ("x-long", "y" * 100)).serialize()[:20])
+        if stage == "in the body":
+            c.send(c.settings(), c.headers(200), c.data(b"abcde").serialize()[:11])
+        if how == "close":
+            c.peer.sock.unwrap()
+        else:
+            time.sleep(0.05)
+            c.peer.reset()
+        raise ConnectionError
+
+    kind, phase = {"close": "protocol", "reset": "network"}[how], "xfer" if stage == "in the body" else "wait"
+    step = failure(converse(authority, script), kind, phase)
+    assert step["timing"]["tls_ms"] > 0
+    assert (step["response"] or {"bytes": None})["bytes"] == (2 if stage == "in the body" else None)
+
+
+def test_a_server_that_says_nothing_is_a_timeout_in_the_wait(authority):
+    failure(converse(authority, lambda c: c.read_request(), "-m", "0.5"), "timeout", "wait")
+
+
+def test_a_body_that_stalls_is_a_timeout_in_the_transfer(authority):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200), c.data(b"abc"))
+
+    step = failure(converse(authority, script, "-m", "0.5"), "timeout", "xfer")
+    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 3)
+
+
+# --- uploads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def megabyte(tmp_path):
+    """A request body that no window of 64 KiB holds."""
+    (tmp_path / "body").write_bytes(bytes(range(256)) * 4096)
+    return "-d", f"@{tmp_path / 'body'}"
+
+
+def test_an_upload_keeps_to_the_windows_it_is_given(authority, megabyte):
+    """The stream's window is small, the connection's large, then the other way round; frames stay small."""
+
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(initial_window_size=1000, max_frame_size=16384))
+        c.read_until("Headers")
+        stream, connection, total, data = 65535, 65535, b"", None
+        c.send(c.window(10_000_000, 0))
+        settled = False
+        while len(total) < 1 << 20:
+            frame = c.read_frame()
+            kind = type(frame).__name__
+            if kind == "SettingsFrame" and "ACK" in frame.flags:
+                stream, connection, settled = 1000 - len(total), 10_065_535 - len(total), True
+                if stream <= 0:
+                    c.send(c.window(50_000 - stream))
+                    stream = 50_000
+            if kind == "DataFrame":
+                data, total = frame, total + frame.data
+                assert len(frame.data) <= 16384
+                stream, connection = stream - len(frame.data), connection - len(frame.data)
+                assert not settled or (stream >= 0 and connection >= 0), (stream, connection)
+                if settled and stream < 20_000:
+                    c.send(c.window(50_000))
+                    stream += 50_000
+        assert "END_STREAM" in data.flags and total == bytes(range(256)) * 4096
+        c.send(c.headers(200), c.data(b"ok", end=True))
+
+    step = only_step(converse(authority, script, *megabyte))
+    assert (step["request"]["body_bytes"], step["response"]["bytes"]) == (1 << 20, 2)
+
+
+def test_an_upload_that_gets_its_window_in_small_pieces_arrives(authority, megabyte):
+    """A busy server returns credit often: a thousand and more WINDOW_UPDATE frames are no flood."""
+
+    def script(c):
+        c.read_preface()
+        c.send(c.settings())
+        frame, total = c.read_until("Headers"), 0
+        while "END_STREAM" not in frame.flags:
+            frame = c.read_until("Data")
+            total += len(frame.data)
+            left = len(frame.data)
+            while left:
+                piece = min(left, 1000)
+                c.send(c.window(piece, 0), c.window(piece, 1))
+                left -= piece
+        assert total == 1 << 20
+        c.send(c.headers(200), c.data(b"ok", end=True))
+
+    assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
+
+
+def test_an_answer_during_the_upload_is_the_response(authority, megabyte):
+    def script(c):
+        c.read_preface()
+        c.read_until("Headers")
+        c.send(c.settings(), c.headers(413, end=True), c.reset(0))
+
+    step = only_step(converse(authority, script, *megabyte))
+    assert step["response"]["status"] == 413
+
+
+def test_an_answer_with_a_body_during_the_upload_is_the_response(authority, megabyte):
+    """No window is opened for the upload, ever."""
+
+    def script(c):
+        c.read_preface()
+        c.read_until("Headers")
+        c.send(c.settings(), c.headers(401), c.data(b"no"))
+        c.peer.wait(0.05)
+        c.send(c.data(b"!", end=True), c.reset(0))
+
+    response = only_step(converse(authority, script, *megabyte))["response"]
+    assert (response["status"], response["bytes"]) == (401, 3)
+
+
+def test_an_upload_goes_on_after_the_header_of_a_success(authority, megabyte):
+    """A server may stream its answer while it reads: 200 does not stop the request."""
+
+    def script(c):
+        c.read_preface()
+        c.read_until("Headers")
+        c.send(c.settings(), c.headers(200), c.data(b"a"))
+        frame, total = c.read_until("Data"), 0
+        while True:
+            total += len(frame.data)
+            if "END_STREAM" in frame.flags:
+                break
+            c.send(c.window(len(frame.data), 0), c.window(len(frame.data), 1))
+            frame = c.read_until("Data")
+        c.send(c.data(str(total).encode(), end=True))
+
+    assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 1 + len("1048576")
+
+
+def test_an_upload_whose_window_never_opens_is_a_timeout_in_the_wait(authority, megabyte):
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(initial_window_size=0))
+
+    step = failure(converse(authority, script, "-m", "0.5", *megabyte), "timeout", "wait")
+    assert "could not be sent" in step["error"]["message"]
+
+
+# --- downloads larger than the window -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padding", [None, 0, 200])
+def test_a_download_larger_than_the_window_never_stalls(authority, monkeypatch, padding):
+    """The window is made small here, so that a test can fill it several times."""
+    monkeypatch.setattr(tool, "HTTP2_WINDOW", 100_000)
+
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200))
+        credit = {0: 100_000, 1: 100_000}
+        cost = 10_000 + (0 if padding is None else padding + 1)
+        for left in range(99, -1, -1):
+            while min(credit.values()) < cost:
+                frame = c.read_until("WindowUpdate")
+                credit[frame.stream_id] += frame.window_increment
+                assert credit[frame.stream_id] <= 100_000, "more credit than was used"
+            c.send(c.data(b"x" * 10_000, end=not left, padding=padding))
+            credit = {stream: room - cost for stream, room in credit.items()}
+
+    assert only_step(converse(authority, script))["response"]["bytes"] == 1_000_000
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+DELAY = 0.08
+"""Seconds that a server waits in one phase; doubled when the machine was too busy to tell."""
+
+
+def check_phase(authority, script, phase, *arguments):
+    """Prove that a delay of `script(conversation, seconds)` is found in one phase and in no other.
+
+    A busy machine can make any other phase long: a longer delay is tried before that counts.
+    """
+    for delay in (DELAY, 2 * DELAY, 8 * DELAY):
+        timing = only_step(converse(authority, lambda c, d=delay: script(c, d), *arguments))["timing"]
+        assert timing[f"{phase}_ms"] >= delay * 1000 - 0.5, timing
+        others = [timing[f"{other}_ms"] for other in tool.PHASES if other != phase]
+        if max(others) < delay * 1000:
+            return timing
+    raise AssertionError(timing)
+
+
+def late_answer_after_settings(c, delay):
+    c.read_request()
+    c.send(c.settings())
+    c.peer.wait(delay)
+    c.send(c.headers(200), c.data(b"ok", end=True))
+
+
+def late_settings_with_the_answer(c, delay):
+    c.read_request()
+    c.peer.wait(delay)
+    c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
+
+
+def late_answer_after_interim(c, delay):
+    c.read_request()
+    c.send(c.settings(), c.headers(103))
+    c.peer.wait(delay)
+    c.send(c.headers(200), c.data(b"ok", end=True))
+
+
+def late_answer_after_a_ping(c, delay):
+    c.read_request()
+    c.send(c.settings(), raw_frame(6, 0, 0, b"12345678"), c.window(5, 0), raw_frame(0xFA, 0, 0, b"?"))
+    c.peer.wait(delay)
+    c.send(c.headers(200), c.data(b"ok", end=True))
+
+
+def late_body(c, delay):
+    c.read_request()
+    c.send(c.settings(), c.headers(200))
+    c.peer.wait(delay)
+    c.send(c.data(b"ok", end=True))
+
+
+def late_rest_of_the_header(c, delay):
+    """The first byte is that of the HEADERS frame, not of the CONTINUATION that completes it."""
+    c.read_request()
+    block = c.encoder.encode([(":status", "200"), ("x-a", "1")])
+    c.send(c.settings(), raw_frame(1, 0, 1, block[:2]))
+    c.peer.wait(delay)
+    c.send(raw_frame(9, 4, 1, block[2:]), c.data(b"ok", end=True))
+
+
+def late_second_half_of_the_header(c, delay):
+    c.read_request()
+    frame = c.headers(200, ("x-a", "1" * 100)).serialize()
+    c.send(c.settings(), frame[:30])
+    c.peer.wait(delay)
+    c.send(frame[30:], c.data(b"ok", end=True))
+
+
+def late_trailers(c, delay):
+    from hyperframe.frame import HeadersFrame
+
+    c.read_request()
+    c.send(c.settings(), c.headers(200), c.data(b"ok"))
+    c.peer.wait(delay)
+    c.send(c.block(HeadersFrame(1), [("x-sum", "1")], end=True))
+
+
+def late_end(c, delay):
+    c.read_request()
+    c.send(c.settings(), c.headers(200), c.data(b"ok"))
+    c.peer.wait(delay)
+    c.send(c.data(end=True))
+
+
+LATE = {
+    late_answer_after_settings: "wait",
+    late_settings_with_the_answer: "wait",
+    late_answer_after_interim: "wait",
+    late_answer_after_a_ping: "wait",
+    late_body: "xfer",
+    late_rest_of_the_header: "xfer",
+    late_second_half_of_the_header: "xfer",
+    late_trailers: "xfer",
+    late_end: "xfer",
+}
+
+
+@pytest.mark.parametrize(("script", "phase"), LATE.items(), ids=name_of)
+def test_a_delay_is_found_in_its_phase(authority, script, phase):
+    check_phase(authority, script, phase)
+
+
+def test_an_upload_that_waits_for_its_window_is_a_long_wait_and_a_long_send(authority, megabyte):
+    def script(c, delay):
+        c.read_preface()
+        c.send(c.settings(initial_window_size=0))
+        c.read_until("Headers")
+        c.peer.wait(delay)
+        c.send(c.window(2_000_000, 0), c.window(2_000_000, 1))
+        frame = c.read_until("Data")
+        while "END_STREAM" not in frame.flags:
+            frame = c.read_until("Data")
+        c.send(c.headers(200), c.data(b"ok", end=True))
+
+    timing = check_phase(authority, script, "wait", *megabyte)
+    assert timing["send_ms"] >= DELAY * 1000 - 20
+
+
+def test_a_goodbye_that_comes_late_costs_nothing(authority):
+    """Once the stream has ended, the response is whole."""
+
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
+        c.peer.wait(5)
+
+    started = time.monotonic()
+    only_step(converse(authority, script))
+    assert time.monotonic() - started < 4
+
+
+def test_the_documents_of_an_http2_run_say_so(run_tool, http2, authority, tmp_path):
+    har = tmp_path / "out.har"
+    result = run_tool("--har", har, "--cacert", authority.file, http2.url())
+    [entry] = json.loads(har.read_text())["log"]["entries"]
+    assert entry["request"]["httpVersion"] == entry["response"]["httpVersion"] == "HTTP/2"
+    assert "HTTP/2" in result.out and "ALPN h2" in result.out

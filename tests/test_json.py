@@ -1,0 +1,299 @@
+"""The JSON export: every field that a consumer may rely on, for successes and failures."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from checks import parse_instant
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
+
+
+def only_step(call_tool, *arguments, **settings):
+    """Run the program with --json -; return the one step."""
+    [step] = call_tool("--json", "-", *arguments, **settings).json()["steps"]
+    return step
+
+
+# --- where it goes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+def test_a_file_holds_the_document_and_stdout_the_report(call_tool, server, tmp_path, mode):
+    path = tmp_path / "out.json"
+    result = call_tool(*mode, "--json", path, server.url())
+    assert (result.code, result.err) == (0, "")
+    assert result.json(path)["summary"]["final_status"] == 200
+    assert "total" in result.out.lower()
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+@pytest.mark.parametrize("path", ["-", "/dev/stdout"])
+def test_on_stdout_it_is_alone_and_the_report_is_on_stderr(run_tool, server, mode, path):
+    result = run_tool(*mode, "--json", path, server.url())
+    assert result.code == 0
+    assert result.json()["summary"]["final_status"] == 200
+    assert "total" in result.err.lower()
+    assert "{" not in result.err
+
+
+def test_a_document_ends_with_a_line_end(call_tool, server, tmp_path):
+    call_tool("--json", tmp_path / "out.json", server.url())
+    assert (tmp_path / "out.json").read_bytes().endswith(b"}\n")
+
+
+# --- the summary and the document -----------------------------------------------------------------
+
+
+def test_the_summary_of_a_success(call_tool, server):
+    summary = call_tool("--json", "-", server.url("/x?y")).json()["summary"]
+    assert summary.pop("total_time_ms") > 0
+    assert summary == {"final_status": 200, "final_url": server.url("/x?y"), "final_bytes": 6, "errors": 0}
+
+
+def test_the_summary_of_a_failure(call_tool):
+    with refused_port() as port:
+        url = f"http://127.0.0.1:{port}/"
+        summary = call_tool("--json", "-", url).json()["summary"]
+    assert summary.pop("total_time_ms") >= 0
+    assert summary == {"final_status": None, "final_url": url, "final_bytes": 0, "errors": 1}
+
+
+def test_the_document_says_what_made_it_and_when(call_tool, server):
+    before = datetime.now(timezone.utc).replace(tzinfo=None)
+    document = call_tool("--json", "-", server.url()).json()
+    after = datetime.now(timezone.utc).replace(tzinfo=None)
+    assert document["tool_version"] == call_tool("--version").out.split()[1]
+    started = parse_instant(document["started_at"])
+    assert before - timedelta(milliseconds=1) <= started <= after
+
+
+def test_the_total_of_a_chain_covers_its_steps(call_tool):
+    routes = {"/start": redirect("/end")._replace(wait=0.05), "/end": Reply(wait=0.05)}
+    with http_server(routes) as server:
+        result = call_tool("-L", "--json", "-", server.url("/start"))
+    document = result.json()
+    assert document["summary"]["total_time_ms"] >= 100
+    assert document["summary"]["total_time_ms"] <= result.seconds * 1000
+    starts = [parse_instant(step["started_at"]) for step in document["steps"]]
+    assert starts[1] - starts[0] >= timedelta(milliseconds=49)
+
+
+# --- the request ----------------------------------------------------------------------------------
+
+
+def test_the_request_is_recorded_as_it_was_sent(call_tool, server):
+    arguments = ["-X", "PUT", "-d", "words", "-H", "X-B: 1", "-H", "X-A: 2", "-H", "X-B: 3"]
+    request = only_step(call_tool, *arguments, server.url())["request"]
+    assert (request["method"], request["body_bytes"]) == ("PUT", 5)
+    sent = [(name.lower(), value) for name, value in server.requests[0].headers]
+    assert [(header["name"].lower(), header["value"]) for header in request["headers"]] == sent
+
+
+def test_a_request_without_body_has_no_body_bytes(call_tool, server):
+    assert only_step(call_tool, server.url())["request"]["body_bytes"] == 0
+
+
+SECRET_REQUEST_HEADERS = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "COOKIE"]
+SECRET_RESPONSE_HEADERS = [
+    "Set-Cookie",
+    "WWW-Authenticate",
+    "Proxy-Authenticate",
+    "Authorization",
+    "X-Api-Key",
+]
+
+
+@pytest.mark.parametrize("name", SECRET_REQUEST_HEADERS)
+def test_a_secret_of_the_request_is_masked(call_tool, server, name):
+    result = call_tool("--json", "-", "-H", f"{name}: hunter2", server.url())
+    headers = {header["name"]: header["value"] for header in result.json()["steps"][0]["request"]["headers"]}
+    assert headers[name] == "***"
+    assert "hunter2" not in result.out + result.err
+    assert server.requests[0].values(name) == ["hunter2"]
+
+
+@pytest.mark.parametrize("name", SECRET_RESPONSE_HEADERS)
+def test_a_secret_of_the_response_is_masked(call_tool, name):
+    with http_server({"/": Reply(headers=[(name, "hunter2")])}) as server:
+        result = call_tool("--json", "-", server.url())
+    headers = {header["name"]: header["value"] for header in result.json()["steps"][0]["response"]["headers"]}
+    assert "***" in headers[name]
+    assert "hunter2" not in result.out + result.err
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+def test_the_network_of_plain_http(call_tool, server):
+    network = only_step(call_tool, server.url())["network"]
+    assert (network["ip"], network["ip_family"], network["port"]) == ("127.0.0.1", "IPv4", server.port)
+    assert network["addresses"] == ["127.0.0.1"]
+    [attempt] = network["attempts"]
+    assert (attempt["ip"], attempt["error"]) == ("127.0.0.1", None)
+    assert network["http_version"] == "HTTP/1.1"
+    of_tls = [name for name in network if name.startswith(("tls_", "cert_"))] + ["alpn"]
+    assert {network[name] or None for name in of_tls} == {None}
+    assert network["proxy_source"] is None
+
+
+@pytest.mark.needs("linux")
+def test_the_kernel_says_how_far_the_peer_is(call_tool, server):
+    network = only_step(call_tool, server.url())["network"]
+    assert 0 < network["tcp_rtt_ms"] < 5000
+    assert network["tcp_retransmits"] >= 0
+
+
+@pytest.mark.needs("ipv6")
+def test_the_network_of_ipv6(call_tool):
+    with http_server(host="::1") as server:
+        network = only_step(call_tool, server.url())["network"]
+    assert (network["ip"], network["ip_family"], network["addresses"]) == ("::1", "IPv6", ["::1"])
+
+
+@pytest.mark.parametrize("trust", ["--cacert", "-k"])
+def test_the_network_of_https(call_tool, tls, authority, trust):
+    options = [trust] + ([authority.file] if trust == "--cacert" else [])
+    with http_server(tls=tls) as server:
+        step = only_step(call_tool, *options, server.url())
+    network = step["network"]
+    assert network["tls_version"].replace("v", " ") in ("TLS 1.2", "TLS 1.3")
+    assert "_" in network["tls_cipher"] or "-" in network["tls_cipher"]
+    assert network["alpn"] == "http/1.1"
+    assert network["cert_cn"] == "localhost"
+    assert {"localhost", "127.0.0.1", "::1", "a.test", "b.test"} <= set(network["cert_sans"])
+    assert "trustme" in network["cert_issuer"]
+    assert int(str(network["cert_serial"]).replace(":", ""), 16) > 0
+    assert network["cert_not_before"] < network["cert_not_after"]
+    assert network["cert_days_left"] > 0
+    assert network["tls_verified"] is (trust == "--cacert")
+    assert network["tls_custom_ca"] is (trust == "--cacert")
+    assert step["timing"]["tls_ms"] > 0
+
+
+def test_the_version_of_tls_is_the_negotiated_one(call_tool, authority):
+    import ssl
+
+    context = authority.context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with http_server(tls=context) as server:
+        network = only_step(call_tool, "--cacert", authority.file, server.url())["network"]
+    assert network["tls_version"].replace("v", " ") == "TLS 1.2"
+
+
+def test_a_certificate_without_common_name_has_none(call_tool, authority):
+    with http_server(tls=authority.context("127.0.0.1")) as server:
+        network = only_step(call_tool, "--cacert", authority.file, server.url())["network"]
+    assert (network["cert_cn"], network["cert_sans"]) == (None, ["127.0.0.1"])
+
+
+def test_a_certificate_that_failed_is_shown_with_the_reason(call_tool, authority):
+    with http_server(tls=authority.context("other.test", common_name="other.test")) as server:
+        result = call_tool("--json", "-", "--cacert", authority.file, server.url())
+    [step] = result.json()["steps"]
+    assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "tls", "tls")
+    assert step["network"]["tls_verified"] is not True
+    assert step["network"]["cert_sans"] == ["other.test"]
+    assert "other.test" in step["error"]["message"]
+
+
+# --- the response ---------------------------------------------------------------------------------
+
+
+def test_the_response_is_recorded(call_tool):
+    headers = [
+        ("Date", "Mon, 02 Jan 2006 15:04:05 GMT"),
+        ("Server", "test/1"),
+        ("X-B", "1"),
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("X-B", "2"),
+        ("Location", "/elsewhere"),
+    ]
+    with http_server({"/": Reply(201, b"made", headers, "Made So")}) as server:
+        response = only_step(call_tool, server.url())["response"]
+    found = [(header["name"].lower(), header["value"]) for header in response.pop("headers")]
+    assert found == [(name.lower(), value) for name, value in headers] + [("content-length", "4")]
+    assert response == {
+        "status": 201,
+        "reason": "Made So",
+        "http_version": "HTTP/1.1",
+        "bytes": 4,
+        "content_type": "text/html; charset=utf-8",
+        "server": "test/1",
+        "date": "Mon, 02 Jan 2006 15:04:05 GMT",
+        "location": "/elsewhere",
+        "interim": [],
+    }
+
+
+def test_what_a_response_does_not_say_is_null(call_tool):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as server:
+        response = only_step(call_tool, server.url())["response"]
+    assert {response[name] for name in ("content_type", "server", "date", "location")} == {None}
+
+
+@pytest.mark.parametrize("raw", ["\x7f", "\x85", "\u202e", "\u2066", "\u200f"])
+def test_characters_that_a_terminal_obeys_are_escaped(call_tool, raw):
+    response = f"HTTP/1.1 200 OK\r\nX-A: a{raw}b\r\nContent-Length: 0\r\n\r\n".encode()
+    with scripted(sending(response)) as server:
+        result = call_tool("--json", "-", server.url())
+    assert result.code in (0, 75)
+    assert raw not in result.out + result.err
+    assert json.loads(result.out)["total_steps"] == 1
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_a_refused_connection_has_its_address_its_attempt_and_a_hint(call_tool):
+    with refused_port() as port:
+        step = only_step(call_tool, f"http://127.0.0.1:{port}/")
+    assert step["response"] is None
+    assert (step["error"]["kind"], step["error"]["phase"]) == ("network", "connect")
+    assert "refused" in step["error"]["message"].lower()
+    assert step["error"]["hint"]
+    assert step["network"]["addresses"] == ["127.0.0.1"]
+    timing = step["timing"]
+    assert (timing["dns_ms"], timing["wait_ms"], timing["xfer_ms"], timing["ttfb_ms"]) == (
+        0,
+        None,
+        None,
+        None,
+    )
+    assert timing["connect_ms"] == timing["total_ms"]
+
+
+def test_a_failure_in_the_wait_has_the_times_before_it(call_tool):
+    with scripted(lambda peer: (peer.read_request(), peer.wait(0.1))) as server:
+        step = only_step(call_tool, server.url())
+    timing = step["timing"]
+    assert timing["connect_ms"] > 0
+    assert timing["wait_ms"] >= 100
+    assert (timing["xfer_ms"], timing["ttfb_ms"]) == (None, None)
+
+
+def test_a_failure_in_the_transfer_has_the_response_so_far(call_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\nhalf")
+        peer.wait(0.1)
+
+    with scripted(script) as server:
+        result = call_tool("--json", "-", server.url())
+    document = result.json()
+    [step] = document["steps"]
+    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 4)
+    assert step["response"]["content_type"] == "text/x-test"
+    assert step["timing"]["xfer_ms"] >= 100
+    assert step["timing"]["ttfb_ms"] is not None
+    assert (document["summary"]["final_status"], document["summary"]["final_bytes"]) == (None, 4)
+
+
+def test_a_failed_lookup_has_no_address(call_tool):
+    result = call_tool("--json", "-", "-6", "http://127.0.0.1:1/")
+    [step] = result.json()["steps"]
+    assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "dns", "dns")
+    assert (step["network"]["ip"], step["network"]["attempts"]) == (None, [])
+    assert step["timing"]["connect_ms"] is None

@@ -1,0 +1,389 @@
+"""The shape of tool.py: what its docstring promises to a reader holds, so that it cannot rot unnoticed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import statistics
+
+import pytest
+
+from conftest import TOOL
+
+SOURCE = TOOL.read_text("utf-8")
+LINES = SOURCE.splitlines()
+TREE = ast.parse(SOURCE)
+BANNER = re.compile(r"# (\d+)([a-z]?)\. (\w[\w/ ]*?)[.,] ")
+FUNCTIONS = [
+    node for node in ast.walk(TREE) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+]
+DEFINITIONS = [node for node in FUNCTIONS if not isinstance(node, ast.Lambda)]
+
+
+def sections():
+    """List (number, letter, first line, last line) of each section, by its banner."""
+    starts = []
+    for number, line in enumerate(LINES, 1):
+        match = BANNER.match(line)
+        if match and LINES[number - 2].startswith("# -----"):
+            starts.append((int(match[1]), match[2], number))
+    ends = [start for _, _, start in starts[1:]] + [len(LINES) + 1]
+    return [(number, letter, start, end - 1) for (number, letter, start), end in zip(starts, ends)]
+
+
+SECTIONS = sections()
+
+
+def section_of(line):
+    """Return the number of the section that a line is in; 0 before the first."""
+    return max((number for number, _, start, _ in SECTIONS if start <= line), default=0)
+
+
+def length(function):
+    return function.end_lineno - function.lineno + 1
+
+
+# --- rule 1: upward only --------------------------------------------------------------------------
+
+
+def flat(nodes):
+    """Yield the statements of the module, those within if, try, for and with at its top level too."""
+    for node in nodes:
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.For, ast.With)):
+            for part in ("body", "orelse", "finalbody"):
+                yield from flat(getattr(node, part, []))
+            for handler in getattr(node, "handlers", []):
+                yield from flat(handler.body)
+
+
+STATEMENTS = list(flat(TREE.body))
+SIMPLE = [node for node in STATEMENTS if not isinstance(node, (ast.If, ast.Try, ast.For, ast.With))]
+
+
+def module_names():
+    """Return where each name of the module is first bound."""
+    names = {}
+    for node in STATEMENTS:
+        for name in bound_by(node):
+            names.setdefault(name, node.lineno)
+    return names
+
+
+def bound_by(node):
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.Assign):
+        return [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    if isinstance(node, (ast.AnnAssign, ast.For)) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+def used_names(node):
+    """Yield every Name that is read within `node`, except in annotations, which are text at run time."""
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                yield child
+            if isinstance(child, ast.AST):
+                yield from used_names(child)
+
+
+def local_names(node):
+    """Return the names that are bound inside a function or class: arguments, targets, nested definitions."""
+    names = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.arg):
+            names.add(each.arg)
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            names.add(each.id)
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            names.add(each.name)
+        elif each is not node:
+            names.update(bound_by(each))
+    return names
+
+
+def test_every_name_is_defined_above_its_use():
+    defined = module_names()
+    below = []
+    for node in SIMPLE:
+        own = local_names(node) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else set()
+        for name in used_names(node):
+            first = defined.get(name.id)
+            itself = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and name.id == node.name
+            if name.id not in own and not itself and first is not None and first >= node.lineno:
+                below.append(f"line {name.lineno} uses {name.id} of line {first}")
+    assert not below, "\n".join(below)
+
+
+def test_every_name_is_defined_at_all():
+    defined = set(module_names()) | set(dir(builtins)) | {"__file__", "__name__"}
+    unknown = []
+    for node in SIMPLE:
+        own = local_names(node)
+        unknown += [n.id for n in used_names(node) if n.id not in defined and n.id not in own]
+    assert unknown == []
+
+
+def test_main_comes_last():
+    entry = TREE.body[-1]
+    assert isinstance(entry, ast.If) and "__main__" in ast.unparse(entry.test)
+    assert ast.unparse(entry.body[-1]) == "cli()"
+    assert section_of(entry.lineno) == SECTIONS[-1][0]
+
+
+def test_every_definition_is_used():
+    """What nobody needs goes: a name that stands in the file once is dead."""
+    words = re.findall(r"\w+", SOURCE)
+    top = [node.name for node in TREE.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert [name for name in top if words.count(name) < 2] == []
+
+
+# --- sections -------------------------------------------------------------------------------------
+
+
+def test_the_sections_are_numbered_in_order():
+    numbers = [(number, letter) for number, letter, _, _ in SECTIONS]
+    assert numbers == sorted(set(numbers))
+    assert sorted({number for number, _ in numbers}) == list(range(1, numbers[-1][0] + 1))
+
+
+def test_the_map_in_the_docstring_lists_every_section():
+    listed = {int(number) for number in re.findall(r"(?<![\d.])(\d{1,2}) [A-Z]", ast.get_docstring(TREE))}
+    assert listed == {number for number, _, _, _ in SECTIONS}
+
+
+@pytest.mark.parametrize(
+    ("number", "letter", "start", "end"),
+    SECTIONS,
+    ids=[f"{number}{letter}" for number, letter, _, _ in SECTIONS],
+)
+def test_no_section_is_longer_than_350_lines(number, letter, start, end):
+    assert end - start <= 350, f"section {number}{letter} has {end - start} lines: make two of it"
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def test_no_function_is_longer_than_60_lines_but_the_parser():
+    long = {node.name: length(node) for node in DEFINITIONS if length(node) > 60}
+    assert set(long) <= {"build_parser"}, long
+
+
+def test_the_median_function_has_about_ten_lines():
+    assert 5 <= statistics.median(length(node) for node in DEFINITIONS) <= 13
+
+
+def test_no_function_takes_more_than_four_parameters():
+    """More than four want a record. A callback takes what its caller, OpenSSL, gives it."""
+    wide = {}
+    for node in DEFINITIONS:
+        arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+        names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
+        if len(names) > 4:
+            wide[node.name, node.lineno] = names
+    assert {name for name, _ in wide} <= {"__call__"}, wide
+
+
+def test_every_long_function_says_what_it_does():
+    """A name explains what fits on half a page; what is longer has a docstring (constructors apart)."""
+    silent = [
+        f"{node.name} ({length(node)} lines)"
+        for node in DEFINITIONS
+        if length(node) > 20 and node.name not in ("__init__", "build_parser") and not ast.get_docstring(node)
+    ]
+    assert not silent, ", ".join(silent)
+
+
+def test_a_docstring_starts_with_one_sentence():
+    wrong = []
+    for node in [*DEFINITIONS, *(n for n in ast.walk(TREE) if isinstance(n, ast.ClassDef))]:
+        first = (ast.get_docstring(node) or "Fine.").split("\n\n")[0]
+        if not re.search(r"[.:;][\"')]*\s*$", first) or not (first[0].isupper() or first[0] == "`"):
+            wrong.append((node.name, first))
+    assert wrong == []
+
+
+def test_everything_is_annotated():
+    bare = [
+        node.name
+        for node in DEFINITIONS
+        if node.returns is None
+        or any(a.annotation is None for a in node.args.args if a.arg not in ("self", "cls"))
+    ]
+    assert bare == []
+
+
+def test_no_line_is_longer_than_110_columns():
+    assert [number for number, line in enumerate(LINES, 1) if len(line) > 110] == []
+
+
+# --- who may touch what ---------------------------------------------------------------------------
+
+LOOKING = set("inet_pton inet_ntop AF_INET AF_INET6 AF_UNSPEC socket gaierror".split())
+"""What any section may take from `socket`: address arithmetic, constants and names for annotations."""
+
+
+def calls(pattern):
+    """Return the sections in which a call, by its dotted name, matches `pattern`."""
+    found = {}
+    for node in ast.walk(TREE):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if re.fullmatch(pattern, name):
+                found.setdefault(section_of(node.lineno), set()).add(name)
+    return found
+
+
+def is_annotation(node, parent):
+    return any(getattr(parent, field, None) is node for field in ("annotation", "returns"))
+
+
+def run_time_nodes(node):
+    """Yield every node that is not in an annotation, which is text at run time."""
+    for child in ast.iter_child_nodes(node):
+        if not is_annotation(child, node):
+            yield child
+            yield from run_time_nodes(child)
+
+
+ATTRIBUTES = [
+    (node.value.id, node.attr, section_of(node.lineno))
+    for node in run_time_nodes(TREE)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+]
+
+
+def attributes(module):
+    """Return which attributes of a module each section uses."""
+    found = {}
+    for name, attribute, section in ATTRIBUTES:
+        if name == module:
+            found.setdefault(section, set()).add(attribute)
+    return found
+
+
+def number_of(title):
+    """Return the number of the section whose banner starts with `title`."""
+    [number] = {
+        number
+        for number, _, start, _ in SECTIONS
+        if LINES[start - 1].partition(". ")[2].lower().startswith(title.lower())
+    }
+    return number
+
+
+def test_only_the_wire_and_the_roads_open_connections():
+    opens = calls(r"socket\.(socket|getaddrinfo|create_connection|socketpair)")
+    assert set(opens) <= {number_of("Wire"), number_of("Roads"), number_of("Chain")}, opens
+    assert opens.get(number_of("Chain"), {"socket.getaddrinfo"}) == {"socket.getaddrinfo"}, (
+        "the warm-up alone"
+    )
+
+
+def test_the_network_is_no_business_of_words_documents_views_and_painters():
+    for title in ("Verdict", "Words", "Documents", "Views", "Painters"):
+        number = number_of(title)
+        assert attributes("socket").get(number, set()) <= LOOKING, title
+        for module in ("ssl", "select", "threading", "http"):
+            assert number not in attributes(module), (title, module)
+
+
+def test_only_the_tls_section_makes_contexts():
+    """The command line makes one too, to see whether a bundle can be read."""
+    makes = calls(r"ssl\.(SSLContext|create_default_context|wrap_socket)|.*\.(wrap_bio|wrap_socket)")
+    assert set(makes) <= {number_of("TLS"), number_of("Routes")}, makes
+
+
+def test_standard_streams_are_touched_by_main_alone():
+    for name in ("stdout", "stderr", "stdin"):
+        touched = {number for number, used in attributes("sys").items() if name in used}
+        assert touched <= {number_of("Main")}, (name, touched)
+    assert set(calls("print")) <= {number_of("Main")}
+
+
+def test_files_are_opened_where_they_are_read_or_written_alone():
+    """Local files, the key log and the kernel's own figures under /proc are read; Main writes."""
+    opens = calls(r"open|os\.(open|fdopen|write|replace|unlink|rename)|.*\.write_(text|bytes)")
+    allowed = {number_of(title) for title in ("Local files", "Clock", "TLS", "Main")}
+    assert set(opens) <= allowed, opens
+    assert calls(r"os\.(write|replace|unlink|rename)").keys() <= {number_of("Main")}
+
+
+def test_the_environment_is_read_by_main_alone():
+    touched = {number for number, used in attributes("os").items() if {"environ", "getenv"} & used}
+    assert touched <= {number_of("Main")}, touched
+
+
+def test_the_program_ends_in_main_alone():
+    """Before there is a main, a Python that is unfit and an interrupted import end it too."""
+    ends = calls(r"sys\.exit|os\._exit|exit|quit")
+    assert set(ends) <= {number_of("Imports"), number_of("Main")}, ends
+
+
+def test_optional_packages_are_imported_where_they_are_used():
+    places = {"h2": {number_of("HTTP/2")}, "rich": {number_of("Painters")}}
+    for package, allowed in places.items():
+        found = {
+            section_of(node.lineno)
+            for node in ast.walk(TREE)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == package
+        }
+        assert found <= allowed, (package, found)
+
+
+def test_nothing_but_the_standard_library_is_imported_at_the_top():
+    names = {
+        (alias.name if isinstance(node, ast.Import) else node.module).partition(".")[0]
+        for node in TREE.body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    assert not names & {"h2", "hpack", "hyperframe", "rich", "socks"}
+    assert not names & {"dataclasses", "logging", "importlib", "urllib3", "requests", "asyncio", "inspect"}
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_the_vocabulary_is_the_specification_s():
+    values = {}
+    for node in TREE.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    assert values["PHASES"] == ("dns", "connect", "tls", "wait", "xfer")
+    assert sorted(values["SLO_KEYS"]) == ["connect", "dns", "tls", "total", "ttfb", "wait", "xfer"]
+    assert set(values["METHODS"]) == {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
+    assert values["DEFAULT_PORTS"] == {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+    assert (values["MAX_REDIRECTS"], values["DEFAULT_MAX_TIME"]) == (10, 20.0)
+    assert values["MAX_HEADER_LINES"] == 1000
+
+
+def test_the_exit_codes_are_the_specification_s():
+    [codes] = [node for node in TREE.body if isinstance(node, ast.ClassDef) and node.name == "ExitCode"]
+    values = {ast.literal_eval(each.value) for each in codes.body if isinstance(each, ast.Assign)}
+    assert values == {0, 4, 22, 47, 64, 70, 73, 75}
+
+
+def test_no_name_says_nothing():
+    """A function that is called after what it is not (util, helper, manager) has no one purpose."""
+    names = [node.name for node in ast.walk(TREE) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert [name for name in names if re.search(r"(?i)util|helper|manager|^handle_", name)] == []
+
+
+def test_records_cannot_be_changed():
+    """Section 4 holds tuples alone."""
+    number = number_of("Records")
+    classes = [n for n in TREE.body if isinstance(n, ast.ClassDef) and section_of(n.lineno) == number]
+    assert classes
+    assert [n.name for n in classes if [ast.unparse(base) for base in n.bases] != ["NamedTuple"]] == []

@@ -1,0 +1,322 @@
+"""What holds for every input of every parser; hypothesis looks for one that breaks it, each time alike."""
+
+from __future__ import annotations
+
+import math
+import random
+import ssl
+import string
+
+import pytest
+from frames import tool
+
+pytest.importorskip("hypothesis", reason="hypothesis, which makes up the inputs, is not installed")
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+steadily = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=list(HealthCheck),
+)
+
+HOME = tool.parse_url("http://home.test:8080/a/b?c")
+SECRET = "s3cret-w0rd"
+
+any_text = st.text(max_size=60)
+argument = st.text(st.characters(blacklist_characters="\0"), max_size=60)
+"""What can stand in argv, lone surrogates (bytes that are not UTF-8) included."""
+url_like = st.builds(
+    "".join,
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                "http:// https:// // / : @ ? # [ ] . .. % \\ & = :80 :0 [::1] a.test ä.test %25eth0".split()
+            ),
+            st.text(max_size=5),
+        ),
+        max_size=10,
+    ),
+)
+line_like = st.builds(
+    b"".join,
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [b"HTTP/1.1", b" ", b"200", b"OK", b"\r", b":", b"\t", b"Content-Length", b"6", b"\r\n"]
+            ),
+            st.binary(max_size=5),
+        ),
+        max_size=10,
+    ),
+)
+
+
+def attempt(function, *arguments, errors=tool.UsageError):
+    """Call a parser; return its result, or the error it is allowed to raise."""
+    try:
+        return function(*arguments)
+    except errors as error:
+        return error
+
+
+class Pieces(tool.Transport):
+    """A transport that delivers the given pieces, then the end."""
+
+    def __init__(self, pieces):
+        super().__init__()
+        self._pieces = [piece for piece in pieces if piece]
+
+    def read_into(self, view):
+        if not self._pieces:
+            return 0
+        piece = self._pieces.pop(0)
+        count = min(len(view), len(piece))
+        view[:count] = piece[:count]
+        if count < len(piece):
+            self._pieces.insert(0, piece[count:])
+        self.arrived += 1
+        return count
+
+
+def reader_of(*pieces):
+    reader = tool.Reader()
+    reader.transport = Pieces(pieces)
+    return reader
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+@steadily
+@given(url_like)
+def test_a_url_is_refused_or_comes_out_normal(text):
+    url = attempt(tool.parse_url, text)
+    if isinstance(url, tool.UsageError):
+        assert url.message
+        return
+    assert url.scheme in ("http", "https") and url.host and 1 <= url.port <= 65535
+    assert all(0x20 < ord(char) < 0x7F for char in url.text)
+    assert tool.parse_url(url.text) == url
+
+
+@steadily
+@given(url_like, st.booleans())
+def test_a_password_in_a_url_is_never_repeated(text, dropping):
+    error = attempt(tool.parse_url, f"https://user:{SECRET}@{text}", dropping)
+    shown = str(error.message) if isinstance(error, tool.UsageError) else error.text
+    assume("@" not in text and SECRET not in text)
+    assert SECRET not in shown
+
+
+@steadily
+@given(st.lists(st.tuples(st.one_of(st.sampled_from(tool.SLO_KEYS), any_text), any_text), max_size=5))
+def test_a_budget_is_refused_or_holds_positive_numbers(entries):
+    text = ",".join(f"{key}={value}" for key, value in entries)
+    found = attempt(tool.parse_budgets, text, None, 1.0, errors=tool.SloError)
+    if not isinstance(found, tool.SloError):
+        assert found and set(found) <= set(tool.SLO_KEYS)
+        assert all(math.isfinite(value) and value > 0 for value in found.values())
+
+
+@steadily
+@given(st.dictionaries(st.sampled_from(tool.SLO_KEYS), st.floats(1e-9, 1e15), min_size=1))
+def test_every_well_formed_budget_is_read_as_it_stands(budgets):
+    text = " , ".join(f" {key.upper()} = {value!r} " for key, value in budgets.items())
+    assert tool.parse_budgets(text, None, 1.0) == budgets
+
+
+@steadily
+@given(argument)
+def test_a_header_is_refused_without_its_value_or_is_a_token_and_a_line(text):
+    found = attempt(tool.parse_header, f"{text}")
+    if isinstance(found, tool.UsageError):
+        return
+    name, value = found
+    assert tool.is_token(name.encode()) and not set(value) & set(b"\r\n\0")
+
+
+@steadily
+@given(st.text(string.printable, max_size=20), st.sampled_from(["\r", "\n", "\0", "\r\n "]))
+def test_a_header_that_is_refused_keeps_its_value_secret(name, wrong):
+    found = attempt(tool.parse_header, f"{name}:{wrong}{SECRET}")
+    assert isinstance(found, tool.UsageError) or SECRET not in name
+    if isinstance(found, tool.UsageError):
+        assert SECRET not in found.message
+
+
+@steadily
+@given(st.one_of(any_text, st.builds("{}:{}:{}".format, any_text, st.integers(-9, 70000), any_text)))
+def test_an_override_is_refused_or_is_an_address(text):
+    found = attempt(tool.parse_resolve, [text], 0)
+    if not isinstance(found, tool.UsageError):
+        (((host, port), address),) = found.items()
+        assert host and 1 <= port <= 65535 and tool.is_ip(address)
+
+
+@steadily
+@given(url_like)
+def test_a_proxy_is_refused_or_whole_and_its_password_never_shown(text):
+    assume("@" not in text)
+    found = attempt(tool.parse_proxy, f"http://user:{SECRET}@{text}", "--proxy")
+    assert SECRET not in (found.message if isinstance(found, tool.UsageError) else found.shown)
+    if not isinstance(found, tool.UsageError):
+        assert found.host and 1 <= found.port <= 65535
+
+
+@steadily
+@given(
+    any_text, st.sampled_from(["http://a.test/", "http://[::1]:81/", "http://10.0.0.1/", "http://x.a.test./"])
+)
+def test_any_no_proxy_gives_an_answer(text, url):
+    assert tool.bypasses(tool.parse_url(url), text) in (True, False)
+
+
+@steadily
+@given(st.text(string.ascii_lowercase + "." + string.digits, min_size=1, max_size=20), any_text)
+def test_no_proxy_of_a_host_covers_it_among_others(host, others):
+    url = attempt(tool.parse_url, f"http://{host}/")
+    assume(not isinstance(url, tool.UsageError))
+    assert tool.bypasses(url, f"{others.replace('*', '')}, {host}")
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+
+@steadily
+@given(st.one_of(st.binary(max_size=60), url_like.map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_a_location_leads_to_a_url_or_nowhere(location):
+    found = attempt(tool.resolve_location, HOME, [location], errors=tool.NetworkError)
+    if isinstance(found, tool.NetworkError):
+        assert found.kind == "redirect" and found.message and found.hint
+        return
+    assert all(0x20 < ord(char) < 0x7F for char in found.text)
+    assert tool.parse_url(found.text) == found
+
+
+@steadily
+@given(
+    st.sampled_from(tool.METHODS),
+    st.sampled_from(tool.REDIRECTS),
+    st.lists(st.sampled_from(["Authorization", "COOKIE", "x-api-key", "Host", "Content-Type", "X-Other"])),
+    st.sampled_from(
+        ["http://home.test:8080/x", "http://home.test/", "https://home.test:8080/", "http://b.test:8080/"]
+    ),
+    st.booleans(),
+)
+def test_a_redirect_never_carries_a_secret_to_another_origin(method, status, names, place, has_body):
+    headers = tuple((name, b"x") for name in names)
+    body = tool.Body(b"data", "text/plain") if has_body else None
+    url = tool.parse_url(place)
+    request = tool.next_request(tool.Request(method, HOME, headers, body), status, url)
+    kept = {name.lower() for name, _ in request.headers}
+    if url.origin != HOME.origin:
+        assert not kept & {"authorization", "cookie", "x-api-key", "host"}
+    assert request.method in (method, "GET") and (method != "HEAD" or request.method == "HEAD")
+    if request.body is None and has_body:
+        assert not any(name.startswith("content-") for name in kept)
+    if status in (307, 308):
+        assert (request.method, request.body) == (method, body)
+
+
+# --- what servers and proxies send ----------------------------------------------------------------
+
+
+@steadily
+@given(line_like)
+def test_a_status_line_is_refused_or_has_three_digits(line):
+    found = attempt(tool.parse_status_line, line, errors=tool.NetworkError)
+    if not isinstance(found, tool.NetworkError):
+        version, status, _ = found
+        assert version.startswith("HTTP/1.") and 100 <= status <= 999
+
+
+@steadily
+@given(st.lists(line_like, max_size=6), st.lists(st.integers(1, 9), max_size=20))
+def test_a_head_is_the_same_in_whatever_pieces_it_comes(lines, sizes):
+    data = b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\n"
+    cuts = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
+    pieces = [data[start:end] for start, end in zip(cuts, [*cuts[1:], len(data)])]
+    outcomes = [
+        attempt(tool.read_head, reader_of(*parts), [], None, errors=(tool.NetworkError, EOFError))
+        for parts in ([data], pieces)
+    ]
+    assert repr(outcomes[0]) == repr(outcomes[1])
+
+
+@steadily
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.binary(max_size=9))
+def test_chunks_are_counted_to_the_byte(chunks, rest):
+    assume(b"\n" not in rest)
+    coded = b"".join(b"%x;%s\r\n%s\r\n" % (len(chunk), rest.replace(b"\r", b""), chunk) for chunk in chunks)
+    draft = tool.Draft(1, tool.Request("GET", HOME, (), None), tool.Route(None, None))
+    tool.read_body_in_chunks(reader_of(coded + b"0\r\n\r\n"), draft)
+    assert draft.received == sum(map(len, chunks))
+
+
+@steadily
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=9), st.integers(-9, 99).map(lambda value: b"%d" % value)), max_size=3
+    )
+)
+def test_a_content_length_is_refused_or_a_number(values):
+    headers = [("Content-Length", value) for value in values]
+    found = attempt(tool.content_length, headers, errors=tool.NetworkError)
+    assert found is None or isinstance(found, tool.NetworkError) or found >= 0
+    if len(set(values)) > 1 and not any(b"," in value for value in values):
+        assert isinstance(found, tool.NetworkError)
+
+
+@steadily
+@given(st.binary(max_size=200))
+def test_a_certificate_of_any_bytes_is_read_or_is_none(data):
+    assert tool.parse_certificate(data) is None or tool.parse_certificate(data).issuer is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority, seed):
+    choice = random.Random(seed)
+    pem = authority.certificate(common_name="localhost").read_text()
+    start = pem.index("-----BEGIN CERTIFICATE")
+    der = ssl.PEM_cert_to_DER_cert(pem[start : pem.index("-----END CERTIFICATE", start) + 26].strip() + "\n")
+    assert tool.parse_certificate(der).common_name == "localhost"
+    for _ in range(2000):
+        data = bytearray(der)
+        for _ in range(choice.randint(1, 3)):
+            data[choice.randrange(len(data))] = choice.randrange(256)
+        read = tool.parse_certificate(bytes(data[: choice.randint(len(data) // 2, len(data))]))
+        assert read is None or read.not_after.year
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@steadily
+@given(any_text)
+def test_what_is_shown_is_printable(text):
+    assert tool.visible(text).isprintable()
+    assert tool.visible(tool.visible(text)) == tool.visible(text)
+
+
+@steadily
+@given(st.text(max_size=200), st.integers(2, 60))
+def test_folded_text_fits_and_loses_no_word(text, width):
+    lines = tool.fold(tool.visible(text), width)
+    assert all(tool.text_cells(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(tool.visible(text).split())
+
+
+@steadily
+@given(st.binary(max_size=80))
+def test_bytes_of_any_kind_are_text(data):
+    assert isinstance(tool.decode(data), str)
+
+
+@steadily
+@given(st.text(max_size=80))
+def test_masking_twice_is_masking_once(text):
+    assert tool.mask_userinfo(tool.mask_userinfo(text)) == tool.mask_userinfo(text)

@@ -1,0 +1,806 @@
+"""Proxies: every road to every kind of target, whose time is whose, credentials, refusals, environment."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+
+import pytest
+from frames import (
+    conversing,
+    debian_program,
+    failure,
+    here,
+    only_step,
+    relay_proxy,
+    tool,
+)
+
+from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
+
+pytestmark = pytest.mark.needs("trustme", "socks")
+
+ROADS = ("direct", "http", "https", "socks5", "socks5h")
+TARGETS = ("http", "https", "http2")
+HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+# --- every road, through programs nobody here wrote -----------------------------------------------
+
+
+@pytest.fixture
+def roads(proxy, proxy_over_tls, socks5):
+    """The proxies of this session by kind: what `--proxy` is to be given, None for none."""
+    return {
+        "direct": None,
+        "http": proxy.url(""),
+        "https": proxy_over_tls.url(""),
+        "socks5": socks5.url(""),
+        "socks5h": socks5.url("").replace("socks5:", "socks5h:"),
+    }
+
+
+@pytest.fixture(scope="module")
+def targets(http2, tls):
+    """An http server, an https server and the https server that speaks HTTP/2, by name."""
+    with http_server() as plain, http_server(tls=tls) as secure:
+        yield {"http": plain.url, "https": secure.url, "http2": http2.url}
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("road", ROADS)
+def test_every_road_leads_to_every_target(roads, targets, authority, road, target):
+    url = targets[target](host="127.0.0.1")
+    options = ["-x", roads[road]] if roads[road] else []
+    step = only_step(here("--cacert", authority.file, *options, url))
+    network, timing = step["network"], step["timing"]
+    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 6)
+    assert step["response"]["http_version"] == ("HTTP/2" if target == "http2" else "HTTP/1.1")
+    assert (network["tls_version"] is None) == (target == "http")
+    assert (timing["tls_ms"] > 0) == (target != "http")
+    assert (network["ip"], network["ip_family"]) == ("127.0.0.1", "IPv4")
+    assert (network["proxy_url"], network["proxy_source"]) == (roads[road], "--proxy" if options else None)
+    port = roads[road] or url.rstrip("/")
+    assert network["port"] == int(port.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(("road", "local"), [("http", False), ("socks5", True), ("socks5h", False)])
+def test_who_looks_the_target_up(roads, targets, road, local):
+    """`dns` is the time of the lookups that are made here; the proxy's address is a literal one."""
+    step = only_step(here("-4", "-x", roads[road], targets["http"](host="localhost")))
+    assert (step["timing"]["dns_ms"] > 0) == local
+
+
+@pytest.mark.parametrize("road", ROADS[1:])
+def test_a_lookup_of_the_proxy_s_name_counts(roads, targets, authority, road):
+    url = roads[road].replace("127.0.0.1", "localhost")
+    step = only_step(here("-4", "--cacert", authority.file, "-x", url, targets["http"]()))
+    assert step["timing"]["dns_ms"] > 0
+    assert step["network"]["proxy_url"] == url
+
+
+@pytest.mark.parametrize("option", ["socks5", "socks5h", "http"])
+def test_the_metrics_line_shows_the_proxy(run_tool, roads, server, option):
+    [line] = run_tool("--metrics-only", "-x", roads[option], server.url()).metrics()
+    assert (line["proxy"], line["status"], line["ip"]) == (roads[option], "200", "127.0.0.1")
+
+
+def test_without_a_proxy_the_metrics_line_says_direct(run_tool, server):
+    [line] = run_tool("--metrics-only", server.url()).metrics()
+    assert line["proxy"] == "direct"
+
+
+def test_a_proxy_needs_no_scheme(roads, server):
+    step = only_step(here("-x", roads["http"].partition("://")[2], server.url()))
+    assert step["network"]["proxy_url"] == roads["http"]
+
+
+SQUID = """
+http_port 127.0.0.1:{port}
+pid_filename none
+cache deny all
+access_log none
+cache_log {folder}/cache.log
+coredump_dir {folder}
+shutdown_lifetime 0 seconds
+acl loopback dst 127.0.0.0/8
+acl forbidden url_regex forbidden
+http_access deny forbidden
+http_access allow all
+"""
+
+
+@pytest.fixture(scope="module")
+def squid(tmp_path_factory):
+    """Run squid; return its URL. It refuses what has `forbidden` in its URL."""
+    folder = tmp_path_factory.mktemp("squid")
+    for each in (folder, *list(folder.parents)[:2]):
+        each.chmod(0o777)
+    with refused_port() as port:
+        pass
+    (folder / "squid.conf").write_text(SQUID.format(port=port, folder=folder))
+    arguments = ["-N", "-f", folder / "squid.conf"]
+    with debian_program("squid", arguments, port, folder / "out.log"):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("target", TARGETS)
+def test_squid_leads_to_every_target(squid, targets, authority, target):
+    step = only_step(here("--cacert", authority.file, "-x", squid, targets[target]()))
+    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 6)
+
+
+def test_squid_refuses_a_tunnel_and_says_so(squid):
+    error = failure(here("-x", squid, "https://forbidden.test/"), "proxy", "connect")["error"]
+    assert "403" in error["message"] and "Forbidden" in error["message"]
+
+
+def test_a_page_that_squid_makes_is_the_response(squid):
+    assert only_step(here("-x", squid, "http://forbidden.test/"))["response"]["status"] == 403
+
+
+# --- whose time is whose --------------------------------------------------------------------------
+
+DELAY = 0.08
+"""Seconds that one phase is made to last; longer when the machine was too busy to tell."""
+
+
+def phases_of(road, target):
+    """List the phases that can be delayed on a road: a forwarding proxy negotiates nothing."""
+    negotiates = road != "direct" and not (road == "http" and target == "http")
+    return ["connect"] * negotiates + ["tls"] * (target != "http") + ["wait", "xfer"]
+
+
+MATRIX = [(road, target, phase) for road in ROADS for target in TARGETS for phase in phases_of(road, target)]
+
+
+def slow_target(target, phase, delay, setup):
+    """Make a server that is `delay` seconds late in one phase."""
+    authority, tls = setup
+    late = {each: delay * (each == phase) for each in tool.PHASES}
+    if target == "http2":
+
+        def script(c):
+            c.read_request()
+            c.send(c.settings())
+            c.peer.wait(late["wait"])
+            c.send(c.headers(200), c.data(b"he"))
+            c.peer.wait(late["xfer"])
+            c.send(c.data(b"llo", end=True))
+
+        return conversing(authority, script, tls_delay=late["tls"])
+    reply = Reply(body=b"hello", wait=late["wait"], xfer=late["xfer"])
+    return http_server({"/": reply}, tls=tls if target == "https" else None, tls_delay=late["tls"])
+
+
+def timing_of(road, target, phase, delay, setup):
+    """Run the program over a road that is late in one phase; return the times."""
+    authority, tls = setup
+    with slow_target(target, phase, delay, setup) as server:
+        options = ["-m", "10", "--cacert", authority.file]
+        if road == "direct":
+            return only_step(here(*options, server.url()))["timing"]
+        late = delay if phase == "connect" else 0.0
+        with relay_proxy(road, server, late, tls if road == "https" else None) as (proxy, _):
+            step = only_step(here(*options, "-x", proxy, server.url()))
+    assert step["response"]["bytes"] == 5
+    return step["timing"]
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize(("road", "target", "phase"), MATRIX)
+def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
+    for delay in (DELAY, 2 * DELAY, 8 * DELAY):
+        timing = timing_of(road, target, phase, delay, (authority, tls))
+        assert timing[f"{phase}_ms"] >= delay * 1000 - 0.5, timing
+        if all(timing[f"{other}_ms"] < delay * 1000 for other in tool.PHASES if other != phase):
+            return
+    raise AssertionError(timing)
+
+
+SLOW_NAMES = [
+    ("direct", "target"),
+    ("http", "proxy"),
+    ("https", "proxy"),
+    ("socks5", "proxy"),
+    ("socks5", "target"),
+    ("socks5h", "proxy"),
+]
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize(("road", "slow_name"), SLOW_NAMES)
+def test_a_slow_lookup_is_a_long_dns_on_every_road(run_tool, authority, road, slow_name):
+    secured = authority.context("slow.test", "127.0.0.1")
+    with http_server(tls=secured) as server, contextlib.ExitStack() as held:
+        to = server.url(host="slow.test" if slow_name == "target" else None)
+        options = ["-4", "--json", "-", "--cacert", authority.file]
+        if road != "direct":
+            relay = relay_proxy(road, server, 0.0, secured if road == "https" else None)
+            proxy, _ = held.enter_context(relay)
+            options += ["-x", proxy.replace("127.0.0.1", "slow.test") if slow_name == "proxy" else proxy]
+        names = held.enter_context(dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY))
+        timing = only_step(run_tool(*options, to, resolver=names.address))["timing"]
+    assert timing["dns_ms"] >= DELAY * 1000
+    assert timing["dns_ms"] == max(timing[f"{phase}_ms"] for phase in tool.PHASES)
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize("road", ["http", "socks5h"])
+def test_a_name_that_the_proxy_resolves_is_not_looked_up_here(run_tool, server, road):
+    with dns_server({"far.test": ["127.0.0.9"]}) as names, relay_proxy(road, server) as (proxy, asked):
+        url = server.url(host="far.test")
+        step = only_step(run_tool("--json", "-", "-x", proxy, url, resolver=names.address))
+    assert [name for name, _ in names.questions if name == "far.test"] == []
+    assert step["timing"]["dns_ms"] == 0
+    assert "far.test" in repr(asked)
+
+
+# --- what a proxy is asked for --------------------------------------------------------------------
+
+
+def test_a_plain_target_is_asked_for_in_absolute_form(server):
+    with relay_proxy("http", server) as (proxy, asked):
+        only_step(here("-x", proxy, server.url("/x?y=1#z", host="a.test")))
+    lines = asked[0].decode().split("\r\n")
+    assert lines[0] == f"GET http://a.test:{server.port}/x?y=1 HTTP/1.1"
+    assert f"Host: a.test:{server.port}" in lines
+
+
+def test_a_default_port_is_left_out_of_the_absolute_form(server):
+    with relay_proxy("http", server) as (proxy, asked):
+        only_step(here("-x", proxy, "http://a.test:80/"))
+    assert asked[0].startswith(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n")
+
+
+def test_a_tunnel_carries_none_of_the_request_s_headers(tls, authority):
+    secrets = [
+        "-H",
+        "Authorization: Bearer inner",
+        "-H",
+        "Cookie: inner",
+        "-H",
+        "X-Inner: inner",
+        "-d",
+        "inner",
+    ]
+    with http_server(tls=tls) as server, relay_proxy("http", server) as (proxy, asked):
+        only_step(here("-x", proxy, "--cacert", authority.file, *secrets, server.url(host="localhost")))
+    assert asked[0].startswith(f"CONNECT localhost:{server.port} HTTP/1.1\r\n".encode())
+    assert f"\r\nHost: localhost:{server.port}\r\n".encode() in asked[0]
+    assert b"inner" not in asked[0]
+    assert server.requests[0].target == "/"
+
+
+@pytest.mark.parametrize(
+    ("road", "host", "seen"),
+    [
+        ("socks5", "127.0.0.1", "127.0.0.1"),
+        ("socks5h", "127.0.0.1", "127.0.0.1"),
+        ("socks5h", "far.test", "far.test"),
+        ("socks5h", "münchen.test", "xn--mnchen-3ya.test"),
+        ("socks5h", "[::1]", "::1"),
+        ("socks5", "[::1]", "::1"),
+    ],
+)
+def test_a_socks_proxy_is_asked_for_the_name_or_for_the_address(server, road, host, seen):
+    with relay_proxy(road, server) as (proxy, asked):
+        only_step(here("-x", proxy, f"http://{host}:81/"))
+    assert asked == [(seen, 81)]
+
+
+def test_with_socks5_a_name_is_resolved_here(server):
+    with relay_proxy("socks5", server) as (proxy, asked):
+        step = only_step(here("-x", proxy, "--resolve", "far.test:81:127.0.0.7", "http://far.test:81/"))
+    assert asked == [("127.0.0.7", 81)]
+    assert step["timing"]["dns_ms"] == 0
+
+
+def test_sni_and_host_are_the_target_s_behind_every_proxy(authority, tmp_path):
+    context = authority.context("far.test", "127.0.0.1")
+    names = []
+    context.sni_callback = lambda sock, name, context: names.append(name)
+    for road in ROADS[1:]:
+        tls = authority.context() if road == "https" else None
+        with http_server(tls=context) as server, relay_proxy(road, server, 0.0, tls) as (proxy, _):
+            mapping = ["--resolve", f"far.test:{server.port}:127.0.0.1"]
+            options = ["--cacert", authority.file, "-x", proxy, *mapping]
+            only_step(here(*options, server.url(host="far.test")))
+            assert server.requests[0].values("Host") == [f"far.test:{server.port}"]
+    assert names == ["far.test"] * 4
+
+
+# --- credentials ----------------------------------------------------------------------------------
+
+
+def test_a_password_is_used(proxy_with_password, socks5_with_password, server, tls, authority):
+    for program in (proxy_with_password, socks5_with_password):
+        with_password = program.url("").replace("://", "://user:secret@")
+        assert only_step(here("-x", with_password, server.url()))["response"]["status"] == 200
+        with http_server(tls=tls) as secure:
+            step = only_step(here("--cacert", authority.file, "-x", with_password, secure.url()))
+        assert step["network"]["proxy_url"] == program.url("")
+
+
+@pytest.mark.parametrize("userinfo", ["", "user:wrong@", "other:secret@"])
+def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(
+    proxy_with_password, socks5_with_password, authority, userinfo
+):
+    for program, words in ((proxy_with_password, "407"), (socks5_with_password, "credentials")):
+        url = program.url("").replace("://", f"://{userinfo}")
+        error = failure(here("-x", url, "https://127.0.0.1:1/"), "proxy", "connect")["error"]
+        assert words in error["message"] and error["hint"]
+
+
+def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
+    step = only_step(here("-x", proxy_with_password.url(""), server.url()))
+    assert (step["response"]["status"], server.accepted) == (407, 0)
+
+
+@pytest.mark.parametrize("target", ["http", "https"])
+@pytest.mark.parametrize(
+    ("userinfo", "pair"),
+    [
+        ("user:secret", b"user:secret"),
+        ("us%20er:p%40s%3As%2Fw%25", b"us er:p@s:s/w%"),
+        ("user", b"user:"),
+        ("user:", b"user:"),
+        (":secret", b":secret"),
+        ("%C3%BC:%FF", b"\xc3\xbc:\xff"),
+    ],
+)
+def test_credentials_are_percent_decoded_for_an_http_proxy(userinfo, pair, target):
+    seen = []
+
+    def script(peer):
+        seen.append(peer.read_request().values("Proxy-Authorization"))
+        peer.send("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as proxy:
+        here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+    assert seen == [["Basic " + base64.b64encode(pair).decode()]]
+
+
+def socks_login(peer, seen, accept=True):
+    """Play a SOCKS5 proxy that asks for a password; refuse the request itself."""
+    methods = peer.read_exactly(peer.read_exactly(2)[1])
+    if 2 not in methods:
+        peer.send(b"\x05\xff")
+        return
+    peer.send(b"\x05\x02")
+    peer.read_exactly(1)
+    seen.append(tuple(peer.read_exactly(peer.read_exactly(1)[0]) for _ in range(2)))
+    peer.send(b"\x01" + (b"\0" if accept else b"\1"))
+    if accept:
+        kind = peer.read_exactly(4)[3]
+        peer.read_exactly((4 if kind == 1 else peer.read_exactly(1)[0]) + 2)
+        peer.send(b"\x05\x05\x00\x01\0\0\0\0\0\0")
+
+
+@pytest.mark.parametrize(
+    ("userinfo", "pair"),
+    [
+        ("user:secret", (b"user", b"secret")),
+        ("us%20er:p%40s%3As%2Fw%25", (b"us er", b"p@s:s/w%")),
+        ("u" * 255 + ":" + "p" * 255, (b"u" * 255, b"p" * 255)),
+        ("u" * 128 + ":p", (b"u" * 128, b"p")),
+        ("%C3%BC:%FF", (b"\xc3\xbc", b"\xff")),
+        ("user", (b"user", b"")),
+        ("user:", (b"user", b"")),
+    ],
+)
+def test_credentials_are_percent_decoded_for_a_socks_proxy(userinfo, pair):
+    seen = []
+    with scripted(lambda peer: socks_login(peer, seen)) as proxy:
+        failure(here("-x", f"socks5h://{userinfo}@127.0.0.1:{proxy.port}", "http://a.test/"), "proxy")
+    assert seen == [pair]
+
+
+@pytest.mark.parametrize("road", ["direct", "socks5", "socks5h", "http", "https"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.needs("h2")
+def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road, target):
+    """Direct, in a tunnel and through SOCKS there is nobody whom it is for."""
+    held, options = [], ["--cacert", authority.file, "-H", "proxy-authorization: Basic given"]
+
+    def script(c):
+        c.read_request()
+        held.append(c.request)
+        c.send(c.settings(), c.headers(200, end=True))
+
+    server = (
+        conversing(authority, script)
+        if target == "http2"
+        else http_server(tls=tls if target == "https" else None)
+    )
+    with server as running:
+        if road == "direct":
+            only_step(here(*options, running.url()))
+            asked = []
+        else:
+            with relay_proxy(road, running, 0.0, tls if road == "https" else None) as (proxy, asked):
+                only_step(here(*options, "-x", proxy, running.url()))
+    if road in ("http", "https"):
+        [head] = asked
+        assert head.lower().count(b"proxy-authorization: basic given\r\n") == 1
+    if target == "http2":
+        assert "proxy-authorization" not in dict(held[0])
+    elif not (target == "http" and road in ("http", "https")):
+        assert running.requests[0].values("Proxy-Authorization") == []
+
+
+def test_a_given_proxy_authorization_wins_over_the_proxy_url(server):
+    with relay_proxy("http", server) as (proxy, asked):
+        url = proxy.replace("://", "://user:secret@")
+        only_step(here("-x", url, "-H", "Proxy-Authorization: Basic given", server.url()))
+    values = [line for line in asked[0].split(b"\r\n") if line.lower().startswith(b"proxy-authorization")]
+    assert values == [b"Proxy-Authorization: Basic given"]
+
+
+SECRET = "hunter2secret"
+
+
+@pytest.mark.parametrize("mode", ["--slo=total=1e9", "--compact", "--metrics-only"])
+@pytest.mark.parametrize("reply", ["good", "refused", "echoed", "broken"])
+def test_the_password_of_a_proxy_is_shown_nowhere(run_tool, tmp_path, mode, reply):
+    encoded = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    replies = {
+        "good": "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "refused": "HTTP/1.1 407 Go away\r\nContent-Length: 0\r\n\r\n",
+        "echoed": f"HTTP/1.1 407 user:{SECRET} {SECRET} {encoded}\r\nX-Echo: {SECRET} {encoded}\r\n\r\n",
+        "broken": f"{SECRET} {encoded}\r\n\r\n",
+    }
+    target = "http" if reply == "good" else "https"
+    with scripted(sending(replies[reply])) as proxy:
+        url = f"http://user:{SECRET}@127.0.0.1:{proxy.port}"
+        files = ["--json", tmp_path / "out.json", "--har", tmp_path / "out.har"]
+        result = run_tool(mode, *files, f"{target}://a.test/", env={f"{target}_proxy": url})
+    assert result.code == (0 if reply == "good" else 75)
+    written = [path.read_text() for path in tmp_path.iterdir()]
+    assert len(written) == 2
+    for text in [result.out, result.err, *written]:
+        assert SECRET not in text and encoded not in text
+
+
+@pytest.mark.parametrize("password", ["pw1", "abcde", "x y"])
+def test_a_short_password_is_not_shown_either(password):
+    encoded = base64.b64encode(f"user:{password}".encode()).decode()
+    with scripted(sending(f"HTTP/1.1 407 no, '{password}' is wrong ({encoded})\r\n\r\n")) as proxy:
+        url = f"http://user:{password.replace(' ', '%20')}@127.0.0.1:{proxy.port}"
+        result = here("-x", url, "https://a.test/")
+    assert password not in failure(result, "proxy")["error"]["message"]
+    assert encoded not in result.out
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [300, 302, 400, 403, 404, 405, 407, 429, 500, 502, 503, 504])
+def test_a_refused_tunnel_is_a_failed_step_with_the_proxy_s_own_reason(status):
+    with scripted(sending(f"HTTP/1.1 {status} Because I say so\r\nLocation: /\r\n\r\n")) as proxy:
+        step = failure(here("-L", "-x", proxy.url(""), "https://a.test/"), "proxy", "connect")
+    assert f"{status} Because I say so" in step["error"]["message"] and step["error"]["hint"]
+    assert step["response"] is None and step["timing"]["connect_ms"] > 0
+    assert step["network"]["ip"] == "127.0.0.1"
+
+
+def test_with_fail_too_a_refused_tunnel_is_a_network_failure():
+    with scripted(sending("HTTP/1.1 403 No\r\n\r\n")) as proxy:
+        failure(here("-f", "-x", proxy.url(""), "https://a.test/"), "proxy")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "HTTP/1.1 200 Connected\r\n\r\n",
+        "HTTP/1.0 200 Connected\r\nProxy-Agent: x\r\n\r\n",
+        "HTTP/1.1 200\r\n\r\n",
+        "HTTP/1.1 204 Fine\r\n\r\n",
+        "HTTP/1.1 299 Fine\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+def test_a_tunnel_is_open_after(authority, tls, answer):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(answer)
+        inner = peer.secure(tls)
+        inner.read_request()
+        inner.send(HELLO)
+
+    with scripted(script) as proxy:
+        step = only_step(here("--cacert", authority.file, "-x", proxy.url(""), "https://localhost/"))
+    assert (step["response"]["bytes"], step["response"]["interim"]) == (5, [])
+
+
+def after_head(text, then=lambda peer: None):
+    """Make a script that answers CONNECT with `text`."""
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(text)
+        then(peer)
+
+    return script
+
+
+BAD_PROXIES = {
+    "silence-and-close": after_head(""),
+    "garbage": after_head("\x00\x01\x02 what?\r\n\r\n"),
+    "socks-speaker": after_head(b"\x05\x00"),
+    "half-a-status-line": after_head("HTTP/1.1 20"),
+    "half-a-head": after_head("HTTP/1.1 200 OK\r\nX-A: 1\r\n"),
+    "bad-header-line": after_head("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"),
+    "endless-interim": after_head("HTTP/1.1 100 Continue\r\n\r\n" * 200),
+    "too-many-headers": after_head("HTTP/1.1 200 OK\r\n" + "X: y\r\n" * 1001 + "\r\n"),
+    "header-too-large": after_head("HTTP/1.1 200 OK\r\nX: " + "y" * 1_100_000 + "\r\n\r\n"),
+    "reset": after_head("", lambda peer: peer.reset()),
+    "reset-at-once": lambda peer: peer.reset(),
+    "switching-protocols": after_head("HTTP/1.1 101 Switching\r\n\r\n"),
+    "data-by-itself": after_head("HTTP/1.1 200 OK\r\n\r\nhello", lambda peer: peer.wait(0.2)),
+}
+
+
+@pytest.mark.parametrize("script", BAD_PROXIES.values(), ids=BAD_PROXIES.keys())
+def test_a_proxy_that_makes_no_tunnel_is_at_fault_itself(script):
+    with scripted(script) as proxy:
+        result = here("-m", "10", "-x", proxy.url(""), "https://a.test/")
+    step = failure(result, "proxy", "connect")
+    assert step["error"]["hint"] and result.seconds < 9
+    assert step["timing"]["tls_ms"] is None
+
+
+@pytest.mark.parametrize("road", ["http", "https", "socks5", "socks5h"])
+@pytest.mark.parametrize("target", ["http", "https"])
+def test_a_proxy_that_refuses_connections_is_a_proxy_failure(road, target):
+    with refused_port() as port:
+        step = failure(here("-x", f"{road}://127.0.0.1:{port}", f"{target}://127.0.0.2/"), "proxy", "connect")
+    assert "refused" in step["error"]["message"] and f"127.0.0.1:{port}" in step["error"]["message"]
+    assert [attempt["ip"] for attempt in step["network"]["attempts"]] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("road", ["http", "socks5h"])
+def test_a_proxy_whose_name_does_not_exist_is_a_proxy_failure(road):
+    step = failure(here("-x", f"{road}://no.such.invalid:1", "https://127.0.0.1/"), "proxy", "dns")
+    assert "no.such.invalid" in step["error"]["message"]
+
+
+@pytest.mark.parametrize("road", ["http", "https", "socks5h"])
+def test_a_proxy_that_hangs_is_a_timeout_in_connect(road):
+    with scripted(lambda peer: peer.read_to_end()) as proxy:
+        step = failure(
+            here("-m", "0.4", "-x", f"{road}://127.0.0.1:{proxy.port}", "https://a.test/"),
+            "timeout",
+            "connect",
+        )
+    assert 399 <= step["timing"]["connect_ms"] <= step["timing"]["total_ms"]
+
+
+def test_the_certificate_of_an_https_proxy_is_verified(server, authority, tls):
+    with relay_proxy("https", server, 0.0, tls) as (proxy, _):
+        error = failure(here("-x", proxy, server.url()), "proxy", "connect")["error"]
+        assert "issuer" in error["message"]
+        assert only_step(here("-k", "-x", proxy, server.url()))["response"]["status"] == 200
+        assert (
+            only_step(here("--cacert", authority.file, "-x", proxy, server.url()))["response"]["status"]
+            == 200
+        )
+
+
+def test_the_name_of_an_https_proxy_is_verified(server, authority):
+    with relay_proxy("https", server, 0.0, authority.context("other.test")) as (proxy, _):
+        error = failure(here("--cacert", authority.file, "-x", proxy, server.url()), "proxy", "connect")[
+            "error"
+        ]
+    assert "other.test" in error["message"]
+
+
+def test_an_https_proxy_is_named_without_its_final_dot(server, authority):
+    with relay_proxy("https", server, 0.0, authority.context("localhost")) as (proxy, _):
+        url = proxy.replace("127.0.0.1", "localhost.")
+        mapping = f"localhost.:{url.rpartition(':')[2]}:127.0.0.1"
+        only_step(here("--resolve", mapping, "--cacert", authority.file, "-x", url, server.url()))
+
+
+def test_an_https_proxy_that_speaks_plain_http_is_a_proxy_failure(server):
+    def script(peer):
+        peer.read_exactly(20)
+        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        peer.end()
+        peer.read_to_end()
+
+    with scripted(script) as proxy:
+        result = here("-m", "5", "-x", f"https://127.0.0.1:{proxy.port}", server.url())
+    assert "TLS" in failure(result, "proxy", "connect")["error"]["message"]
+
+
+def test_a_bad_certificate_of_the_target_in_a_tunnel_is_a_tls_failure(authority, tls):
+    target = http_server(tls=authority.context("other.test"))
+    with target as server, relay_proxy("https", server, 0.0, tls) as (proxy, _):
+        step = failure(here("--cacert", authority.file, "-x", proxy, server.url()), "tls", "tls")
+    assert step["network"]["cert_sans"] == ["other.test"] and step["timing"]["connect_ms"] > 0
+
+
+def test_a_target_that_is_unreachable_for_a_forwarding_proxy_is_a_response(proxy, run_tool):
+    """What the proxy answers to a plain request is the response, whatever it says."""
+    with refused_port() as port:
+        result = here("-x", proxy.url(""), f"http://127.0.0.1:{port}/")
+    assert only_step(result)["response"]["status"] >= 500
+
+
+# --- SOCKS replies --------------------------------------------------------------------------------
+
+
+def socks_answer(peer, answer):
+    """Play a SOCKS5 proxy without password; answer the request with raw bytes."""
+    peer.read_exactly(peer.read_exactly(2)[1])
+    peer.send(b"\x05\x00")
+    kind = peer.read_exactly(4)[3]
+    peer.read_exactly({1: 4, 4: 16}.get(kind) or peer.read_exactly(1)[0])
+    peer.read_exactly(2)
+    peer.send(answer)
+
+
+REPLIES = {
+    1: "general",
+    2: "not allowed",
+    3: "network unreachable",
+    4: "host unreachable",
+    5: "refused",
+    6: "ttl",
+    7: "command not supported",
+    8: "address type",
+    9: "",
+    255: "",
+}
+
+
+@pytest.mark.parametrize("road", ["socks5", "socks5h"])
+@pytest.mark.parametrize(("code", "words"), REPLIES.items())
+def test_a_socks_reply_is_a_refusal_in_its_own_words(road, code, words):
+    answer = bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0])
+    with scripted(lambda peer: socks_answer(peer, answer)) as proxy:
+        result = here("-x", f"{road}://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
+    error = failure(result, "proxy", "connect")["error"]
+    assert words in error["message"].lower() and str(code) in error["message"] and error["hint"]
+
+
+@pytest.mark.parametrize(
+    "bound", [b"\x01\0\0\0\0\0\0", b"\x04" + b"\0" * 18, b"\x03\x06a.test\0\x50"], ids=["v4", "v6", "name"]
+)
+def test_a_socks_reply_may_hold_any_kind_of_address(bound):
+    def script(peer):
+        socks_answer(peer, b"\x05\0\0" + bound)
+        peer.read_request()
+        peer.send(HELLO)
+
+    with scripted(script) as proxy:
+        step = only_step(here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://a.test/"))
+    assert step["response"]["bytes"] == 5
+
+
+BAD_SOCKS = {
+    "close-at-once": lambda peer: None,
+    "close-after-greeting": lambda peer: peer.read_exactly(3),
+    "http-speaker": lambda peer: peer.send("HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "socks4-speaker": lambda peer: peer.send(b"\0\x5b\0\0\0\0\0\0"),
+    "no-method": lambda peer: peer.send(b"\x05\xff"),
+    "unknown-method": lambda peer: peer.send(b"\x05\x77"),
+    "close-in-the-reply": lambda peer: socks_answer(peer, b"\x05\0\0\x01\0"),
+    "wrong-version-in-the-reply": lambda peer: socks_answer(peer, b"\x04\0\0\x01\0\0\0\0\0\0"),
+    "unknown-kind-of-address": lambda peer: socks_answer(peer, b"\x05\0\0\x09\0\0\0\0\0\0"),
+    "reset": lambda peer: peer.reset(),
+}
+
+
+@pytest.mark.parametrize("script", BAD_SOCKS.values(), ids=BAD_SOCKS.keys())
+def test_a_socks_proxy_that_breaks_off_is_at_fault_itself(script):
+    def whole(peer):
+        script(peer)
+        if peer.sock.fileno() >= 0:
+            peer.end()
+            peer.read_to_end()
+
+    with scripted(whole) as proxy:
+        result = here("-m", "10", "-x", f"socks5h://127.0.0.1:{proxy.port}", "http://a.test/")
+    assert failure(result, "proxy", "connect")["error"]["hint"]
+    assert "internal error" not in result.err and result.seconds < 9
+
+
+@pytest.mark.parametrize("userinfo", ["user:wrong"])
+def test_a_socks_password_that_is_refused_is_a_proxy_failure(userinfo):
+    with scripted(lambda peer: socks_login(peer, [], accept=False)) as proxy:
+        result = here("-x", f"socks5://{userinfo}@127.0.0.1:{proxy.port}", "http://127.0.0.1/")
+    assert "credentials" in failure(result, "proxy", "connect")["error"]["message"]
+
+
+def test_without_pysocks_a_socks_proxy_is_a_usage_error(run_tool, server):
+    for settings in ({}, {"env": {"ALL_PROXY": "socks5://127.0.0.1:1"}}):
+        option = [] if settings else ["-x", "socks5h://127.0.0.1:1"]
+        result = run_tool(*option, server.url(), without=("socks",), **settings)
+        assert (result.code, result.out) == (64, "") and "PySocks" in result.err
+    assert server.accepted == 0
+
+
+# --- the environment ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "source"),
+    [
+        ({"http_proxy": "P"}, "http_proxy"),
+        ({"HTTP_PROXY": "P"}, "HTTP_PROXY"),
+        ({"all_proxy": "P"}, "all_proxy"),
+        ({"ALL_PROXY": "P"}, "ALL_PROXY"),
+        ({"http_proxy": "P", "HTTP_PROXY": "Q"}, "http_proxy"),
+        ({"http_proxy": "P", "no_proxy": "10.0.0.0/8"}, "http_proxy"),
+        ({"HTTP_PROXY": "Q", "ALL_PROXY": "P", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
+        ({"https_proxy": "Q"}, None),
+        ({"HTTP_PROXY": "Q", "REQUEST_METHOD": "GET"}, None),
+        ({"http_proxy": "Q", "no_proxy": "*"}, "NO_PROXY"),
+        ({"http_proxy": "Q", "NO_PROXY": "a.test"}, "NO_PROXY"),
+        ({"http_proxy": "Q", "NO_PROXY": "127.0.0.0/8,test"}, "NO_PROXY"),
+    ],
+)
+def test_the_environment_decides_the_road(server, variables, source):
+    with relay_proxy("http", server) as (proxy, asked), refused_port() as dead:
+        places = {"P": proxy, "Q": f"http://127.0.0.1:{dead}"}
+        env = {name: places.get(value, value) for name, value in variables.items()}
+        mapping = ["--resolve", f"a.test:{server.port}:127.0.0.1"]
+        network = only_step(here(*mapping, server.url(host="a.test"), env=env))["network"]
+    proxied = source not in (None, "NO_PROXY")
+    assert (network["proxy_url"], network["proxy_source"]) == (proxy if proxied else None, source)
+    assert len(asked) == proxied
+
+
+def test_the_option_wins_over_the_environment_and_no_proxy(server):
+    with relay_proxy("http", server) as (proxy, asked):
+        env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}
+        network = only_step(here("--proxy", proxy, server.url(), env=env))["network"]
+    assert (network["proxy_url"], network["proxy_source"], len(asked)) == (proxy, "--proxy", 1)
+
+
+def test_an_empty_option_ignores_the_environment(server):
+    step = only_step(here("--proxy", "", server.url(), env={"http_proxy": "http://127.0.0.1:1"}))
+    assert (step["network"]["proxy_url"], step["response"]["status"]) == (None, 200)
+
+
+@pytest.mark.parametrize(
+    "value", ["socks4://127.0.0.1", "http://", "127.0.0.1:x", "ftp://user:secret@a.test"]
+)
+def test_a_malformed_variable_is_a_usage_error(server, value):
+    result = here(server.url(), env={"HTTP_PROXY": value})
+    assert (result.code, result.out, server.accepted) == (64, "", 0)
+    assert "HTTP_PROXY" in result.err and "secret" not in result.err
+
+
+@pytest.mark.parametrize("follow", [[], ["-L"]])
+def test_a_malformed_variable_for_the_other_scheme_is_refused_before_or_never(server, follow):
+    """A usage error makes no request; once one was made its report is due."""
+    result = here(*follow, server.url(), env={"HTTPS_PROXY": "socks4://x"})
+    assert (result.code, server.accepted) in [(64, 0), (0, 1)], result.err
+
+
+def test_each_step_of_a_chain_chooses_its_own_road(tls, authority):
+    """From plain http through a proxy to https without one."""
+    with contextlib.ExitStack() as held:
+        secure = held.enter_context(http_server(tls=tls))
+        plain = held.enter_context(http_server({"/": redirect(secure.url(host="localhost"))}))
+        proxy, asked = held.enter_context(relay_proxy("http", plain))
+        env = {"http_proxy": proxy, "https_proxy": "http://127.0.0.1:1", "no_proxy": "localhost"}
+        result = here("-4", "-L", "--cacert", authority.file, plain.url(host="far.test"), env=env)
+    sources = [step["network"]["proxy_source"] for step in result.json()["steps"]]
+    assert (result.code, sources, len(asked)) == (0, ["http_proxy", "NO_PROXY"], 1)
+
+
+def test_each_step_of_a_chain_makes_its_own_tunnel(tls, authority):
+    target = http_server({"/": redirect("/end"), "/end": Reply(body=b"end")}, tls=tls)
+    with target as server, relay_proxy("http", server) as (proxy, asked):
+        result = here("-L", "--cacert", authority.file, "-x", proxy, server.url())
+    assert [step["response"]["status"] for step in result.json()["steps"]] == [302, 200]
+    assert len(asked) == server.accepted == 2
+    assert all(step["timing"]["tls_ms"] > 0 for step in result.json()["steps"])

@@ -1,0 +1,422 @@
+"""Redirects: which are followed, what the next request is, what is not sent on, and where a chain ends."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from checks import flat
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
+
+
+def follow(call_tool, server, *arguments, path="/start"):
+    """Run the program with --follow; return its result and the steps."""
+    result = call_tool("-L", "--json", "-", *arguments, server.url(path))
+    return result, result.json()["steps"]
+
+
+# --- which are followed ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_by_default(call_tool, status):
+    with http_server({"/start": redirect("/end", status), "/end": Reply()}) as server:
+        result = call_tool("--json", "-", server.url("/start"))
+        [step] = result.json()["steps"]
+        assert (result.code, step["response"]["status"], step["response"]["location"]) == (0, status, "/end")
+        assert [request.target for request in server.requests] == ["/start"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("option", ["-L", "--location", "--follow"])
+def test_a_redirect_is_followed_when_wanted(call_tool, option, status):
+    with http_server({"/start": redirect("/end", status), "/end": Reply(body=b"end")}) as server:
+        result = call_tool(option, "--json", "-", server.url("/start"))
+        document = result.json()
+        assert result.code == 0
+        assert [step["response"]["status"] for step in document["steps"]] == [status, 200]
+        assert document["initial_url"] == server.url("/start")
+        assert document["summary"]["final_url"] == server.url("/end")
+        assert (document["summary"]["final_status"], document["summary"]["final_bytes"]) == (200, 3)
+        assert server.accepted == 2, "every step makes its own connection"
+
+
+@pytest.mark.parametrize("status", [300, 304, 305, 306, 399, 200, 201, 404])
+def test_any_other_status_with_a_location_is_final(call_tool, status):
+    with http_server({"/start": redirect("/end", status)}) as server:
+        result, [step] = follow(call_tool, server)
+        assert (result.code, step["response"]["status"]) == (0, status)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_without_location_is_final(call_tool, status):
+    with http_server({"/start": Reply(status)}) as server:
+        result, [step] = follow(call_tool, server)
+        assert (result.code, step["response"]["status"], step["response"]["location"]) == (0, status, None)
+
+
+# --- the next request -----------------------------------------------------------------------------
+
+SAME, GET = "same", "GET"
+METHOD_CHANGES = [
+    *(
+        (status, method, SAME)
+        for status in (307, 308)
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+    ),
+    *((303, method, GET) for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")),
+    *(
+        (status, method, SAME)
+        for status in (301, 302)
+        for method in ("GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+    ),
+    *((status, "POST", GET) for status in (301, 302)),
+    (303, "HEAD", SAME),
+]
+
+
+@pytest.mark.parametrize(("status", "method", "then"), METHOD_CHANGES)
+def test_the_method_after_a_redirect(call_tool, status, method, then):
+    with http_server({"/start": redirect("/end", status), "/end": Reply()}) as server:
+        result, steps = follow(call_tool, server, "-X", method)
+        expected = [method, method if then is SAME else then]
+        assert [request.method for request in server.requests] == expected
+        assert [step["request"]["method"] for step in steps] == expected
+        assert result.code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "kept"),
+    [
+        (301, "POST", False),
+        (302, "POST", False),
+        (303, "POST", False),
+        (303, "PUT", False),
+        (307, "POST", True),
+        (308, "POST", True),
+        (307, "PUT", True),
+        (301, "PUT", True),
+        (302, "PATCH", True),
+    ],
+)
+def test_a_body_is_repeated_or_dropped_with_its_content_headers(call_tool, status, method, kept):
+    given = ["Content-Type: text/x-test", "Content-Language: de", "Content-Encoding: identity", "X-Kept: yes"]
+    options = [word for header in given for word in ("-H", header)]
+    with http_server({"/start": redirect("/end", status), "/end": Reply()}) as server:
+        follow(call_tool, server, "-X", method, "-d", "a body", *options)
+        first, second = server.requests
+        assert first.body == b"a body"
+        assert second.body == (b"a body" if kept else b"")
+        names = {name.lower() for name, _ in second.headers if name.lower().startswith("content-")}
+        content = {"content-type", "content-language", "content-encoding", "content-length"}
+        assert names - {"content-length"} == (content - {"content-length"} if kept else set())
+        assert second.values("Content-Length") in ([["6"]] if kept else [[], ["0"]])
+        assert second.values("X-Kept") == ["yes"]
+
+
+def test_a_body_that_was_dropped_does_not_come_back(call_tool):
+    routes = {"/start": redirect("/middle", 303), "/middle": redirect("/end", 307), "/end": Reply()}
+    with http_server(routes) as server:
+        follow(call_tool, server, "-d", "a body")
+        assert [(request.method, request.body) for request in server.requests] == [
+            ("POST", b"a body"),
+            ("GET", b""),
+            ("GET", b""),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/end", "/end"),
+        ("end", "/a/b/end"),
+        ("./end", "/a/b/end"),
+        ("../end", "/a/end"),
+        ("../../../../end", "/end"),
+        ("?q=2", "/a/b/start?q=2"),
+        ("/end?x=/../y", "/end?x=/../y"),
+        ("/end#part", "/end"),
+        ("/a b", "/a%20b"),
+        ("/%7Euser/%2F", "/%7Euser/%2F"),
+        ("//{authority}/end", "/end"),
+        ("http://{authority}/end", "/end"),
+        ("HTTP://{authority}/end", "/end"),
+        ("http://{authority}", "/"),
+        ("http://{authority}?q", "/?q"),
+        ("  /end  ", "/end"),
+    ],
+)
+def test_a_location_is_resolved_against_the_url_of_its_step(call_tool, location, target):
+    def script(peer):
+        request = peer.read_request()
+        targets.append(request.target)
+        if peer.number:
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        else:
+            place = location.format(authority=server.authority)
+            peer.send(f"HTTP/1.1 302 Found\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n")
+
+    targets = []
+    with scripted(script) as server:
+        result, _ = follow(call_tool, server, path="/a/b/start?q=1")
+    assert result.code == 0
+    assert targets == ["/a/b/start?q=1", target]
+
+
+def test_a_location_in_utf_8_is_percent_encoded(call_tool):
+    reply = "HTTP/1.1 302 Found\r\nLocation: /grün\r\nContent-Length: 0\r\n\r\n".encode()
+
+    def script(peer):
+        targets.append(peer.read_request().target)
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" if peer.number else reply)
+
+    targets = []
+    with scripted(script) as server:
+        result, _ = follow(call_tool, server)
+    assert (result.code, targets) == (0, ["/start", "/gr%C3%BCn"])
+
+
+@pytest.mark.parametrize("location", ["", "#part"])
+def test_an_empty_location_means_the_same_url(call_tool, location):
+    def script(peer):
+        targets.append(peer.read_request().target)
+        head = "HTTP/1.1 200 OK\r\n" if peer.number else f"HTTP/1.1 302 Found\r\nLocation: {location}\r\n"
+        peer.send(f"{head}Content-Length: 0\r\n\r\n")
+
+    targets = []
+    with scripted(script) as server:
+        result, _ = follow(call_tool, server, path="/start?q=1")
+    assert (result.code, targets) == (0, ["/start?q=1", "/start?q=1"])
+
+
+def test_two_equal_location_fields_are_one(call_tool):
+    routes = {"/start": Reply(302, b"", [("Location", "/end"), ("Location", "/end")]), "/end": Reply()}
+    with http_server(routes) as server:
+        result, steps = follow(call_tool, server)
+        assert (result.code, len(steps)) == (0, 2)
+
+
+# --- what is not sent on --------------------------------------------------------------------------
+
+SECRETS = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "authorization", "COOKIE"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_sent_on_to_the_same_origin(call_tool, name):
+    with http_server({"/start": redirect("/end"), "/end": Reply()}) as server:
+        follow(call_tool, server, "-H", f"{name}: hunter2")
+        assert [request.values(name) for request in server.requests] == [["hunter2"], ["hunter2"]]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_not_sent_to_another_origin(call_tool, name, status):
+    with http_server() as other, http_server({"/start": redirect(other.url("/end"), status)}) as server:
+        result, _ = follow(call_tool, server, "-H", f"{name}: hunter2", "-H", "X-Plain: told")
+        assert result.code == 0
+        assert server.requests[0].values(name) == ["hunter2"]
+        [request] = other.requests
+        assert request.values(name) == []
+        assert request.values("X-Plain") == ["told"]
+
+
+def test_a_secret_that_was_dropped_does_not_come_back(call_tool):
+    with contextlib.ExitStack() as held:
+        second = held.enter_context(http_server({"/away": lambda request: redirect(first.url("/back"))}))
+        first = held.enter_context(http_server({"/start": redirect(second.url("/away")), "/back": Reply()}))
+        result, steps = follow(call_tool, first, "-H", "Authorization: hunter2", "-H", "Host: name.test")
+        assert (result.code, len(steps)) == (0, 3)
+        start, back = first.requests
+        assert (start.values("Authorization"), start.values("Host")) == (["hunter2"], ["name.test"])
+        assert (back.values("Authorization"), back.values("Host")) == ([], [first.authority])
+
+
+def test_a_given_host_stays_on_the_same_origin(call_tool):
+    with http_server({"/start": redirect("/end"), "/end": Reply()}) as server:
+        follow(call_tool, server, "-H", "Host: name.test")
+        assert [request.values("Host") for request in server.requests] == [["name.test"]] * 2
+
+
+def test_a_given_host_is_not_sent_to_another_origin(call_tool):
+    with http_server() as other, http_server({"/start": redirect(other.url("/end"))}) as server:
+        follow(call_tool, server, "-H", "Host: name.test")
+        assert other.requests[0].values("Host") == [other.authority]
+
+
+def test_another_name_for_the_same_address_is_another_origin(call_tool):
+    with http_server(
+        {"/start": lambda request: redirect(server.url("/end", host="b.test")), "/end": Reply()}
+    ) as server:
+        options = [word for name in "ab" for word in ("--resolve", f"{name}.test:{server.port}:127.0.0.1")]
+        result = call_tool(
+            "-L", "--compact", *options, "-H", "Cookie: hunter2", server.url("/start", host="a.test")
+        )
+        assert result.code == 0, result.err
+        first, second = server.requests
+        assert (first.values("Cookie"), second.values("Cookie")) == (["hunter2"], [])
+        assert second.values("Host") == [f"b.test:{server.port}"]
+
+
+def test_the_same_name_over_tls_is_another_origin(call_tool, tls, authority):
+    with http_server(tls=tls) as secure, http_server({"/start": redirect(secure.url("/end"))}) as server:
+        result, steps = follow(call_tool, server, "--cacert", authority.file, "-H", "Authorization: hunter2")
+        assert result.code == 0
+        assert secure.requests[0].values("Authorization") == []
+        assert steps[0]["network"]["tls_version"] is None
+        assert steps[1]["network"]["tls_version"].startswith("TLS")
+
+
+def test_credentials_in_a_location_are_neither_used_nor_shown(call_tool):
+    def start(request):
+        return redirect(f"http://user:hunter2@{server.authority}/end")
+
+    with http_server({"/start": start, "/end": Reply()}) as server:
+        for mode in (["--json", "-"], ["--metrics-only"], ["--compact"], []):
+            result = call_tool("-L", *mode, server.url("/start"))
+            assert result.code == 0
+            assert "hunter2" not in result.out + result.err
+        assert all(request.values("Authorization") == [] for request in server.requests)
+        assert {request.target for request in server.requests} == {"/start", "/end"}
+
+
+def test_there_is_no_cookie_jar(call_tool):
+    start = redirect("/end")._replace(headers=[("Location", "/end"), ("Set-Cookie", "id=1; Path=/")])
+    with http_server({"/start": start, "/end": Reply()}) as server:
+        follow(call_tool, server)
+        assert [request.values("Cookie") for request in server.requests] == [[], []]
+
+
+# --- where a chain ends ---------------------------------------------------------------------------
+
+
+def countdown(request):
+    """Redirect /n to /n-1, and answer at /0."""
+    left = int(request.target[1:])
+    return redirect(f"/{left - 1}") if left else Reply(body=b"end")
+
+
+@pytest.mark.parametrize("redirects", [1, 2, 9, 10])
+def test_up_to_ten_redirects_are_followed(call_tool, redirects):
+    with http_server({f"/{number}": countdown for number in range(12)}) as server:
+        result, steps = follow(call_tool, server, path=f"/{redirects}")
+        assert (result.code, len(steps)) == (0, redirects + 1)
+        assert steps[-1]["response"]["status"] == 200
+        assert server.accepted == redirects + 1
+
+
+@pytest.mark.parametrize("mode", ["--metrics-only", "--compact"])
+def test_the_eleventh_redirect_is_not_followed(call_tool, mode):
+    with http_server({f"/{number}": countdown for number in range(12)}) as server:
+        result = call_tool("-L", mode, server.url("/11"))
+        assert result.code == 47
+        assert len(result.out.splitlines()) == 11
+        assert "redirect" in result.err.lower() and "10" in result.err
+        assert server.accepted == 11
+
+
+def test_a_loop_ends_at_the_limit_without_counting_as_an_error(call_tool):
+    with http_server({"/start": redirect("/start")}) as server:
+        result, steps = follow(call_tool, server)
+        assert (result.code, len(steps)) == (47, 11)
+        summary = result.json()["summary"]
+        assert (summary["errors"], summary["final_status"]) == (0, 302)
+
+
+UNFOLLOWABLE = [
+    "ftp://example.test/x",
+    "mailto:someone@example.test",
+    "javascript:alert(1)",
+    "file:///etc/passwd",
+    "data:text/plain,x",
+    "http://",
+    "http:///x",
+    "http://127.0.0.1:0/",
+    "http://127.0.0.1:99999/",
+    "http://127.0.0.1:x/",
+    "http://[::1/",
+    "http://a..b/",
+]
+
+
+@pytest.mark.parametrize("location", UNFOLLOWABLE)
+def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_tool, location):
+    with http_server({"/start": redirect(location)}) as server:
+        result, [first, second] = follow(call_tool, server)
+        assert result.code == 75
+        assert (first["error"], first["response"]["status"]) == (None, 302)
+        assert (second["error"]["kind"], second["response"]) == ("redirect", None)
+        assert result.json()["summary"]["errors"] == 1
+        assert server.accepted == 1
+
+
+@pytest.mark.parametrize("mode", ["--metrics-only", "--compact"])
+def test_a_location_that_cannot_be_followed_is_shown_as_a_line(call_tool, mode):
+    with http_server({"/start": redirect("ftp://example.test/x")}) as server:
+        result = call_tool("-L", mode, server.url("/start"))
+        first, second = result.out.splitlines()
+        assert "302" in first
+        assert "redirect" in second
+        assert result.code == 75
+
+
+def test_without_following_an_odd_location_is_no_failure(call_tool):
+    with http_server({"/start": redirect("mailto:someone@example.test")}) as server:
+        assert call_tool("--compact", server.url("/start")).code == 0
+
+
+def test_two_different_locations_are_a_failed_step(call_tool):
+    routes = {
+        "/start": Reply(302, b"", [("Location", "/a"), ("Location", "/b")]),
+        "/a": Reply(),
+        "/b": Reply(),
+    }
+    with http_server(routes) as server:
+        result, [first, second] = follow(call_tool, server)
+        assert (result.code, first["error"], second["error"]["kind"]) == (75, None, "redirect")
+        assert server.accepted == 1
+
+
+def test_a_failure_after_a_redirect_keeps_the_redirect(call_tool):
+    with refused_port() as port, http_server({"/start": redirect(f"http://127.0.0.1:{port}/")}) as server:
+        result, [first, second] = follow(call_tool, server)
+        assert result.code == 75
+        assert first["response"]["status"] == 302
+        assert second["error"]["kind"] == "network"
+        summary = result.json()["summary"]
+        assert (summary["errors"], summary["final_status"]) == (1, None)
+        assert summary["final_url"] == f"http://127.0.0.1:{port}/"
+
+
+def test_a_redirect_whose_body_breaks_off_is_not_followed(call_tool):
+    reply = "HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 10\r\n\r\nhalf"
+    with scripted(sending(reply)) as server:
+        result, [step] = follow(call_tool, server)
+        assert (result.code, step["error"]["kind"]) == (75, "protocol")
+
+
+# --- how a chain is shown -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_a_chain_is_summed_up_in_a_table(run_tool, without):
+    routes = {"/start": redirect("/middle"), "/middle": redirect("/end", 307), "/end": Reply()}
+    with http_server(routes) as server:
+        text = run_tool("-L", server.url("/start"), without=without, env={"COLUMNS": "120"}).out
+        before, title, table = text.partition("Redirect Chain Summary")
+        assert title
+        table = flat(table)
+        for path, status in (("/start", "302"), ("/middle", "307"), ("/end", "200")):
+            assert path in before and path in table
+            assert status in before and status in table
+
+
+@pytest.mark.parametrize("arguments", [["-L"], []])
+def test_a_single_request_has_no_table(call_tool, server, arguments):
+    assert "Redirect Chain" not in call_tool(*arguments, server.url()).out
+
+
+@pytest.mark.parametrize("mode", ["--metrics-only", "--compact"])
+def test_the_line_formats_have_no_table(call_tool, mode):
+    with http_server({"/start": redirect("/end"), "/end": Reply()}) as server:
+        assert len(call_tool("-L", mode, server.url("/start")).out.splitlines()) == 2

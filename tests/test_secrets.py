@@ -1,0 +1,460 @@
+"""A report can be attached to a ticket: no credential is in it, in any mode, whatever went wrong.
+
+Every secret that is planted here holds MARK, and whatever the program prints or writes is searched for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
+
+MARK = "Tr0ub4dor"
+MODES = {
+    "rich": ([], ()),
+    "plain": ([], ("rich",)),
+    "compact": (["--compact"], ()),
+    "metrics": (["--metrics-only"], ()),
+}
+
+
+def secret(name: str) -> str:
+    """Make the secret that is planted in the place `name`."""
+    return f"{MARK}-{name}"
+
+
+BASIC = base64.b64encode(f"someone:{secret('basic')}".encode()).decode()
+HEADERS = [
+    f"Authorization: Bearer {secret('bearer')}",
+    f"Proxy-Authorization: Bearer {secret('proxy-bearer')}",
+    f"Cookie: session={secret('cookie')}; theme=dark; token={secret('second-cookie')}",
+    f"X-Api-Key: {secret('x-api-key')}",
+    f"API-KEY: {secret('api-key')}",
+    f"x-auth-token: {secret('x-auth-token')}",
+]
+GIVEN = [word for header in HEADERS for field in ("-H", header) for word in [field]]
+ECHO = " ".join(
+    secret(name) for name in "bearer proxy-bearer cookie second-cookie x-api-key api-key x-auth-token".split()
+)
+"""What a careless server repeats of the request."""
+
+
+in_every_mode = pytest.mark.parametrize("mode", MODES)
+in_two_modes = pytest.mark.parametrize("mode", ["plain", "compact"])
+"""The report's form; files with the JSON export and the archive are written besides."""
+
+
+def everything(
+    run_tool: Callable[..., Any], folder: Path, mode: str, *arguments: Any, **settings: Any
+) -> tuple[Any, str]:
+    """Run the program; return its result, and all that it has printed and written."""
+    options, without = MODES[mode]
+    files = [folder / "out.json", folder / "out.har"]
+    result = run_tool(
+        *options, "--json", files[0], "--har", files[1], *arguments, without=without, **settings
+    )
+    written = [path.read_text(encoding="utf-8") for path in files if path.exists()]
+    return result, "\n".join([result.out, result.err, *written])
+
+
+def check_silent(text: str) -> None:
+    """Prove that no secret is in `text`, as it was given or encoded."""
+    joined = text.replace("\n", "").replace("\u2502", "").replace(" ", "")
+    for form in (MARK, BASIC, base64.b64encode(MARK.encode()).decode()[:10]):
+        for where in (text, joined):
+            at = where.find(form)
+            assert at < 0, f"…{where[max(0, at - 60) : at + 60]}…"
+
+
+def test_the_search_finds_a_secret_that_was_broken_over_two_lines():
+    with pytest.raises(AssertionError):
+        check_silent(f"\u2502 {MARK[:4]} \u2502\n\u2502 {MARK[4:]} \u2502")
+
+
+# --- what is sent, and what servers repeat --------------------------------------------------------
+
+ECHOING = Reply(
+    401,
+    reason=f"No entry for {ECHO}",
+    headers=[
+        ("X-Echo", ECHO),
+        ("Server", ECHO),
+        ("Content-Type", f"text/plain; {ECHO}"),
+        ("Date", ECHO),
+        ("Set-Cookie", f"id={secret('set-cookie')}; Path=/"),
+        ("WWW-Authenticate", f'Digest nonce="{secret("nonce")}"'),
+        ("Proxy-Authenticate", f'Digest nonce="{secret("proxy-nonce")}"'),
+        ("Authentication-Info", f"nextnonce={secret('next-nonce')}"),
+        ("X-Auth-Token", secret("issued-token")),
+        ("Refresh", f"0; url=http://user:{secret('refresh')}@a.test/"),
+        ("Link", f"<http://user:{secret('link')}@a.test/>"),
+    ],
+)
+
+
+@in_every_mode
+def test_no_secret_is_shown_though_the_server_repeats_them_all(run_tool, tmp_path, mode):
+    with http_server({"/": ECHOING}) as server:
+        result, text = everything(run_tool, tmp_path, mode, *GIVEN, server.url())
+        [request] = server.requests
+    assert result.code == 0
+    assert secret("bearer") in request.values("Authorization")[0], "the secret was not even sent"
+    check_silent(text)
+    assert text.count("***") >= 10
+
+
+@in_two_modes
+def test_a_credential_in_basic_is_masked_though_the_server_repeats_it_decoded(run_tool, tmp_path, mode):
+    reply = Reply(401, reason=f"{secret('basic')} is no good", headers=[("X-Token", BASIC)])
+    with http_server({"/": reply}) as server:
+        _, text = everything(run_tool, tmp_path, mode, "-H", f"Authorization: Basic {BASIC}", server.url())
+    check_silent(text)
+
+
+def test_a_cookie_without_a_name_is_a_secret_and_no_name(run_tool, tmp_path):
+    """A nameless cookie has a value alone (RFC 6265 section 5.2, as browsers have it)."""
+    with http_server({"/": Reply(headers=[("Set-Cookie", secret("set-cookie"))])}) as server:
+        _, text = everything(run_tool, tmp_path, "plain", "-H", f"Cookie: {secret('cookie')}", server.url())
+    check_silent(text)
+
+
+SCHEMES = {
+    "digest": 'Digest username="me", response="{}"',
+    "comma": "Digest username=me,response={},nc=1",
+    "signature": "AWS4-HMAC-SHA256 Credential=me/2024, Signature={}",
+    "padded": "Bearer {}==",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_parameters_of_a_credential_are_secrets_too(run_tool, tmp_path, scheme):
+    with http_server({"/": Reply(401, reason=f"wrong {secret('value')}")}) as server:
+        header = "Authorization: " + SCHEMES[scheme].format(secret("value"))
+        _, text = everything(run_tool, tmp_path, "plain", "-H", header, server.url())
+    check_silent(text)
+
+
+REPEATING = {
+    "garbage": f"{ECHO}\r\n",
+    "garbage-cut-within-a-secret": "x" * 70 + f" {ECHO}\r\n",
+    "header-line": f"HTTP/1.1 200 OK\r\nwrong {ECHO}\r\n\r\n",
+    "header-line-cut-within-a-secret": "HTTP/1.1 200 OK\r\n" + "x" * 70 + f" {ECHO}\r\n\r\n",
+    "length": f"HTTP/1.1 200 OK\r\nContent-Length: {ECHO}\r\n\r\n",
+    "length-cut-within-a-secret": "HTTP/1.1 200 OK\r\nContent-Length: " + "x" * 1990 + f"{ECHO}\r\n\r\n",
+    "two-lengths": f"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: {ECHO}\r\n\r\nhello",
+    "chunk": f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{ECHO}\r\n",
+    "reason-cut-within-a-secret": "HTTP/1.1 200 " + "x" * 1990 + f" {ECHO}\r\nContent-Length: 0\r\n\r\n",
+    "body-that-is-cut": f"HTTP/1.1 200 {ECHO}\r\nContent-Length: 9\r\n\r\nhalf",
+}
+
+
+@pytest.mark.parametrize("name", REPEATING)
+def test_no_secret_is_shown_when_a_broken_answer_repeats_it(run_tool, tmp_path, name):
+    with scripted(sending(REPEATING[name])) as server:
+        _, text = everything(run_tool, tmp_path, "plain", *GIVEN, server.url())
+    assert_no_part(text)
+
+
+def assert_no_part(text: str) -> None:
+    """Prove that not even the beginning of a secret is in `text`."""
+    joined = text.replace("\n", "").replace(" ", "")
+    assert MARK[:7] not in joined, joined[max(0, joined.find(MARK[:7]) - 40) :][:120]
+
+
+@pytest.mark.needs("h2")
+@in_two_modes
+def test_no_secret_is_shown_when_an_http2_server_repeats_it(run_tool, tmp_path, authority, mode):
+    words = ECHO.encode()
+
+    def script(peer):
+        peer.send(b"\0\0\0\x04\0\0\0\0\0")
+        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        payload = struct.pack("!II", 0, 11) + words
+        peer.send(len(payload).to_bytes(3, "big") + b"\x07\0\0\0\0\0" + payload)  # GOAWAY
+        peer.wait(0.5)
+
+    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+        arguments = [*GIVEN, "--cacert", authority.file, server.url()]
+        result, text = everything(run_tool, tmp_path, mode, *arguments)
+    assert result.code == 75 and "ENHANCE_YOUR_CALM" in text + "ENHANCE_YOUR_CALM" * (mode == "metrics")
+    check_silent(text)
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+USERINFO = f"someone:{secret('userinfo')}@"
+
+
+@in_every_mode
+def test_userinfo_of_a_redirect_is_masked_and_not_sent(run_tool, tmp_path, mode):
+    with http_server() as last:
+        location = last.url("/end").replace("//", f"//{USERINFO}")
+        with http_server({"/": redirect(location)}) as first:
+            result, text = everything(run_tool, tmp_path, mode, "-L", *GIVEN, first.url())
+        [request] = last.requests
+    assert result.code == 0
+    check_silent(text)
+    assert MARK not in request.head.decode(), "a secret went to another origin"
+    assert "someone" not in text
+
+
+LOCATIONS = {
+    "another-scheme": f"ftp://{USERINFO}a.test/",
+    "bad-port": f"http://{USERINFO}a.test:99999/",
+    "broken-address": f"http://{USERINFO}[::1/",
+    "no-host": f"http://{USERINFO}",
+    "upper-case": f"HTTP://{USERINFO}a.test:0/",
+    "two-at-signs": f"http://{USERINFO}{USERINFO}a.test:0/",
+    "a-space": f"http://some one:{secret('userinfo')}@a.test:0/",
+    "a-backslash": f"http:\\\\{USERINFO}a.test:0/",
+    "without-scheme": f"//{USERINFO}a.test:0/",
+    "one-slash": f"ftp:/{USERINFO}a.test/",
+    "no-slash": f"ftp:{USERINFO}a.test",
+    "a-control": f"http://{USERINFO}a.test/\x01",
+    "long": f"http://{'x' * 1990}{USERINFO}a.test:0/",
+}
+
+
+@pytest.mark.parametrize("name", LOCATIONS)
+@pytest.mark.parametrize("follow", [["-L"], []], ids=["followed", "not-followed"])
+def test_userinfo_of_a_location_that_leads_nowhere_is_masked(run_tool, tmp_path, name, follow):
+    with http_server({"/": redirect(LOCATIONS[name])}) as server:
+        result, text = everything(run_tool, tmp_path, "plain", *follow, server.url())
+    assert result.code == (75 if follow else 0)
+    check_silent(text)
+
+
+@in_two_modes
+def test_a_secret_in_a_location_is_masked_and_the_redirect_is_followed_all_the_same(run_tool, tmp_path, mode):
+    key = secret("x-api-key")
+    routes = {"/": redirect(f"/of/{key}?k={key}"), f"/of/{key}": Reply(body=b"there")}
+    with http_server(routes) as server:
+        result, text = everything(run_tool, tmp_path, mode, "-L", "-H", f"X-Api-Key: {key}", server.url())
+        targets = [request.target for request in server.requests]
+    assert targets == ["/", f"/of/{key}?k={key}"], "the mask went into the request"
+    assert result.code == 0
+    check_silent(text)
+
+
+def test_an_ordinary_word_of_a_cookie_does_not_bend_a_redirect(run_tool, server):
+    with http_server({"/": redirect("/english/home"), "/english/home": Reply(body=b"x")}) as site:
+        result = run_tool("--compact", "-L", "-H", "Cookie: lang=english", site.url())
+    assert result.out.splitlines()[-1].startswith("Step 2: 200")
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+PASSWORD = secret("p@ss/word")
+QUOTED = PASSWORD.replace("@", "%40").replace("/", "%2F")
+TOKEN = base64.b64encode(f"{secret('user')}:{PASSWORD}".encode()).decode()
+PROXY_ECHO = f"who is {secret('user')} with {PASSWORD} or {TOKEN}?"
+
+
+def proxy_url(place: str, scheme: str = "http") -> str:
+    """Write a proxy URL with credentials."""
+    return f"{scheme}://{secret('user')}:{QUOTED}@{place}"
+
+
+def proxy_settings(source: str, url: str) -> tuple[list[str], dict[str, str]]:
+    """Give `url` as the option --proxy, or as a variable."""
+    return (["--proxy", url], {}) if source == "--proxy" else ([], {source: url})
+
+
+def check_proxy_silent(text: str) -> None:
+    """Prove that neither the credentials nor their encoded form are in `text`."""
+    check_silent(text)
+    assert TOKEN not in text.replace("\n", "")
+
+
+@pytest.mark.parametrize("source", ["--proxy", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize(
+    "answer",
+    [f"407 {PROXY_ECHO}", f"{PROXY_ECHO}", f"502 {'x' * 1980}{PROXY_ECHO}"],
+    ids=["refusal", "garbage", "cut"],
+)
+def test_no_credential_of_a_proxy_is_shown_though_the_proxy_repeats_it(run_tool, tmp_path, source, answer):
+    scheme = "http" if source == "http_proxy" else "https"
+    head = f"HTTP/1.1 {answer}\r\nProxy-Authenticate: Basic realm=x\r\nX-Echo: {PROXY_ECHO}\r\n\r\n"
+    with scripted(sending(head)) as server:
+        options, env = proxy_settings(source, proxy_url(server.authority))
+        result, text = everything(run_tool, tmp_path, "plain", *options, f"{scheme}://a.test/", env=env)
+    check_proxy_silent(text)
+    assert server.authority in text
+    assert result.code in (0, 75)
+
+
+@in_two_modes
+def test_no_credential_of_a_proxy_is_shown_when_it_cannot_be_reached(run_tool, tmp_path, mode):
+    with refused_port() as port:
+        result, text = everything(
+            run_tool, tmp_path, mode, "-x", proxy_url(f"127.0.0.1:{port}"), "https://a.test/"
+        )
+    assert result.code == 75
+    check_proxy_silent(text)
+
+
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize(
+    "answer", [b"\x05\xff", b"\x05\x02\x01\x01", PROXY_ECHO.encode()], ids=["refusal", "wrong", "garbage"]
+)
+def test_no_credential_of_a_socks_proxy_is_shown(run_tool, tmp_path, answer):
+    def script(peer):
+        peer.sock.recv(100)
+        peer.send(answer[:2])
+        peer.sock.recv(1000)
+        peer.send(answer[2:])
+
+    with scripted(script) as server:
+        url = proxy_url(server.authority, "socks5h")
+        result, text = everything(run_tool, tmp_path, "plain", "-m", "5", "-x", url, "http://a.test/")
+    assert result.code == 75
+    check_proxy_silent(text)
+
+
+@in_two_modes
+def test_a_proxy_credential_given_as_header_is_masked(run_tool, tmp_path, mode):
+    header = f"Proxy-Authorization: Basic {TOKEN}"
+    with scripted(sending(f"HTTP/1.1 407 {PROXY_ECHO}\r\n\r\n")) as server:
+        arguments = ["-H", header, "-x", f"http://{server.authority}", "https://a.test/"]
+        result, text = everything(run_tool, tmp_path, mode, *arguments)
+    assert result.code == 75
+    check_proxy_silent(text)
+
+
+# --- usage errors ---------------------------------------------------------------------------------
+
+URL = "http://127.0.0.1:9/"
+HOST = "127.0.0.1:9"
+WRONG = {
+    "url-with-userinfo": [f"https://me:{secret('x')}@{HOST}/"],
+    "url-with-a-user-alone": [f"https://{secret('x')}@{HOST}/"],
+    "url-with-a-slash-in-the-password": [f"https://me:{secret('x')}/y@{HOST}/"],
+    "url-with-a-question-mark-in-the-password": [f"https://me:{secret('x')}?y@{HOST}/"],
+    "url-with-a-hash-in-the-password": [f"https://me:{secret('x')}#y@{HOST}/"],
+    "url-with-a-space-in-the-password": [f"https://me:{secret('x')} y@{HOST}/"],
+    "url-with-a-backslash-in-the-password": [f"https://me:{secret('x')}\\y@{HOST}/"],
+    "url-without-scheme": [f"me:{secret('x')}@{HOST}/"],
+    "url-with-slashes-alone": [f"//me:{secret('x')}@{HOST}/"],
+    "url-with-one-slash": [f"https:/me:{secret('x')}@{HOST}/"],
+    "url-without-slash": [f"https:me:{secret('x')}@{HOST}/"],
+    "url-of-another-scheme": [f"ftp://me:{secret('x')}@{HOST}/"],
+    "url-with-a-bad-port": [f"https://me:{secret('x')}@127.0.0.1:99999/"],
+    "url-with-a-line-break": [f"https://me:{secret('x')}@127.0.0.1/\n"],
+    "two-urls": [URL, f"https://me:{secret('x')}@{HOST}/"],
+    "a-second-url-without-scheme": [URL, f"me:{secret('x')}@{HOST}/"],
+    "an-unknown-option-for-a-header": ["--headr", f"Authorization: Bearer {secret('x')}", URL],
+    "an-unknown-option-with-a-value": [f"--headr=Authorization: Bearer {secret('x')}", URL],
+    "a-header-after-the-url": [URL, f"Authorization: Bearer {secret('x')}"],
+    "a-header-without-colon": ["-H", f"Authorization Bearer {secret('x')}", URL],
+    "a-header-with-a-bad-name": ["-H", f"Author ization: Bearer {secret('x')}", URL],
+    "a-header-with-a-line-break": ["-H", f"Authorization: Bearer\n{secret('x')}", URL],
+    "proxy-of-an-unknown-scheme": ["-x", f"gopher://me:{secret('x')}@{HOST}", URL],
+    "proxy-with-a-bad-port": ["-x", f"http://me:{secret('x')}@127.0.0.1:99999", URL],
+    "proxy-without-host": ["-x", f"http://me:{secret('x')}@", URL],
+    "proxy-with-a-slash-in-the-password": ["-x", f"http://me:{secret('x')}/y@{HOST}", URL],
+    "proxy-with-a-hash-in-the-password": ["-x", f"http://me:{secret('x')}#y@{HOST}", URL],
+    "proxy-with-a-question-mark-in-the-password": ["-x", f"http://me:{secret('x')}?y@{HOST}", URL],
+    "proxy-with-a-space-in-the-password": ["-x", f"http://me:{secret('x')} y@{HOST}", URL],
+    "proxy-with-a-broken-address": ["-x", f"http://me:{secret('x')}@[::1", URL],
+    "proxy-without-scheme-and-with-a-bad-port": ["-x", f"me:{secret('x')}@127.0.0.1:x", URL],
+    "proxy-with-one-slash": ["-x", f"http:/me:{secret('x')}@{HOST}", URL],
+    "socks-with-a-long-password": ["-x", f"socks5://me:{secret('x') * 30}@{HOST}", URL],
+    "resolve-that-is-a-header": ["--resolve", f"https://me:{secret('x')}@{HOST}", URL],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_no_usage_error_repeats_a_secret(run_tool, name):
+    result = run_tool("-m", "1", *WRONG[name])
+    check_silent(result.out + result.err)
+    assert result.code == 64
+    assert len(result.err) > 20, "an error has to say something"
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize(
+    "value",
+    ["http://me:{}@127.0.0.1:99999", "http://me:{}/y@127.0.0.1:9", "x9://me:{}@h", "me:{}@h:x"],
+    ids=["port", "slash", "scheme", "no-scheme"],
+)
+def test_a_malformed_proxy_variable_is_named_and_its_secret_is_not(run_tool, variable, value):
+    url = "https://127.0.0.1:9/" if variable == "HTTPS_PROXY" else URL
+    result = run_tool("--compact", url, env={variable: value.format(secret("x"))})
+    assert result.code == 64
+    assert variable in result.err
+    check_silent(result.out + result.err)
+
+
+# --- when something else goes wrong ---------------------------------------------------------------
+
+
+def broken(folder: Path, function: str) -> dict[str, str]:
+    """Make an environment in which a function of the standard library fails and tells all it knows."""
+    module = function.rpartition(".")[0]
+    (folder / "sitecustomize.py").write_text(
+        f"import sys, {module}\n"
+        "def broken(*args, **kwargs):\n    raise LookupError(sys.argv, args, kwargs)\n"
+        f"{function} = broken\n"
+    )
+    return {"PYTHONPATH": str(folder), "HTTPHASES_TRACEBACK": "1"}
+
+
+@pytest.mark.parametrize("function", ["urllib.parse.unquote_to_bytes", "json.dumps", "base64.b64encode"])
+def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, function):
+    arguments = [*GIVEN, "-x", proxy_url(server.authority), "--json", "-", "https://a.test/"]
+    result = run_tool(*arguments, env=broken(tmp_path, function))
+    assert result.code == 70
+    assert "LookupError" in result.err and "Traceback" in result.err
+    check_proxy_silent(result.out + result.err)
+
+
+def test_a_file_that_cannot_be_written_is_no_reason_to_show_a_secret(run_tool, tmp_path):
+    with http_server({"/": ECHOING}) as server:
+        result = run_tool("--json", tmp_path / "no" / "x", "--har", "/dev/full", *GIVEN, server.url())
+    assert result.code == 73
+    check_silent(result.out + result.err)
+
+
+@pytest.mark.parametrize("stream", ["--json", "--har"])
+def test_a_document_on_stdout_shows_no_secret(run_tool, stream):
+    with http_server({"/": ECHOING}) as server:
+        result = run_tool(stream, "-", *GIVEN, server.url())
+    assert json.loads(result.out)
+    check_silent(result.out + result.err)
+
+
+@in_two_modes
+def test_a_timeout_shows_no_secret(run_tool, tmp_path, mode):
+    def script(peer):
+        peer.read_request()
+        peer.send(f"HTTP/1.1 200 {ECHO}\r\nX: {ECHO}\r\nContent-Length: 9\r\n\r\n")
+        peer.wait(10)
+
+    with scripted(script) as server:
+        result, text = everything(run_tool, tmp_path, mode, "-m", "0.4", *GIVEN, server.url())
+    assert result.code == 75
+    check_silent(text)
+
+
+def test_the_live_status_shows_no_secret(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.wait(0.7)
+        peer.send(f"HTTP/1.1 200 {ECHO}\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        result = run_tool(*GIVEN, server.url(), terminal="out err")
+    assert "wait" in result.err
+    check_silent(result.out + result.err)
+
+
+def test_the_same_secret_in_another_header_is_masked_too(run_tool, tmp_path, server):
+    headers = ["-H", f"X-Api-Key: {secret('key')}", "-H", f"X-Copy: {secret('key')}"]
+    _, text = everything(run_tool, tmp_path, "plain", *headers, server.url())
+    check_silent(text)

@@ -1,0 +1,449 @@
+"""Latency budgets: what is a specification, what is refused, what is judged, and how the verdict is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from checks import SLO_KEYS, check_usage_error, flat
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
+
+SLOW = 0.03
+"""Seconds that a server waits so that a budget of 1 ms is violated for certain."""
+
+
+@pytest.fixture
+def chain():
+    """Serve /slow → /middle → /end, an endless /loop, and /broken → a port that refuses."""
+    with refused_port() as port:
+        routes = {
+            "/": Reply(body=b"x" * 10, wait=SLOW),
+            "/slow": redirect("/end")._replace(wait=SLOW * 10),
+            "/end": Reply(body=b"end"),
+            "/loop": redirect("/loop")._replace(wait=SLOW / 10),
+            "/broken": redirect(f"http://127.0.0.1:{port}/")._replace(wait=SLOW),
+            "/missing": Reply(404, b"none", wait=SLOW),
+        }
+        with http_server(routes) as server:
+            yield server
+
+
+# --- malformed specifications ---------------------------------------------------------------------
+
+MALFORMED = {
+    "empty": "",
+    "blank": "   ",
+    "comma": ",",
+    "trailing-comma": "total=1,",
+    "leading-comma": ",total=1",
+    "double-comma": "total=1,,dns=1",
+    "no-equals": "total",
+    "no-equals-later": "total=1,dns",
+    "no-key": "=5",
+    "no-value": "total=",
+    "blank-value": "total=  ",
+    "two-equals": "total=1=2",
+    "unknown-key": "latency=5",
+    "unknown-key-send": "send=5",
+    "duplicate": "dns=1,dns=2",
+    "duplicate-other-case": "dns=1,DNS=1",
+    "duplicate-not-adjacent": "dns=1,tls=2, dns =1",
+    "word": "total=fast",
+    "unit": "total=5ms",
+    "hexadecimal": "total=0x10",
+    "underscore": "total=1_000",
+    "thousands": "total=1 000",
+    "full-width": "total=５００",
+    "arabic-indic": "total=٥٠٠",
+    "zero": "total=0",
+    "zero-decimal": "total=0.000",
+    "underflow": "total=1e-999",
+    "negative": "total=-1",
+    "negative-zero": "total=-0",
+    "nan": "total=nan",
+    "NaN": "total=NaN",
+    "inf": "total=inf",
+    "infinity": "total=Infinity",
+    "minus-inf": "total=-inf",
+    "overflow": "total=1e999",
+    "semicolon": "total=1;dns=1",
+    "colon": "total:1",
+    "control": "total=1\x1b",
+}
+
+
+@pytest.mark.parametrize("specification", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_budget_is_refused_in_a_panel_before_any_request(call_tool, server, specification):
+    result = call_tool("--slo", specification, server.url())
+    check_usage_error(result, "SLO Error")
+    assert server.accepted == 0
+    assert "\x1b" not in result.err
+
+
+@pytest.mark.parametrize(
+    "mode", [["--metrics-only"], ["--compact"], ["--json", "-"], ["--metrics-only", "--json", "-"]]
+)
+def test_the_panel_appears_in_every_mode_and_stdout_stays_empty(call_tool, server, mode):
+    check_usage_error(call_tool(*mode, "--slo", "total=never", server.url()), "SLO Error", "never")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_the_panel_has_a_border_and_a_title(run_tool, without):
+    result = run_tool("--slo", "latency=5", "http://127.0.0.1:1/", without=without)
+    top, *inside, bottom = [line for line in result.err.splitlines() if line.strip()]
+    assert "SLO Error" in top
+    assert not any(character.isalnum() for character in bottom)
+    assert len(top) == len(bottom) == len(inside[0])
+    assert "Unknown SLO key 'latency'" in flat(result.err)
+
+
+@pytest.mark.parametrize("key", ["latency", "time", "dns_ms", "ttfb2", "[red]x[/red]"])
+def test_an_unknown_key_is_named(call_tool, key):
+    check_usage_error(call_tool("--slo", f"{key}=5", "http://127.0.0.1:1/"), f"Unknown SLO key '{key}'")
+
+
+@pytest.mark.parametrize("value", ["fast", "0", "-3", "nan", "inf", "1_000"])
+def test_a_bad_value_is_named(call_tool, value):
+    check_usage_error(call_tool("--slo", f"dns=1,ttfb={value}", "http://127.0.0.1:1/"), value, "ttfb")
+
+
+def test_a_bad_budget_writes_no_file(call_tool, tmp_path):
+    result = call_tool("--slo", "x", "--json", tmp_path / "a", "--har", tmp_path / "b", "http://127.0.0.1:1/")
+    check_usage_error(result, "SLO Error")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- budgets in a file ----------------------------------------------------------------------------
+
+
+def write(tmp_path, content):
+    """Write a budget file; return its path."""
+    path = tmp_path / "budgets.slo"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return path
+
+
+def thresholds(result):
+    """Read the thresholds out of a run with --json -."""
+    return result.json()["summary"]["slo"]["thresholds_ms"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "total=5000\nttfb=4000.5\n",
+        "total=5000\nttfb=4000.5",
+        "# budgets\n\ntotal=5000\n\n#ttfb=1\nttfb=4000.5\n\n",
+        "total=5000\r\n# x\r\n\r\nttfb=4000.5\r\n",
+        "\ufefftotal=5000\nttfb=4000.5\n",
+        "\ufeff# grün ≤ schnell\r\nTOTAL = 5e3 \n\tTtfb=4000.50\n",
+    ],
+    ids=["plain", "no-final-newline", "comments", "crlf", "bom", "everything"],
+)
+def test_budgets_are_read_from_a_file(call_tool, server, tmp_path, content):
+    result = call_tool("--slo-file", write(tmp_path, content), "--json", "-", server.url())
+    assert result.code == 0, result.err
+    assert thresholds(result) == {"total": 5000, "ttfb": 4000.5}
+
+
+@pytest.mark.parametrize("specification", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_line_of_a_file_is_refused_like_an_inline_one(call_tool, server, tmp_path, specification):
+    path = write(tmp_path, f"# a comment\n{specification}\n")
+    check_usage_error(call_tool("--slo-file", path, server.url()), "SLO Error")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "\n\n",
+        "# nothing\n",
+        "\ufeff",
+        "dns=1\ndns=2\n",
+        "dns=1,tls=2\n",
+        b"dns=1\n\xff\xfe\n",
+        b"d\x00n\x00s\x00",
+    ],
+    ids=["empty", "blank", "comment", "bom", "duplicate", "two-on-a-line", "not-utf-8", "utf-16"],
+)
+def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path, content):
+    check_usage_error(call_tool("--slo-file", write(tmp_path, content), server.url()), "SLO Error")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("name", ["missing.slo", "folder", "fifo"])
+def test_a_file_that_cannot_be_read_is_refused_by_name(run_tool, server, tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    result = run_tool("--slo-file", tmp_path / name, server.url(), timeout=10, env={"COLUMNS": "300"})
+    check_usage_error(result, "SLO Error", name)
+    assert server.accepted == 0
+
+
+def test_a_file_over_one_megabyte_is_refused(call_tool, server, tmp_path):
+    path = write(tmp_path, "total=5000\n" + "#" * 2**20)
+    check_usage_error(call_tool("--slo-file", path, server.url()), "SLO Error")
+    assert server.accepted == 0
+
+
+def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_path):
+    path = write(tmp_path, "total=0.001\nttfb=4000\n")
+    result = call_tool("--slo-file", path, "--slo", "TOTAL=5000,dns=7", "--json", "-", server.url())
+    assert result.code == 0
+    assert thresholds(result) == {"dns": 7, "total": 5000, "ttfb": 4000}
+
+
+def test_a_bad_file_is_refused_even_when_the_inline_budget_overrides_it(call_tool, server, tmp_path):
+    path = write(tmp_path, "total=never\n")
+    check_usage_error(
+        call_tool("--slo-file", path, "--slo", "total=5000", server.url()), "SLO Error", "never"
+    )
+    assert server.accepted == 0
+
+
+# --- what is accepted -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("specification", "expected"),
+    [
+        ("total=5000", {"total": 5000}),
+        ("TOTAL=5000", {"total": 5000}),
+        (" Total = 5000 , tTfB\t=\t4000 ", {"total": 5000, "ttfb": 4000}),
+        ("total=5000.5", {"total": 5000.5}),
+        ("total=5e3", {"total": 5000}),
+        ("total=5E+3", {"total": 5000}),
+        ("total=0005000", {"total": 5000}),
+        (",".join(f"{key}=9000" for key in SLO_KEYS), dict.fromkeys(SLO_KEYS, 9000)),
+    ],
+)
+def test_a_budget_is_read_whatever_its_case_and_spacing(call_tool, server, specification, expected):
+    result = call_tool("--slo", specification, "--json", "-", server.url())
+    assert result.code == 0, result.err
+    assert thresholds(result) == expected
+
+
+# --- what is judged -------------------------------------------------------------------------------
+
+
+def test_a_budget_that_is_kept_passes(call_tool, chain):
+    result = call_tool("--slo", "total=9000,wait=9000", "--metrics-only", chain.url())
+    assert result.code == 0
+    [line] = result.metrics()
+    assert line["slo"] == "pass"
+    assert "slo_violations" not in line
+
+
+def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_tool, chain):
+    budget = "xfer=9000,wait=1,ttfb=1,total=1,tls=9000,dns=9000"
+    result = call_tool("--slo", budget, "--metrics-only", chain.url())
+    assert result.code == 4
+    [line] = result.metrics()
+    assert (line["slo"], line["slo_violations"]) == ("fail", "total,ttfb,wait")
+    assert result.out.endswith(" slo=fail slo_violations=total,ttfb,wait\n")
+
+
+def test_the_verdict_in_json_can_be_reproduced_from_the_times_in_it(call_tool, chain):
+    result = call_tool(
+        "--slo", "xfer=9000,wait=1.5,ttfb=1,total=1e1,connect=0.0001", "--json", "-", chain.url()
+    )
+    assert result.code == 4
+    slo = result.json()["summary"]["slo"]
+    assert slo["pass"] is False
+    assert [violation["key"] for violation in slo["violations"]] == ["connect", "total", "ttfb", "wait"]
+    assert slo["thresholds_ms"] == {"connect": 0.0001, "total": 10, "ttfb": 1, "wait": 1.5, "xfer": 9000}
+    assert all(violation["actual_ms"] >= SLOW * 1000 for violation in slo["violations"][1:])
+
+
+def test_a_verdict_that_passes_has_no_violations(call_tool, chain):
+    slo = call_tool("--slo", "total=9000", "--json", "-", chain.url()).json()["summary"]["slo"]
+    assert slo == {"pass": True, "thresholds_ms": {"total": 9000}, "violations": []}
+
+
+@pytest.mark.parametrize("key", ["dns", "tls"])
+def test_a_phase_that_takes_no_time_keeps_every_budget(call_tool, chain, key):
+    assert call_tool("--slo", f"{key}=0.000001", "--compact", chain.url()).code == 0
+
+
+def test_without_budgets_nothing_speaks_of_them(call_tool, chain):
+    assert "slo" not in call_tool("--json", "-", chain.url()).json()["summary"]
+    assert "slo" not in call_tool("--metrics-only", chain.url()).out
+    assert "slo" not in call_tool("--compact", chain.url()).out.lower()
+    assert "slo" not in call_tool(chain.url()).out.lower()
+
+
+def test_a_chain_is_judged_by_its_last_response_alone(call_tool, chain):
+    result = call_tool("-L", "--slo", f"wait={SLOW * 9000}", "--metrics-only", chain.url("/slow"))
+    first, last = result.metrics()
+    assert "slo" not in first
+    assert last["slo"] == "pass"
+    assert float(first["ttfb"]) > SLOW * 9000
+    assert result.code == 0
+
+
+def test_without_following_the_redirect_itself_is_judged(run_tool, chain):
+    result = run_tool("--slo", "wait=1", "--metrics-only", chain.url("/slow"))
+    assert [(line["status"], line["slo"]) for line in result.metrics()] == [("302", "fail")]
+    assert result.code == 4
+
+
+def test_at_the_redirect_limit_the_last_redirect_is_judged_and_the_code_is_47(call_tool, chain):
+    result = call_tool("-L", "--slo", "total=0.001", "--metrics-only", chain.url("/loop"))
+    *others, last = result.metrics()
+    assert len(others) == 10
+    assert not any("slo" in line for line in others)
+    assert (last["status"], last["slo"], last["slo_violations"]) == ("302", "fail", "total")
+    assert result.code == 47
+
+
+def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(call_tool, chain, tmp_path):
+    path = tmp_path / "out.json"
+    result = call_tool("-L", "--slo", "wait=1", "--metrics-only", "--json", path, chain.url("/broken"))
+    good, failed = result.metrics()
+    assert (good["slo"], good["slo_violations"]) == ("fail", "wait")
+    assert failed["error"] == "network"
+    assert result.code == 75
+    slo = result.json(path)["summary"]["slo"]
+    assert slo["violations"][0]["actual_ms"] >= SLOW * 1000
+
+
+@pytest.mark.parametrize("mode", ["--metrics-only", "--compact", None])
+def test_when_every_step_fails_nothing_is_judged(call_tool, mode):
+    with refused_port() as port:
+        result = call_tool("--slo", "total=0.001", *filter(None, [mode]), f"http://127.0.0.1:{port}/")
+    assert result.code == 75
+    assert "slo" not in result.out.lower()
+
+
+def test_when_every_step_fails_json_has_no_verdict(call_tool):
+    with refused_port() as port:
+        result = call_tool("--slo", "total=0.001", "--json", "-", f"http://127.0.0.1:{port}/")
+    assert result.code == 75
+    assert "slo" not in result.json()["summary"]
+
+
+def test_a_response_that_breaks_off_is_not_judged(call_tool):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
+        result = call_tool("--slo", "total=0.001", "--metrics-only", server.url())
+    assert result.code == 75
+    assert [line.get("slo") for line in result.metrics()] == [None]
+
+
+def test_an_http_error_is_judged_too(call_tool, chain):
+    result = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/missing"))
+    assert [(line["status"], line["slo"]) for line in result.metrics()] == [("404", "fail")]
+    assert result.code == 4
+
+
+def test_a_budget_and_a_deadline_can_be_combined(call_tool, chain):
+    assert call_tool("-m", "9", "--slo", "total=1", "--compact", chain.url()).code == 4
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+def test_report_and_json_are_produced_whatever_the_verdict(call_tool, chain, tmp_path, mode):
+    path = tmp_path / "out.json"
+    result = call_tool(*mode, "--slo", "total=1", "--json", path, chain.url())
+    assert result.code == 4
+    assert "total" in result.out.lower()
+    assert result.json(path)["summary"]["slo"]["pass"] is False
+
+
+# --- the panel ------------------------------------------------------------------------------------
+
+BULLET = re.compile(r"(\w+): (\d+\.\d{1,3}|\d+)ms > (\S+)ms \(\+(\d+\.\d{1,3})ms\)")
+
+
+def panel(text):
+    """Cut the lines of the SLO panel out of a report, its frame included."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if re.search(r"SLO: (pass|fail)", line))
+    return lines[start:]
+
+
+@pytest.mark.parametrize("mode", [["--compact"], []])
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_a_panel_shows_a_pass(run_tool, chain, mode, without):
+    result = run_tool(*mode, "--slo", "ttfb=9000.50,total=9e3", chain.url(), without=without)
+    title, *inside, bottom = panel(result.out)
+    assert re.search(r"[✓✔✅] *SLO: pass|SLO: pass *[✓✔✅]", title)
+    assert not any(character.isalnum() for character in bottom)
+    text = flat("\n".join(inside))
+    assert text.startswith("Thresholds: ")
+    assert "total≤9000ms" in text and "ttfb≤9000.5ms" in text
+    assert "Violations" not in text
+
+
+@pytest.mark.parametrize("mode", [["--compact"], []])
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
+    path = tmp_path / "out.json"
+    budget = "wait=1,ttfb=0.5,xfer=9000,total=1.25"
+    result = run_tool(*mode, "--slo", budget, "--json", path, chain.url(), without=without)
+    title, *inside, bottom = panel(result.out)
+    assert re.search(r"[✗✘✖❌×] *SLO: fail|SLO: fail *[✗✘✖❌×]", title)
+    assert not any(character.isalnum() for character in bottom)
+    text = flat("\n".join(inside))
+    for threshold in ("wait≤1ms", "ttfb≤0.5ms", "xfer≤9000ms", "total≤1.25ms"):
+        assert threshold in text
+    shown = BULLET.findall(text.partition("Violations:")[2])
+    expected = [
+        (each["key"], each["actual_ms"], each["threshold_ms"], each["delta_ms"])
+        for each in result.json(path)["summary"]["slo"]["violations"]
+    ]
+    assert [key for key, *_ in shown] == ["total", "ttfb", "wait"]
+    assert [(key, *map(float, numbers)) for key, *numbers in shown] == expected
+    assert [limit for _, _, limit, _ in shown] == ["1.25", "0.5", "1"]
+    assert not any(re.search(r"\.\d+0$", number) for row in shown for number in (row[1], row[3]))
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_the_panel_follows_the_waterfall_and_the_redirect_summary(run_tool, chain, without):
+    text = run_tool("-L", "--slo", "total=9000", chain.url("/slow"), without=without).out
+    assert text.index("Redirect Chain Summary") < text.index("SLO: pass")
+    assert text.count("SLO: ") == 1
+
+
+def test_the_panel_follows_the_step_lines(call_tool, chain):
+    lines = call_tool("-L", "--slo", "total=9000", "--compact", chain.url("/slow")).out.splitlines()
+    assert [line.startswith("Step ") for line in lines[:3]] == [True, True, False]
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize(("budget", "colour", "other"), [("total=9000", "32", "31"), ("total=1", "31", "32")])
+def test_border_and_icon_have_the_colour_of_the_verdict(run_tool, chain, budget, colour, other):
+    result = run_tool("--compact", "--slo", budget, chain.url(), terminal="out err")
+    lines = [
+        line for line in result.out.splitlines() if not line.lstrip("\x1b[0123456789;m").startswith("Step ")
+    ]
+    title, bottom = lines[0], lines[-1]
+    for line in (title, bottom):
+        codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", line) for code in codes.split(";")}
+        assert colour in codes or f"9{colour[1]}" in codes
+        assert other not in codes
+
+
+def test_metrics_only_has_no_panel(call_tool, chain):
+    result = call_tool("--slo", "total=1", "--metrics-only", chain.url())
+    assert len(result.out.splitlines()) == 1
+    assert "Thresholds" not in result.out + result.err
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, chain, without):
+    env = {"PYTHONIOENCODING": "ascii"}
+    result = run_tool("--slo", "total=1,dns=500", chain.url(), env=env, without=without)
+    assert result.code == 4
+    assert result.out.isascii()
+    assert "SLO: fail" in result.out
+    assert "dns<=500ms" in result.out
+
+
+def test_with_json_on_stdout_the_panel_is_on_stderr(call_tool, chain):
+    result = call_tool("--slo", "total=1", "--compact", "--json", "-", chain.url())
+    assert json.loads(result.out)["summary"]["slo"]["pass"] is False
+    assert "SLO: fail" in result.err

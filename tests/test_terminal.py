@@ -1,0 +1,288 @@
+"""What a terminal shows: the live status line, any width, colours where they are wanted, any encoding, and
+the same words whether rich is there or not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import unicodedata
+
+import pytest
+
+from checks import flat
+from conftest import TOOL, open_terminal
+from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
+
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
+WIDTHS = [40, 47, 60, 80, 120, 200]
+WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
+
+
+def cells(text: str) -> int:
+    """Count the columns that `text` takes on a terminal."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
+
+
+def lines_of(text: str) -> list[str]:
+    """Split what a terminal was sent into lines without colours."""
+    return SGR.sub("", text).split("\n")
+
+
+@pytest.fixture
+def site():
+    """A chain of three steps, the last of which is unhappy in three alphabets."""
+    words = "\u6f22\u5b57 \u0434\u043b\u0438\u043d\u043d\u044b\u0439 e\u0301".encode().decode("latin-1")
+    long = Reply(404, b"x" * 5000, [("Content-Type", "text/html; " + "charset-" * 30)], reason=words * 9)
+    routes = {"/1": redirect("/2?" + "query=value&" * 20), "/2": redirect("/3"), "/3": long}
+    with http_server(routes) as server:
+        yield server
+
+
+SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.00001"]
+
+
+# --- width ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns, without):
+    result = run_tool("-L", *SLO, site.url("/1"), terminal="out err", columns=columns, without=without)
+    widths = [cells(line) for line in lines_of(result.out)]
+    assert max(widths) <= columns
+    assert max(widths) >= min(columns, 80) - 2, "the width is not used"
+    says_all(result.out, "Redirect Chain Summary", "SLO: fail", "Violations:", "404")
+
+
+def says_all(text: str, *words: str) -> None:
+    """Prove that every one of `words` is in `text`, whatever the line breaks."""
+    joined = flat(SGR.sub("", text))
+    for word in words:
+        assert word in joined, word
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_failure_fits_the_terminal_too(run_tool, columns, without):
+    with refused_port() as port:
+        url = f"http://127.0.0.1:{port}/{'long-path/' * 30}"
+        result = run_tool(url, terminal="out err", columns=columns, without=without)
+    assert max(cells(line) for line in lines_of(result.out)) <= columns
+    says_all(result.out, "connection refused", "listens")
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_an_slo_error_fits_the_terminal(run_tool, columns, without):
+    result = run_tool("--slo", "tfb=5", "http://a.test/", terminal="err", columns=columns, without=without)
+    assert max(cells(line) for line in lines_of(result.err)) <= columns
+    says_all(result.err, "SLO Error", "Unknown SLO key 'tfb'")
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+def test_a_terminal_narrower_than_40_columns_gets_40(run_tool, server, without):
+    result = run_tool(server.url(), terminal="out err", columns=20, without=without)
+    assert 36 <= max(cells(line) for line in lines_of(result.out)) <= 40
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", [50, 132])
+def test_the_environment_decides_before_the_terminal(run_tool, site, columns, without):
+    env = {"COLUMNS": str(columns)}
+    result = run_tool("-L", site.url("/1"), terminal="out err", columns=90, env=env, without=without)
+    assert columns - 2 <= max(cells(line) for line in lines_of(result.out)) <= columns
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0", "-5", "19", "10001", "eighty", "8e1", "\u0668\u0660", "100 ", "1_00"]
+)
+def test_a_width_that_is_none_is_ignored(run_tool, site, value):
+    result = run_tool("-L", site.url("/1"), terminal="out err", columns=90, env={"COLUMNS": value})
+    assert 88 <= max(cells(line) for line in lines_of(result.out)) <= 90
+
+
+# --- the status line ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+@pytest.mark.parametrize("mode", [[], ["--metrics-only"]], ids=["drawn", "metrics"])
+def test_the_status_line_fits_and_leaves_nothing_behind(run_tool, mode, columns):
+    body = b"x" * 30_000_000
+    with http_server({"/": Reply(body=body, wait=0.4, xfer=0.6)}) as server:
+        result = run_tool(*mode, server.url(), terminal="err", columns=columns)
+    shown = STATUS.findall(result.err)
+    assert STATUS.sub("", result.err) == "", "something else went to the terminal"
+    assert shown[-1] == "", "the last status was not wiped out"
+    assert max(map(cells, shown)) < columns, "it would wrap, and could not be wiped out"
+    assert any("wait" in text for text in shown) and any("xfer" in text for text in shown)
+    assert "\r" not in result.out and "\x1b[K" not in result.out
+
+
+def test_the_status_line_tells_how_much_has_come(run_tool):
+    with http_server({"/": Reply(body=b"x" * 4_000_000, xfer=0.7)}) as server:
+        result = run_tool("--compact", server.url(), terminal="err")
+    assert re.search(r"xfer \d+\.\d s, 1\.9 MB at \d+\.\d [KM]B/s", result.err)
+
+
+@pytest.mark.parametrize("phase", ["dns", "connect", "tls", "wait"])
+def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
+    hanging = scripted(lambda peer: peer.wait(10))
+    with hanging as server, black_hole() as port, dns_server({"slow.test": None}) as names:
+        url = {
+            "dns": "http://slow.test/",
+            "connect": f"http://127.0.0.1:{port}/",
+            "tls": f"https://{server.authority}/",
+        }.get(phase, server.url())
+        resolver = names.address if phase == "dns" else None
+        result = run_tool("--compact", "-m", "0.8", url, terminal="err", resolver=resolver)
+    assert result.code == 75
+    named = {
+        found for text in STATUS.findall(result.err) for found in re.findall(r"[a-z]+ (?=\d+\.\d s)", text)
+    }
+    assert f"{phase} " in named
+
+
+def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(base_environment):
+    reached = threading.Event()
+
+    def script(peer):
+        peer.read_request()
+        peer.wait(0.4)
+        reached.set()
+        peer.wait(10)
+
+    master, slave = open_terminal(80)
+    with scripted(script) as server:
+        command = [sys.executable, str(TOOL), server.url()]
+        env = {**base_environment, "TERM": "xterm"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env)
+        assert reached.wait(20)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    text = os.read(master, 65536).decode()
+    os.close(slave)
+    os.close(master)
+    assert process.returncode == 130
+    assert "wait" in text and text.endswith("\r\x1b[K")
+
+
+def test_a_dumb_terminal_gets_no_status_line(run_tool):
+    with http_server({"/": Reply(wait=0.6)}) as server:
+        result = run_tool("--compact", server.url(), terminal="err", env={"TERM": "dumb"})
+    assert result.err == ""
+
+
+def test_warnings_stand_on_lines_of_their_own_beside_the_status_line(run_tool):
+    with http_server({"/": Reply(wait=0.6)}) as server:
+        result = run_tool("-X", "GET", "-d", "x", "--compact", server.url(), terminal="out err")
+    left = STATUS.sub("", result.err)
+    assert left.startswith("httphases: warning: GET with a request body") and left.endswith("\n")
+    assert left.count("\n") == 1
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+COLOURED = {
+    "terminal": ("out", {}, True),
+    "pipe": (None, {}, False),
+    "pipe-forced": (None, {"FORCE_COLOR": "1"}, True),
+    "pipe-forced-emptily": (None, {"FORCE_COLOR": ""}, False),
+    "terminal-no-color": ("out", {"NO_COLOR": "1"}, False),
+    "terminal-no-color-emptily": ("out", {"NO_COLOR": ""}, True),
+    "pipe-forced-and-no-color": (None, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    "terminal-dumb": ("out", {"TERM": "dumb"}, False),
+}
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize("name", COLOURED)
+def test_colours_are_used_where_they_are_wanted(run_tool, server, name):
+    terminal, env, coloured = COLOURED[name]
+    result = run_tool("--slo", "total=60000", server.url(), terminal=terminal, env=env)
+    colours = {code for found in SGR.findall(result.out) for code in found[2:-1].split(";")}
+    assert bool(colours & {str(code) for code in [*range(30, 38), *range(90, 98)]}) is coloured
+    if "dumb" in name or name in ("pipe", "pipe-forced-emptily"):
+        assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize("env", [{"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}, {"COLORTERM": "truecolor"}])
+def test_lines_for_machines_are_never_coloured(run_tool, server, env):
+    for mode in ("--compact", "--metrics-only"):
+        assert "\x1b" not in run_tool(mode, server.url(), terminal="out err", env=env).out
+
+
+# --- encodings ------------------------------------------------------------------------------------
+
+ENCODINGS = {
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "c-locale": {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+}
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("terminal", [None, "out err"], ids=["pipe", "terminal"])
+def test_a_stream_without_box_characters_gets_ascii(run_tool, site, terminal, encoding, without):
+    arguments = ["-L", *SLO, site.url("/1")]
+    result = run_tool(*arguments, terminal=terminal, env=ENCODINGS[encoding], without=without)
+    assert result.code == 4
+    assert result.out.isascii() or encoding == "latin-1"
+    says_all(result.out, "SLO: fail", "dns<=5000ms", "404")
+    assert "?" not in result.out.replace("/2?query", "").replace("?query", "").replace("2?", "")
+    assert "\\u6f22" in result.out, "a character that cannot be shown is lost"
+    assert max(cells(line) for line in lines_of(result.out)) <= 80
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp_path, encoding):
+    result = run_tool("--compact", "--json", tmp_path / "out.json", site.url("/3"), env=ENCODINGS[encoding])
+    assert result.json(tmp_path / "out.json")["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
+    piped = run_tool("--json", "-", site.url("/3"), env=ENCODINGS[encoding])
+    assert piped.json()["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_slo_error_is_drawn_in_ascii_too(run_tool, encoding):
+    result = run_tool("--slo", "\u6f22=5", "http://a.test/", env=ENCODINGS[encoding])
+    assert result.code == 64
+    assert result.err.isascii()
+    says_all(result.err, "SLO Error", "Unknown SLO key")
+
+
+# --- rich and plain -------------------------------------------------------------------------------
+
+NUMBERS = re.compile(r"\d+\.\d+|\b\d{4,5}\b|[\u2588#]+")
+
+
+def words(text: str) -> list[str]:
+    """List the words of a report without its frames, bars and measured numbers."""
+    return NUMBERS.sub(" ", flat(SGR.sub("", text))).split()
+
+
+REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("columns", [48, 100])
+def test_rich_and_plain_say_the_same_words(run_tool, site, name, columns):
+    arguments = [*REPORTS[name], site.url("/1")]
+    env = {"COLUMNS": str(columns)}
+    said = [run_tool(*arguments, env=env, without=without).out for without in ((), ("rich",))]
+    assert words(said[0]) == words(said[1])
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize("response", ["", "garbage\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_rich_and_plain_say_the_same_of_a_failure(run_tool, response):
+    with scripted(sending(response)) as server:
+        said = [run_tool(server.url(), without=without).out for without in ((), ("rich",))]
+    assert words(said[0]) == words(said[1])

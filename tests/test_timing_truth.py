@@ -1,0 +1,325 @@
+"""The times are true: a server that waits in one phase makes that phase long, and no other."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from checks import PHASES, exact, parse_compact
+from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
+
+DELAY = 0.25
+"""Seconds; long against anything that a busy machine adds to a phase in which nothing happens."""
+
+
+def check_delay(result, phase, step=0, delay=DELAY):
+    """Prove that `phase` of a step took the delay and that every other phase was far from it."""
+    timing = result.json()["steps"][step]["timing"]
+    assert timing[f"{phase}_ms"] >= delay * 1000 - 1, timing
+    for other in PHASES:
+        assert other == phase or timing[f"{other}_ms"] < delay * 1000 - 1, timing
+    assert timing["total_ms"] <= result.seconds * 1000
+    return timing
+
+
+# --- a delay is found where it is -----------------------------------------------------------------
+
+
+def test_a_server_that_thinks_is_a_long_wait(run_tool):
+    with http_server({"/": Reply(body=b"x", wait=DELAY)}) as server:
+        check_delay(run_tool("--json", "-", server.url()), "wait")
+
+
+def test_a_body_that_comes_late_is_a_long_transfer(run_tool):
+    with http_server({"/": Reply(body=b"xx", xfer=DELAY)}) as server:
+        check_delay(run_tool("--json", "-", server.url()), "xfer")
+
+
+def test_headers_that_come_late_are_part_of_the_transfer(run_tool):
+    """The first byte is the first byte of the response, not the end of its head."""
+
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\n")
+        peer.wait(DELAY)
+        peer.send("Content-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        check_delay(run_tool("--json", "-", server.url()), "xfer")
+
+
+def test_the_first_byte_alone_ends_the_wait(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("H")
+        peer.wait(DELAY)
+        peer.send("TTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        check_delay(run_tool("--json", "-", server.url()), "xfer")
+
+
+def test_a_last_chunk_that_comes_late_is_part_of_the_transfer(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        peer.wait(DELAY)
+        peer.send("0\r\n\r\n")
+
+    with scripted(script) as server:
+        check_delay(run_tool("--json", "-", server.url()), "xfer")
+
+
+def test_a_close_that_comes_late_is_no_part_of_a_body_of_known_length(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        peer.wait(5)
+
+    with scripted(script) as server:
+        timing = run_tool("--json", "-", server.url()).json()["steps"][0]["timing"]
+    assert timing["xfer_ms"] < 4000
+
+
+@pytest.mark.parametrize("interim", [100, 103])
+def test_an_interim_response_does_not_end_the_wait(run_tool, interim):
+    def script(peer):
+        peer.read_request()
+        peer.send(f"HTTP/1.1 {interim} Soon\r\n\r\n")
+        peer.wait(DELAY)
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        check_delay(run_tool("--json", "-", server.url()), "wait")
+
+
+def test_a_server_that_is_slow_to_shake_hands_is_a_long_tls(run_tool, tls, authority):
+    with http_server(tls=tls, tls_delay=DELAY) as server:
+        check_delay(run_tool("--json", "-", "--cacert", authority.file, server.url()), "tls")
+
+
+def test_over_tls_wait_and_transfer_are_still_told_apart(run_tool, tls, authority):
+    routes = {"/wait": Reply(body=b"xx", wait=DELAY), "/xfer": Reply(body=b"xx", xfer=DELAY)}
+    with http_server(routes, tls=tls) as server:
+        for phase in ("wait", "xfer"):
+            result = run_tool("--json", "-", "--cacert", authority.file, server.url(f"/{phase}"))
+            check_delay(result, phase)
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_slow_resolver_is_a_long_dns(run_tool, server):
+    with dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY) as names:
+        url = server.url(host="slow.test")
+        check_delay(run_tool("--json", "-", "-4", url, resolver=names.address), "dns")
+
+
+@pytest.mark.needs("root", "linux")
+def test_every_step_makes_its_own_lookup(run_tool):
+    names = dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY)
+    with http_server({"/": redirect("/end"), "/end": Reply()}) as server, names as resolver:
+        url = server.url(host="slow.test")
+        result = run_tool("-L", "--json", "-", "-4", url, resolver=resolver.address)
+    check_delay(result, "dns", step=0)
+    check_delay(result, "dns", step=1)
+    assert server.accepted == 2
+
+
+@pytest.mark.needs("linux")
+def test_a_server_that_is_slow_to_accept_is_a_long_connect(run_tool):
+    """The queue is full at first; the SYN is answered when the kernel sends it again, a second later."""
+    with scripted(answer, accept_delay=0.5) as server:
+        timing = check_delay(run_tool("--json", "-", server.url()), "connect", delay=0.5)
+    assert timing["connect_ms"] < 15_000
+
+
+def answer(peer):
+    """Answer one request, if there is one."""
+    if peer.read_request():
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+
+def test_a_proxy_that_is_slow_to_connect_is_a_long_connect(run_tool, tls, authority):
+    """A tunnel is set up in the phase connect; the handshake inside it is the target's alone."""
+
+    def script(peer):
+        assert peer.read_until(b"\r\n\r\n").startswith(b"CONNECT localhost:")
+        peer.wait(DELAY)
+        peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+        answer(peer.secure(tls))
+
+    with scripted(script) as proxy:
+        options = ["--cacert", authority.file, "-x", proxy.url(), "--json", "-"]
+        result = run_tool(*options, "https://localhost:1/")
+    timing = check_delay(result, "connect")
+    assert timing["tls_ms"] > 0
+
+
+def test_a_target_that_is_slow_to_shake_hands_in_a_tunnel_is_a_long_tls(run_tool, tls, authority):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+        peer.wait(DELAY)
+        answer(peer.secure(tls))
+
+    with scripted(script) as proxy:
+        options = ["--cacert", authority.file, "-x", proxy.url(), "--json", "-"]
+        check_delay(run_tool(*options, "https://localhost:1/"), "tls")
+
+
+def test_a_proxy_that_is_slow_to_shake_hands_is_a_long_connect(run_tool, tls, authority):
+    with scripted(answer, tls=tls, tls_delay=DELAY) as proxy:
+        options = ["--cacert", authority.file, "-x", proxy.url(), "--json", "-"]
+        timing = check_delay(run_tool(*options, "http://far.test/"), "connect")
+    assert timing["tls_ms"] == 0
+
+
+def test_a_server_that_is_slow_to_take_the_upload_is_a_long_wait_and_a_long_send(run_tool, tmp_path):
+    (tmp_path / "body").write_bytes(b"x" * 20_000_000)
+
+    def script(peer):
+        peer.wait(DELAY)
+        answer(peer)
+
+    with scripted(script) as server:
+        result = run_tool("--json", "-", "-d", f"@{tmp_path / 'body'}", server.url())
+    timing = result.json()["steps"][0]["timing"]
+    assert timing["wait_ms"] >= timing["send_ms"] >= DELAY * 1000 - 50
+    assert timing["connect_ms"] < DELAY * 1000
+
+
+def test_without_a_body_sending_takes_next_to_nothing(run_tool):
+    with http_server({"/": Reply(wait=DELAY)}) as server:
+        timing = check_delay(run_tool("--json", "-", server.url()), "wait")
+    assert timing["send_ms"] < DELAY * 1000 - 1
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("phase", ["wait", "xfer"])
+def test_over_http2_wait_and_transfer_are_told_apart(run_tool, http2, authority, phase):
+    """The settings that a server sends at once are not the first byte of the response."""
+    url = http2.url(f"/?{phase}={DELAY}&size=10")
+    result = run_tool("--json", "-", "--cacert", authority.file, url)
+    check_delay(result, phase)
+    assert result.json()["steps"][0]["response"]["http_version"] == "HTTP/2"
+
+
+# --- phases that do not apply ---------------------------------------------------------------------
+
+
+def test_a_literal_address_takes_no_lookup_and_plain_http_no_handshake(run_tool, server):
+    timing = run_tool("--json", "-", server.url()).json()["steps"][0]["timing"]
+    assert (timing["dns_ms"], timing["tls_ms"]) == (0, 0)
+
+
+def test_a_name_that_was_resolved_by_hand_takes_no_lookup(run_tool, server):
+    mapping = f"a.test:{server.port}:127.0.0.1"
+    result = run_tool("--json", "-", "--resolve", mapping, server.url(host="a.test"))
+    assert result.json()["steps"][0]["timing"]["dns_ms"] == 0
+
+
+def test_a_name_takes_a_lookup(run_tool, server):
+    timing = run_tool("--json", "-", server.url(host="localhost")).json()["steps"][0]["timing"]
+    assert timing["dns_ms"] > 0
+
+
+# --- every format says the same -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/end", "/start", "/broken"])
+def test_the_lines_and_the_json_of_one_run_agree(run_tool, tmp_path, path):
+    def broken(request):
+        raise ConnectionAbortedError  # the connection ends without an answer
+
+    routes = {"/start": redirect("/end"), "/end": Reply(body=b"end", wait=0.01), "/broken": broken}
+    with http_server(routes) as server:
+        for mode in ("--metrics-only", "--compact"):
+            result = run_tool("-L", mode, "--json", tmp_path / "out.json", server.url(path))
+            steps = result.json(tmp_path / "out.json")["steps"]
+            check_lines(result, mode, steps)
+
+
+def check_lines(result, mode, steps):
+    """Prove that the printed lines hold the times of `steps`, rounded to what each format shows."""
+    lines = (
+        result.metrics() if mode == "--metrics-only" else [parse_compact(x) for x in result.out.splitlines()]
+    )
+    assert len(lines) == len(steps)
+    for line, step in zip(lines, steps):
+        for key in ("dns", "connect", "tls", "ttfb", "total"):
+            value = step["timing"][f"{key}_ms"]
+            shown = line[key].replace("ms", "")
+            if value is None:
+                assert shown == "-"
+            elif mode == "--metrics-only":
+                assert exact(value) == exact(float(shown)) and "." in shown
+            else:
+                assert abs(float(shown) - value) <= 0.0501
+
+
+def test_the_time_of_the_process_covers_the_time_of_the_run(run_tool):
+    with http_server({"/": Reply(wait=DELAY)}) as server:
+        result = run_tool("--json", "-", server.url())
+    assert DELAY * 1000 <= result.json()["summary"]["total_time_ms"] <= result.seconds * 1000
+
+
+# --- several addresses ----------------------------------------------------------------------------
+
+
+@pytest.mark.needs("root", "linux", "ipv6")
+def test_an_address_that_does_not_answer_costs_a_quarter_of_a_second(run_tool, server):
+    with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names, held_port("::1", server.port, black_hole):
+        result = run_tool("--json", "-", server.url(host="two.test"), resolver=names.address)
+    [step] = result.json()["steps"]
+    assert result.code == 0
+    assert step["network"]["addresses"] == ["::1", "127.0.0.1"]
+    attempts = {attempt["ip"]: attempt["error"] for attempt in step["network"]["attempts"]}
+    assert set(attempts) == {"::1", "127.0.0.1"}
+    assert attempts["::1"]
+    assert (step["network"]["ip"], attempts["127.0.0.1"]) == ("127.0.0.1", None)
+    assert step["timing"]["connect_ms"] >= 250
+
+
+@pytest.mark.needs("root", "linux", "ipv6")
+def test_an_address_that_refuses_costs_next_to_nothing(run_tool, server):
+    with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names:
+        result = run_tool("--json", "-", server.url(host="two.test"), resolver=names.address)
+    [step] = result.json()["steps"]
+    assert result.code == 0
+    attempts = {attempt["ip"]: attempt["error"] for attempt in step["network"]["attempts"]}
+    assert "refused" in attempts["::1"].lower()
+    assert (step["network"]["ip"], attempts["127.0.0.1"]) == ("127.0.0.1", None)
+    assert step["timing"]["connect_ms"] < 250
+
+
+@contextlib.contextmanager
+def held_port(host, port, hold):
+    """Hold `port` of `host`; skip where somebody else has it."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(hold(host, port))
+        except OSError as error:
+            pytest.skip(f"port {port} of {host} is taken: {error}")
+        yield
+
+
+@pytest.mark.needs("root", "linux", "ipv6")
+@pytest.mark.parametrize(("option", "host", "kind"), [("-4", "127.0.0.1", "A"), ("-6", "::1", "AAAA")])
+def test_a_family_restricts_what_is_asked_of_the_resolver(run_tool, option, host, kind):
+    with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names, http_server(host=host) as server:
+        url = server.url(host="two.test")
+        result = run_tool(option, "--metrics-only", url, resolver=names.address)
+    assert {asked for name, asked in names.questions if name == "two.test"} == {kind}
+    assert [line["ip"] for line in result.metrics()] == [host]
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize(
+    ("option", "address"), [("-4", "::1"), ("-6", "127.0.0.1"), ("-4", None), ("-6", None)]
+)
+def test_a_name_without_an_address_of_the_family_is_a_dns_failure(run_tool, option, address):
+    with dns_server({"one.test": [address]} if address else {}) as names:
+        result = run_tool(option, "--metrics-only", "http://one.test:1/", resolver=names.address)
+    assert result.code == 75
+    [line] = result.metrics()
+    assert (line["error"], line["connect"], line["status"]) == ("dns", "-", "0")
