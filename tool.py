@@ -10,17 +10,21 @@ The instants of a step, and the phases between them (durations in ms; a phase th
 
 The way of a request through this file, which is read from top to bottom like a story:
 
-     1 Imports      8 Clock          what is measured, by instants that two phases share
-     2 Vocabulary   9 Certificates   DER -> Certificate
-     3 Errors      10 Wire           lookup, connection race, socket transport
-     4 Records     11 TLS            contexts, transport, what failed and why
-     5 Local files 12 Messages       reading and writing HTTP/1.1
-     6 Budgets     13 Roads          proxies: CONNECT, SOCKS5
-     7 Routes      14 HTTP/2         one stream, through h2
-       and the     15 Chain          request -> Step -> Run, under a deadline
-       command     16 Verdict        Run -> violations, exit code
-       line        17 Words, 18 Documents, 19 Views: Report -> text, JSON and HAR, blocks
-                   20 Painters, 21 Main: the only places that write
+     1 Imports          8 Arguments      what the command line says, checked
+     2 Vocabulary       9 Command line   argv -> Options
+     3 Errors          10 Clock          what is measured: instants that two phases share
+     4 Records         11 Certificates   DER -> Certificate
+     5 Local files     12 Wire           lookup, connection race, bytes with their time of arrival
+     6 Budgets         13 TLS            contexts, transport, failures in words
+     7 Routes          14 Messages       reading and writing HTTP/1.1
+                       15 Roads          proxies: CONNECT, SOCKS5
+                       16 HTTP/2         one stream, through h2
+                       17 Step           what is prepared before the clock, and the way to the server
+                       18 Outcome        why a step failed; Draft -> Step
+                       19 Chain          steps -> Run, under a deadline
+                       20 Verdict        Run -> violations, exit code
+     21 Words, 22 Documents, 23 Views    Report -> lines, JSON and HAR, blocks to draw
+     24 Painters, 25 Main                the only ones that write
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -129,6 +133,7 @@ MAX_BODY = 1 << 30
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
+MAX_FOREIGN = 200  # and of the other side's words inside a message
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
@@ -178,10 +183,6 @@ class SloError(UsageError):
     """A budget is malformed: exit 64, shown in a panel."""
 
 
-class ExportError(ToolError):
-    """A report could not be written: exit 73."""
-
-
 class NetworkError(ToolError):
     """The step failed: exit 75. `kind` is the vocabulary of the JSON export, `hint` one thing to try next."""
 
@@ -203,6 +204,11 @@ class Interrupted(BaseException):
 # 4. Records, in order of birth. Times are integer microseconds (us) unless a name says otherwise.
 # ---------------------------------------------------------------------------------------------------------
 Header = tuple[str, bytes]
+
+
+def server_name(host: str) -> str:
+    """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
+    return host.partition("%")[0].rstrip(".")
 
 
 class Url(NamedTuple):
@@ -236,8 +242,7 @@ class Url(NamedTuple):
 
     @property
     def server_name(self) -> str:
-        """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
-        return self.host.partition("%")[0].rstrip(".")
+        return server_name(self.host)
 
 
 class Body(NamedTuple):
@@ -274,15 +279,20 @@ class Request(NamedTuple):
     body: Body | None
 
 
+class CaBundle(NamedTuple):
+    name: str  # the option or variable and its path, for messages
+    pem: str
+
+
 class Options(NamedTuple):
-    """The command line, validated. `family` is a socket.AF_* constant; `ca_bundle` is PEM text."""
+    """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
 
     request: Request
     follow: bool
     max_time: float
     http2: bool
     insecure: bool
-    ca_bundle: str | None
+    ca_bundle: CaBundle | None
     proxy: str | None
     environ: Mapping[str, str]
     fail: bool
@@ -330,6 +340,14 @@ class TlsInfo(NamedTuple):
     verified: bool
     custom_ca: bool
     certificate: Certificate | None
+
+
+def decode(data: bytes) -> str:
+    """Return text from the network: UTF-8 as most senders mean it, else ISO-8859-1 (RFC 9110 section 5.5)."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 class Response(NamedTuple):
@@ -428,14 +446,6 @@ class Report(NamedTuple):
     verdict: Verdict | None
 
 
-def decode(data: bytes) -> str:
-    """Return text from the network: UTF-8 as most senders mean it, else ISO-8859-1 (RFC 9110 section 5.5)."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
-
-
 def is_token(text: bytes) -> bool:
     return bool(text) and not text.translate(None, TOKEN)
 
@@ -449,8 +459,36 @@ def parse_length(text: bytes, base: int) -> int | None:
     return int(significant, base) if len(significant) <= 15 else None
 
 
-def clip(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
+def clip(text: str, most: int = MAX_TEXT) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def foreign(text: bytes | str) -> str:
+    """Mark the other side's words in a message by NULs around them, for `own_words` to mask and clip."""
+    words = decode(text) if isinstance(text, bytes) else text
+    return "\0" + words.replace("\0", "\\x00") + "\0"
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def own_words(message: str, secrets: Iterable[str]) -> str:
+    """Return a message whose foreign parts hold no secret of the user's and are clipped."""
+    parts = message.split("\0")
+    parts[1::2] = [clip(mask(part, secrets), MAX_FOREIGN) for part in parts[1::2]]
+    return "".join(parts)
+
+
+def mask_location(text: str) -> str:
+    """Replace user:password in a Location, however malformed, by ***."""
+    return re.sub(
+        r"^(\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2,}|\s*[A-Za-z][A-Za-z0-9+.-]*:[/\\]?)[^/?#]*@",
+        r"\1***@",
+        text,
+    )
 
 
 def mask_userinfo(text: str) -> str:
@@ -461,27 +499,6 @@ def mask_userinfo(text: str) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 # ---------------------------------------------------------------------------------------------------------
-def read_local(path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input.
-
-    Raises UsageError when it cannot be read, is larger than `limit` bytes or gives no end in `seconds`.
-    """
-    name = "standard input" if path == "-" else f"'{path}'"
-    try:
-        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    try:
-        if os.fstat(descriptor).st_size > limit:
-            raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
-        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
-    except OSError as error:
-        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    finally:
-        if path != "-":
-            os.close(descriptor)
-
-
 def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
@@ -519,6 +536,27 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
         parts.append(chunk)
         size += len(chunk)
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
+
+
+def read_local(path: str, limit: int, seconds: float) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input.
+
+    Raises UsageError when it cannot be read, is larger than `limit` bytes or gives no end in `seconds`.
+    """
+    name = "standard input" if path == "-" else f"'{path}'"
+    try:
+        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
+    try:
+        if os.fstat(descriptor).st_size > limit:
+            raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
+        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
+    finally:
+        if path != "-":
+            os.close(descriptor)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -594,7 +632,7 @@ def parse_budgets(inline: str | None, path: str | None, seconds: float) -> dict[
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7a. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
+# 7. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
 # ---------------------------------------------------------------------------------------------------------
 def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     """Tell whether a host is an address literal (of a family); an IPv6 zone id is allowed."""
@@ -629,6 +667,12 @@ def parse_host(text: str) -> str:
     return host
 
 
+def parse_port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise UsageError(f"port '{text}' is not a number from 1 to 65535")
+    return int(text)
+
+
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
@@ -650,22 +694,24 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     return host, parse_port(port) if port else default_port
 
 
-def parse_port(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
-        raise UsageError(f"port '{text}' is not a number from 1 to 65535")
-    return int(text)
+def quote_target(target: str) -> str:
+    """Return the request target in ASCII: a space and what is not ASCII percent-encoded as UTF-8."""
+    if not target.startswith("/"):
+        target = "/" + target
+    printable = bytes(range(0x21, 0x7F))
+    return urllib.parse.quote_from_bytes(target.encode("utf-8", "surrogateescape"), safe=printable)
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password."""
-    shown = clip(mask_userinfo(text))
+    shown = clip(mask_location(text))
     if len(text) > MAX_URL:
         raise UsageError(f"URL '{shown}' is longer than {MAX_URL} characters")
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise UsageError(f"URL '{shown}' holds a control character")
     parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
     if not parts:
-        shown = re.sub(r"^[^/?#]*@", "***@", text)
+        shown = re.sub(r"^[^/?#]*@", "***@", shown)
         host = shown.lstrip("/")
         suggestion = f": did you mean 'https://{host}'?" if re.match(r"[^/?#:]", host) else ""
         if re.match(r"(?i)https?:", shown):
@@ -675,32 +721,38 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     if scheme not in ("http", "https"):
         raise UsageError(f"URL '{shown}' has the scheme '{scheme}': only http and https can be measured")
     _, at, authority = authority.rpartition("@")
+    try:
+        host, port = split_authority(authority, DEFAULT_PORTS[scheme])
+    except UsageError as error:
+        if "@" not in text:
+            raise UsageError(f"URL '{shown}': {error.message}") from None
+        # A password with / ? or # in it, as people write them: say nothing of its parts.
+        shown = f"{scheme}://***@{clip(text.rpartition('@')[2])}"
+        if drop_userinfo:
+            raise UsageError(f"URL '{shown}' cannot be read") from None
+        at = "@"
     if at and not drop_userinfo:
         raise UsageError(
             f"URL '{shown}' holds a user name or password: "
             'send it as a header instead, -H "Authorization: Basic …" (or Bearer …)'
         )
-    try:
-        host, port = split_authority(authority, DEFAULT_PORTS[scheme])
-    except UsageError as error:
-        raise UsageError(f"URL '{shown}': {error.message}") from None
     return Url(scheme, host, port, quote_target(target))
-
-
-def quote_target(target: str) -> str:
-    """Return the request target in ASCII: a space and what is not ASCII percent-encoded as UTF-8."""
-    if not target.startswith("/"):
-        target = "/" + target
-    printable = bytes(range(0x21, 0x7F))
-    return urllib.parse.quote_from_bytes(target.encode("utf-8", "surrogateescape"), safe=printable)
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
     scheme, rest = (scheme.lower(), rest) if separator else ("http", text)
-    userinfo, at, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    shown = f"{scheme}://{'***@' if at else ''}{address}" if separator else ("***@" if at else "") + address
+    # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
+    userinfo, at, address = rest.rpartition("@")
+    address = re.split(r"[/?#]", address, maxsplit=1)[0]
+    shown = (f"{scheme}://" if separator else "") + ("***@" if at else "") + address
+    if re.search(r"[/?#]", userinfo):
+        raise UsageError(
+            f"{source}: proxy '{shown}': / ? # in a user name or password are written %2F %3F %23"
+        )
+    if not separator and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", rest):
+        raise UsageError(f"{source}: a proxy scheme ends in ://, as in http://host:port")
     if scheme not in DEFAULT_PORTS:
         raise UsageError(
             f"{source}: proxy '{shown}' has the scheme '{scheme}': expected http, https, socks5 or socks5h"
@@ -729,10 +781,24 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] |
     return next(((name, environ[name]) for name in names if environ.get(name)), None)
 
 
+def address_in(host: str, network: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
 def bypasses(url: Url, no_proxy: str) -> bool:
     """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
     host = url.host.partition("%")[0].rstrip(".")
     for entry in re.split(r"[,\s]+", no_proxy.strip().lower()):
+        if not entry.isascii():
+            try:
+                entry = entry.encode("idna").decode("ascii")
+            except UnicodeError:
+                continue
         if entry == "*":
             return True
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
@@ -750,15 +816,6 @@ def bypasses(url: Url, no_proxy: str) -> bool:
             if name and (host == name or host.endswith("." + name)):
                 return True
     return False
-
-
-def address_in(host: str, network: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
 
 
 def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Route:
@@ -784,7 +841,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
         raise NetworkError("redirect", "the redirect names two different Locations", hint)
     # Bytes that are not UTF-8 are to be percent-encoded as they are.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
-    shown = clip(mask_userinfo(decode(locations[0])))
+    shown = clip(mask_location(decode(locations[0])))
     if not text.partition("#")[0]:
         return url
     if len(text) > MAX_URL:
@@ -820,7 +877,146 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7b. Command line. argv -> Options; the last place where a UsageError can arise.
+# 8. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
+# ---------------------------------------------------------------------------------------------------------
+def parse_header(text: str) -> Header:
+    """Read 'Name: value'; raises UsageError that never repeats the value."""
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise UsageError("-H: a header has no colon: expected 'Name: value'")
+    if not is_token(os.fsencode(name)):
+        raise UsageError("-H: what stands before the colon is not a header name: expected 'Name: value'")
+    if re.search(r"[\r\n\0]", value):
+        raise UsageError(f"-H: the value of header '{name}' holds a line break or NUL")
+    if name.lower() == "transfer-encoding":
+        raise UsageError("-H: 'Transfer-Encoding' cannot be set: the body is sent with its length")
+    return name, os.fsencode(value.strip(" \t"))
+
+
+def parse_headers(texts: Iterable[str], body: Body | None) -> tuple[Header, ...]:
+    headers = tuple(parse_header(text) for text in texts)
+    length = len(body.data) if body else 0
+    for name, value in headers:
+        if name.lower() == "content-length" and parse_length(value, 10) != length:
+            raise UsageError(
+                f"-H: 'Content-Length' is not the body's, which has {length} bytes: leave it out"
+            )
+    return headers
+
+
+def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
+    """Read HOST:PORT:ADDR entries; raises UsageError."""
+    overrides: dict[tuple[str, int], str] = {}
+    for text in texts:
+        entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
+        if not entry:
+            raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
+        address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
+        try:
+            host, port = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
+        except UsageError as error:
+            raise UsageError(f"--resolve '{text}': {error.message}") from None
+        if not is_ip(address):
+            raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
+        if not is_ip(address, family):
+            raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
+        if (host, port) in overrides:
+            raise UsageError(f"--resolve '{text}': {entry[1]}:{port} was given before")
+        overrides[host, port] = address
+    return overrides
+
+
+def parse_method(text: str | None, has_data: bool) -> str:
+    if text is None:
+        return "POST" if has_data else "GET"
+    if not text.isascii() or text.upper() not in METHODS:
+        raise UsageError(f"method '{text}' is not one of {', '.join(METHODS)}")
+    return text.upper()
+
+
+def parse_seconds(text: str) -> float:
+    try:
+        return parse_number(text)
+    except ValueError as error:
+        raise UsageError(f"-m '{text}' {error}: expected seconds above 0, for example 5 or 0.5") from None
+
+
+def is_json(data: bytes) -> bool:
+    """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity."""
+    if not data.strip():
+        return False
+    import json
+
+    def reject(constant: str) -> NoReturn:
+        raise ValueError(constant)
+
+    try:
+        # Numbers stay text: one of 5,000 digits is JSON too, but no int().
+        json.loads(data.decode("utf-8"), parse_constant=reject, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def detect_type(data: bytes, extension: str) -> str:
+    """Return the media type of a body: by file extension, else by what the bytes are."""
+    by_extension = {
+        ".json": "application/json",
+        ".xml": "application/xml",
+        ".txt": "text/plain; charset=utf-8",
+    }
+    if extension in by_extension:
+        return by_extension[extension]
+    if is_json(data):
+        return "application/json"
+    if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
+        return "application/xml"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "application/octet-stream"
+    return "text/plain; charset=utf-8"
+
+
+def read_body(argument: str | None, seconds: float) -> Body | None:
+    """Load -d's text or file and name its media type; raises UsageError."""
+    if argument is None:
+        return None
+    if not argument.startswith("@"):
+        data = os.fsencode(argument)
+        return Body(data, detect_type(data, ""))
+    path = argument[1:]
+    if not path:
+        raise UsageError("-d '@': expected a file name after @, or @- for standard input")
+    try:
+        data = read_local(path, MAX_BODY, seconds)
+    except UsageError as error:
+        raise UsageError(f"-d: {error.message}") from None
+    return Body(data, detect_type(data, os.path.splitext(path)[1].lower()))
+
+
+def read_ca_bundle(path: str, option: str, seconds: float) -> CaBundle:
+    """Return the certificates of a PEM file; raises UsageError when there are none."""
+    try:
+        data = read_local(path, MAX_CA_BUNDLE, seconds)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.message}") from None
+    pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
+    if not pem:
+        raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
+    return CaBundle(f"{option} '{path}'", b"\n".join(pem).decode("latin-1"))
+
+
+def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
+    """Trust the certificates of a bundle; raises UsageError when one of them cannot be read."""
+    try:
+        context.load_verify_locations(cadata=bundle.pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 9. Command line. The grammar of argv, what excludes what; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
@@ -848,17 +1044,6 @@ SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR, FORCE_COLOR and COLUMNS ar
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
-
-
-def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
-    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
-    columns = environ.get("COLUMNS", "")
-    if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
-        return max(40, int(columns))
-    try:
-        return max(40, os.get_terminal_size(stream.fileno()).columns or 80)
-    except (OSError, ValueError, AttributeError):
-        return 80
 
 
 def build_parser(width: int) -> Parser:
@@ -964,142 +1149,6 @@ def build_parser(width: int) -> Parser:
     return parser
 
 
-def parse_header(text: str) -> Header:
-    """Read 'Name: value'; raises UsageError that never repeats the value."""
-    name, colon, value = text.partition(":")
-    if not colon:
-        raise UsageError("-H: a header has no colon: expected 'Name: value'")
-    if not is_token(os.fsencode(name)):
-        raise UsageError("-H: what stands before the colon is not a header name: expected 'Name: value'")
-    if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"-H: the value of header '{name}' holds a line break or NUL")
-    if name.lower() == "transfer-encoding":
-        raise UsageError("-H: 'Transfer-Encoding' cannot be set: the body is sent with its length")
-    return name, os.fsencode(value.strip(" \t"))
-
-
-def parse_headers(texts: Iterable[str], body: Body | None) -> tuple[Header, ...]:
-    headers = tuple(parse_header(text) for text in texts)
-    length = len(body.data) if body else 0
-    for name, value in headers:
-        if name.lower() == "content-length" and parse_length(value, 10) != length:
-            raise UsageError(
-                f"-H: 'Content-Length' is not the body's, which has {length} bytes: leave it out"
-            )
-    return headers
-
-
-def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
-    """Read HOST:PORT:ADDR entries; raises UsageError."""
-    overrides: dict[tuple[str, int], str] = {}
-    for text in texts:
-        entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
-        if not entry:
-            raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
-        address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
-        try:
-            host, port = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
-        except UsageError as error:
-            raise UsageError(f"--resolve '{text}': {error.message}") from None
-        if not is_ip(address):
-            raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
-        if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
-        if (host, port) in overrides:
-            raise UsageError(f"--resolve '{text}': {entry[1]}:{port} was given before")
-        overrides[host, port] = address
-    return overrides
-
-
-def parse_method(text: str | None, has_data: bool) -> str:
-    if text is None:
-        return "POST" if has_data else "GET"
-    if not text.isascii() or text.upper() not in METHODS:
-        raise UsageError(f"method '{text}' is not one of {', '.join(METHODS)}")
-    return text.upper()
-
-
-def parse_seconds(text: str) -> float:
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise UsageError(f"-m '{text}' {error}: expected seconds above 0, for example 5 or 0.5") from None
-
-
-def read_body(argument: str | None, seconds: float) -> Body | None:
-    """Load -d's text or file and name its media type; raises UsageError."""
-    if argument is None:
-        return None
-    if not argument.startswith("@"):
-        data = os.fsencode(argument)
-        return Body(data, detect_type(data, ""))
-    path = argument[1:]
-    if not path:
-        raise UsageError("-d '@': expected a file name after @, or @- for standard input")
-    try:
-        data = read_local(path, MAX_BODY, seconds)
-    except UsageError as error:
-        raise UsageError(f"-d: {error.message}") from None
-    return Body(data, detect_type(data, os.path.splitext(path)[1].lower()))
-
-
-def detect_type(data: bytes, extension: str) -> str:
-    """Return the media type of a body: by file extension, else by what the bytes are."""
-    by_extension = {
-        ".json": "application/json",
-        ".xml": "application/xml",
-        ".txt": "text/plain; charset=utf-8",
-    }
-    if extension in by_extension:
-        return by_extension[extension]
-    if is_json(data):
-        return "application/json"
-    if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
-        return "application/xml"
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "application/octet-stream"
-    return "text/plain; charset=utf-8"
-
-
-def is_json(data: bytes) -> bool:
-    """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity."""
-    if not data.strip():
-        return False
-    import json
-
-    def reject(constant: str) -> NoReturn:
-        raise ValueError(constant)
-
-    try:
-        # Numbers stay text: one of 5,000 digits is JSON too, but no int().
-        json.loads(data.decode("utf-8"), parse_constant=reject, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def read_ca_bundle(path: str, name: str, seconds: float) -> str:
-    """Return the certificates of a PEM file; raises UsageError, which says `name`, when there are none."""
-    try:
-        data = read_local(path, MAX_CA_BUNDLE, seconds)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error.message}") from None
-    pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
-    if not pem:
-        raise UsageError(f"{name}: '{path}' holds no certificate: expected a PEM file")
-    return b"\n".join(pem).decode("latin-1")
-
-
-def load_ca_bundle(context: ssl.SSLContext, pem: str, name: str) -> None:
-    """Trust the certificates of a bundle; raises UsageError when one of them cannot be read."""
-    try:
-        context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{name} holds a certificate that cannot be read: {error}") from None
-
-
 def is_stdout(path: str | None) -> bool:
     return path in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -1145,16 +1194,24 @@ def check_routes(options: Options) -> None:
             )
 
 
-def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
-    """Read and check the whole command line; raises UsageError, or SystemExit after --help and --version."""
-    args = build_parser(choose_width(sys.stdout, environ)).parse_args(argv)
+def explain_urls(urls: Sequence[str]) -> str:
+    """Say why none or several words are no URL; one that looks like a header is not repeated."""
+    if not urls:
+        return "no URL given: httphases [OPTIONS] URL; --help shows more"
+    name, colon, rest = urls[1].partition(":")
+    if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
+        return f"expected one URL, got {len(urls)}: is '{name}: …' a header? It goes after -H"
+    return f"expected one URL, got {len(urls)}: '{clip(mask_location(urls[1]))}' is one too many"
+
+
+def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
+    """Read and check the whole command line; raises UsageError, or SystemExit after --help and --version.
+
+    `width` is how many columns --help may take.
+    """
+    args = build_parser(width).parse_args(argv)
     if len(args.url) != 1:
-        extra = f": '{clip(mask_userinfo(args.url[1]))}' is one too many" if args.url else ""
-        raise UsageError(
-            f"expected one URL, got {len(args.url)}{extra}"
-            if extra
-            else "no URL given: httphases [OPTIONS] URL; see --help"
-        )
+        raise UsageError(explain_urls(args.url))
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
@@ -1164,7 +1221,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Opt
     overrides = parse_resolve(args.resolve, family)
     ca_bundle = None if args.cacert is None else read_ca_bundle(args.cacert, "--cacert", seconds)
     if ca_bundle and not url.secure:  # for https the handshake's context finds out, before anything is sent
-        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_bundle, "--cacert")
+        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_bundle)
     for header in args.header:
         parse_header(header)
     body = read_body(args.data, seconds)
@@ -1197,7 +1254,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Opt
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8. Clock. Instants shared by two phases, so that phases leave no hole; nanoseconds of time.perf_counter_ns.
+# 10. Clock. Instants shared by two phases, so that phases leave no hole; nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
 class Stopwatch:
     """The instants of one step: its start, and the end of each phase so far, in the order of PHASES."""
@@ -1288,7 +1345,7 @@ class Draft:
         self.started_at = datetime.datetime.now(datetime.timezone.utc)
         self.watch = Stopwatch()
         self.addresses: tuple[str, ...] = ()
-        self.attempts: list[Attempt] = []
+        self.attempts: list[tuple[int, Attempt]] = []  # with the instant at which each began
         self.dialling: dict[int, tuple[Peer, int]] = {}
         self.socket: socket.socket | None = None
         self.peer: Peer | None = None
@@ -1306,7 +1363,7 @@ class Draft:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 9. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
+# 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
 # ---------------------------------------------------------------------------------------------------------
 NAME_TYPES = {
     b"\x55\x04\x03": "CN",
@@ -1413,7 +1470,7 @@ def parse_certificate(der: bytes | None) -> Certificate | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Wire. Names to addresses, addresses to a connection, a connection to bytes with their time of arrival.
+# 12. Wire. Names to addresses, addresses to a connection, a connection to bytes with their time of arrival.
 # ---------------------------------------------------------------------------------------------------------
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
@@ -1460,34 +1517,8 @@ def literal_peer(literal: str, port: int) -> Peer:
     return Peer(f"{address}%{zone}" if zone else address, socket.AF_INET6, (address, port, 0, scope))
 
 
-def resolve(host: str, port: int, options: Options) -> list[Peer]:
-    """Look a name up with the system's resolver; raises NetworkError of kind `dns`.
-
-    A literal address and --resolve need no lookup. The name goes as bytes: as text it would import the
-    idna codec inside the dns phase.
-    """
-    literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
-    if literal and not is_ip(literal, options.family):
-        family = "IPv4" if options.family == socket.AF_INET else "IPv6"
-        hint = f"It is an address of the other family: leave out -{family[3]}."
-        raise NetworkError("dns", f"{host} has no {family} address", hint)
-    if literal:
-        return [literal_peer(literal, port)]
-    try:
-        found = socket.getaddrinfo(
-            host.encode("ascii"), port, options.family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-        )
-    except socket.gaierror as error:
-        raise explain_lookup(host, options.family, error) from None
-    except (OSError, UnicodeError) as error:
-        raise NetworkError(
-            "dns", f"{host} could not be looked up: {reason_of(error)}", "Check the resolver of this machine."
-        ) from None
-    peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
-    return interleave(list(dict.fromkeys(peers)))
-
-
 def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
+    """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
     wanted = "IPv4 " if family == socket.AF_INET else "IPv6 " if family == socket.AF_INET6 else ""
     if error.errno == socket.EAI_AGAIN:
         return NetworkError(
@@ -1522,6 +1553,33 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     other = [peer for peer in peers if peer.family != peers[0].family]
     longest = max(len(first), len(other))
     return [peer for index in range(longest) for peer in first[index : index + 1] + other[index : index + 1]]
+
+
+def resolve(host: str, port: int, options: Options) -> list[Peer]:
+    """Look a name up with the system's resolver; raises NetworkError of kind `dns`.
+
+    A literal address and --resolve need no lookup. The name goes as bytes: as text it would import the
+    idna codec inside the dns phase.
+    """
+    literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
+    if literal and not is_ip(literal, options.family):
+        family = "IPv4" if options.family == socket.AF_INET else "IPv6"
+        hint = f"It is an address of the other family: leave out -{family[3]}."
+        raise NetworkError("dns", f"{host} has no {family} address", hint)
+    if literal:
+        return [literal_peer(literal, port)]
+    try:
+        found = socket.getaddrinfo(
+            host.encode("ascii"), port, options.family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )
+    except socket.gaierror as error:
+        raise explain_lookup(host, options.family, error) from None
+    except (OSError, UnicodeError) as error:
+        raise NetworkError(
+            "dns", f"{host} could not be looked up: {reason_of(error)}", "Check the resolver of this machine."
+        ) from None
+    peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
+    return interleave(list(dict.fromkeys(peers)))
 
 
 Source = Callable[[], "bytes | memoryview"]
@@ -1671,6 +1729,7 @@ class Dial:
         raise self._failures[0]
 
     def _start(self, peer: Peer) -> None:
+        """Send a SYN and go on; an attempt that fails at once is recorded at once."""
         begun = time.perf_counter_ns()
         try:
             attempt = socket.socket(peer.family, socket.SOCK_STREAM)
@@ -1710,24 +1769,24 @@ class Dial:
             return None
         self.connected = established(info, begun, now)
         self.draft.socket, self.draft.peer = attempt, peer
-        self.draft.attempts.append(Attempt(peer.ip, round((self.connected - begun) / 1000), None))
+        self._record(peer, begun, self.connected, None)
         for other, loser in self._open.items():
             peer, begun = self.draft.dialling.pop(other)
-            self.draft.attempts.append(
-                Attempt(peer.ip, round((now - begun) / 1000), "given up: another was faster")
-            )
+            self._record(peer, begun, now, "given up: another was faster")
             loser.close()
         return attempt
 
     def _fail(self, peer: Peer, begun: int, error: OSError) -> None:
         self._failures.append(error)
         self._next_start = 0
-        duration = round((time.perf_counter_ns() - begun) / 1000)
-        self.draft.attempts.append(Attempt(peer.ip, duration, words_of(error)))
+        self._record(peer, begun, time.perf_counter_ns(), words_of(error))
+
+    def _record(self, peer: Peer, begun: int, ended: int, error: str | None) -> None:
+        self.draft.attempts.append((begun, Attempt(peer.ip, round((ended - begun) / 1000), error)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 11. TLS. Always through memory: the same code with and without a proxy's TLS around it, every record's
+# 13. TLS. Always through memory: the same code with and without a proxy's TLS around it, every record's
 #     time of arrival known, and what ended the connection never hidden behind OpenSSL's own errors.
 # ---------------------------------------------------------------------------------------------------------
 class CertificateTap:
@@ -1739,8 +1798,11 @@ class CertificateTap:
 
     def __init__(self) -> None:
         self.der: bytes | None = None
+        self.wanted = False  # a CertificateRequest came
 
     def __call__(self, _: object, direction: str, version: int, content: int, kind: int, data: bytes) -> None:
+        if direction == "read" and (content, kind) == (22, 13):
+            self.wanted = True
         if direction != "read" or (content, kind) != (22, 11) or self.der:
             return
         at = 4
@@ -1756,6 +1818,9 @@ class TlsTransport(Transport):
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
         self.certificate: bytes | None = None
+        self.wants_certificate = False
+        # Version, cipher, ALPN; taken at once, because OpenSSL forgets them after an alert.
+        self.agreed: tuple[str | None, tuple[str, str, int] | None, str | None] = (None, None, None)
         self._precise = True
         self.established = False
         self._buffer = memoryview(bytearray(BUFFER))
@@ -1786,7 +1851,7 @@ class TlsTransport(Transport):
                 if not self._pull():
                     raise EOFError
         except ssl.SSLError:
-            self.certificate = tap.der
+            self.certificate, self.wants_certificate = tap.der, tap.wanted
             raise
         finally:
             self.tls.context._msg_callback = None  # type: ignore[attr-defined]
@@ -1794,6 +1859,7 @@ class TlsTransport(Transport):
         self._inner.flush()
         self.established = True
         self.certificate = self.tls.getpeercert(True)
+        self.agreed = (self.tls.version(), self.tls.cipher(), self.tls.selected_alpn_protocol())
         return ended
 
     def _try_handshake(self) -> bool:
@@ -1870,7 +1936,7 @@ TLS_REASONS = {
     "TLSV1_ALERT_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (certificate_required)",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants another client certificate (alert bad_certificate)",
-    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server speaks no protocol we offered (ALPN)",
+    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server refused our ALPN (no_application_protocol)",
     "TLSV1_ALERT_INTERNAL_ERROR": "the server broke off with an error of its own (alert internal_error)",
     "TLSV1_ALERT_ACCESS_DENIED": "the server denied access (alert access_denied)",
     "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust our side (alert unknown_ca)",
@@ -1893,7 +1959,7 @@ class Trust(NamedTuple):
     """What decides whether a certificate is believed."""
 
     insecure: bool
-    ca_bundle: str | None
+    ca_bundle: CaBundle | None
 
 
 def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, str]) -> ssl.SSLContext:
@@ -1915,9 +1981,9 @@ def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, 
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
     bundle = environ.get("SSL_CERT_FILE")
     if trust.ca_bundle is not None:
-        load_ca_bundle(context, trust.ca_bundle, "--cacert")
+        load_ca_bundle(context, trust.ca_bundle)
     elif bundle:
-        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", DEFAULT_MAX_TIME), "SSL_CERT_FILE")
+        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", DEFAULT_MAX_TIME))
         folder = ssl.get_default_verify_paths().capath
         if folder:
             context.load_verify_locations(capath=folder)
@@ -1949,12 +2015,12 @@ def has_trust_store() -> bool:
 
 
 def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
-    """Return what a handshake agreed on, or how far it came."""
-    cipher = transport.tls.cipher()
+    """Return what a handshake agreed on; of a failed one only the certificate."""
+    version, cipher, alpn = transport.agreed
     return TlsInfo(
-        version=transport.tls.version() if cipher else None,
+        version=f"{version}.0" if version == "TLSv1" else version,
         cipher=cipher[0] if cipher else None,
-        alpn=transport.tls.selected_alpn_protocol(),
+        alpn=alpn,
         verified=not trust.insecure and transport.established,
         custom_ca=trust.ca_bundle is not None,
         certificate=parse_certificate(transport.certificate),
@@ -1962,8 +2028,8 @@ def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
 
 
 def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
-    """Say how far away a moment is: '3 days', 'less than a day'."""
-    days = abs(now - moment).days
+    """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
+    days = abs(moment - now).days
     return "less than a day" if days == 0 else "1 day" if days == 1 else f"{days} days"
 
 
@@ -2018,13 +2084,27 @@ def explain_certificate(
     return NetworkError("tls", f"the certificate was rejected: {error.verify_message}", insecure)
 
 
-def explain_tls(error: ssl.SSLError, der: bytes | None, place: tuple[str, int], trust: Trust) -> NetworkError:
-    """Put a TLS failure in plain words, with a hint that fits it. `der` is the certificate that came."""
+def tls_reason(error: ssl.SSLError) -> str:
+    """Return OpenSSL's name of an error; Python leaves out those that are younger than itself."""
+    if isinstance(error, ssl.SSLZeroReturnError):
+        return "SSLV3_ALERT_CLOSE_NOTIFY"
+    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
+    return error.reason or text.upper().replace(" ", "_")
+
+
+def explain_tls(
+    error: ssl.SSLError, transport: TlsTransport | None, place: tuple[str, int], trust: Trust
+) -> NetworkError:
+    """Put a TLS failure in plain words, with a hint that fits it."""
     host, port = place
     if isinstance(error, ssl.SSLCertVerificationError):
-        return explain_certificate(error, parse_certificate(der), host, trust)
-    reason = error.reason or ""
-    words = TLS_REASONS.get(reason) or f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"
+        return explain_certificate(
+            error, parse_certificate(transport.certificate if transport else None), host, trust
+        )
+    reason = tls_reason(error)
+    if reason == "SSLV3_ALERT_HANDSHAKE_FAILURE" and transport and transport.wants_certificate:
+        reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    words = TLS_REASONS.get(reason) or f"TLS failed: {reason.replace('_', ' ').lower()}"
     if reason in NOT_TLS:
         hint = f"Check the port; for plain HTTP ask for http://{host}:{port}/."
     elif reason in OLD_TLS and not trust.insecure:
@@ -2039,7 +2119,7 @@ def explain_tls(error: ssl.SSLError, der: bytes | None, place: tuple[str, int], 
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
+# 14. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
 #     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
 #     and stamps nothing before the header section was parsed.
 # ---------------------------------------------------------------------------------------------------------
@@ -2173,11 +2253,8 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     code, _, reason = rest.partition(b" ")
     status = parse_status(code)
     if status is None or len(version) != 8 or version[:7] != b"HTTP/1." or not version[7:].isdigit():
-        shown = clip(decode(line[:80]))
-        raise protocol_error(
-            f"the answer does not start like HTTP: '{shown}'",
-            "Check that the port belongs to an HTTP server.",
-        )
+        hint = "Check that the port belongs to an HTTP server."
+        raise protocol_error(f"the answer does not start like HTTP: '{foreign(line)}'", hint)
     return version.decode("ascii"), status, decode(reason.strip())
 
 
@@ -2199,7 +2276,7 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
         if not colon or not is_token(field):
-            raise protocol_error(f"a header line of the response is malformed: '{clip(decode(line[:80]))}'")
+            raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
         headers.append((field.decode("ascii"), content.strip(b" \t").replace(b"\r", b" ")))
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
@@ -2243,11 +2320,11 @@ def content_length(headers: Iterable[Header]) -> int | None:
         return None
     if len(values) > 1:
         shown = ", ".join(sorted(decode(value) for value in values))
-        raise protocol_error(f"the response has conflicting Content-Length values: {clip(shown)}")
+        raise protocol_error(f"the response has conflicting Content-Length values: {foreign(shown)}")
     value = values.pop()
     length = parse_length(value, 10)
     if length is None:
-        raise protocol_error(f"the response's Content-Length is not a length: '{clip(decode(value))}'")
+        raise protocol_error(f"the response's Content-Length is not a length: '{foreign(value)}'")
     return length
 
 
@@ -2272,7 +2349,7 @@ def read_body_in_chunks(reader: Reader, draft: Draft) -> None:
         size = line.partition(b";")[0].strip(b" \t")
         left = parse_length(size, 16)
         if left is None:
-            raise protocol_error(f"a chunk size is no hexadecimal number: '{clip(decode(size[:80]))}'")
+            raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
         if not left:
             read_headers(reader)
             return
@@ -2325,10 +2402,8 @@ def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
         response = read_head(reader, draft.interim, draft.watch)
     except EOFError:
         if draft.watch.phase == "xfer" or reader.transport.arrived > draft.watch.newest:
-            raise protocol_error(
-                "the connection closed in the middle of the response's header", CLOSED_EARLY
-            ) from None
-        raise protocol_error("the server closed the connection without an answer", CLOSED_EARLY) from None
+            raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
+        raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
     draft.response = response
     transport.hurry()
     if response.status >= 300:
@@ -2338,7 +2413,7 @@ def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 13. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# 15. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
 # ---------------------------------------------------------------------------------------------------------
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
@@ -2409,13 +2484,20 @@ def open_tunnel(reader: Reader, proxy: Proxy) -> int:
         ) from None
     reader.transport.source = silence
     if not 200 <= response.status < 300:
-        message = f"the proxy {proxy.shown} refused the tunnel: {response.status} {response.reason}".rstrip()
+        message = f"the proxy {proxy.shown} refused the tunnel: {response.status} {foreign(response.reason)}"
         hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
-        raise NetworkError("proxy", clip(message), hint)
+        raise NetworkError("proxy", message, hint)
     if reader.left:
         hint = "Check that the address belongs to an HTTP proxy."
         raise NetworkError("proxy", f"the proxy {proxy.shown} sent data into the tunnel by itself", hint)
     return reader.arrived
+
+
+class Credential(bytes):
+    """A user name or password that PySocks takes for given even when it is empty."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class SocksWriter:
@@ -2430,26 +2512,6 @@ class SocksWriter:
 
     def write(self, data: bytes) -> None:
         self._file.write(self._right if data == self._wrong else data)
-
-
-def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) -> socket.socket:
-    """Have PySocks negotiate over a connected socket; return the socket. Raises NetworkError, OSError."""
-    socks = optional("socks")
-
-    class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
-        def makefile(self, mode: str = "r", *args: Any) -> Any:
-            file = super().makefile(mode, *args)
-            return SocksWriter(file, proxy) if mode == "wb" else file
-
-    negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
-    remote = proxy.scheme == "socks5h"
-    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, remote, proxy.username, proxy.password)
-    try:
-        negotiator._negotiate_SOCKS5(host, port)
-    except socks.ProxyError as error:
-        negotiator.close()
-        raise explain_socks(error, proxy) from None
-    return socket.socket(fileno=negotiator.detach())
 
 
 def explain_socks(error: Any, proxy: Proxy) -> NetworkError:
@@ -2469,8 +2531,31 @@ def explain_socks(error: Any, proxy: Proxy) -> NetworkError:
     )
 
 
+def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) -> socket.socket:
+    """Have PySocks negotiate over a connected socket; return the socket. Raises NetworkError, OSError."""
+    socks = optional("socks")
+
+    class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
+        def makefile(self, mode: str = "r", *args: Any) -> Any:
+            file = super().makefile(mode, *args)
+            return SocksWriter(file, proxy) if mode == "wb" else file
+
+    negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
+    remote = proxy.scheme == "socks5h"
+    given = proxy.username is not None
+    username = Credential(proxy.username or b"") if given else None
+    password = Credential(proxy.password or b"") if given else None
+    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, remote, username, password)
+    try:
+        negotiator._negotiate_SOCKS5(host, port)
+    except socks.ProxyError as error:
+        negotiator.close()
+        raise explain_socks(error, proxy) from None
+    return socket.socket(fileno=negotiator.detach())
+
+
 # ---------------------------------------------------------------------------------------------------------
-# 14. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
+# 16. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
 #     takes three times as long for it. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
@@ -2512,6 +2597,14 @@ def http2_headers(request: Request, headers: Iterable[Header]) -> list[tuple[byt
     ]
 
 
+def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    values = [value for name, value in fields if name == b":status"]
+    status = parse_status(values[0]) if len(values) == 1 else None
+    if status is None or status == 101:
+        raise protocol_error("the HTTP/2 response has no valid :status")
+    return status
+
+
 class Http2Exchange:
     """One request on stream 1. Made before the clock starts; `run` does the exchange."""
 
@@ -2543,6 +2636,7 @@ class Http2Exchange:
         self._consumed = 0
         self._chatter = 0
         self._allowance = MAX_HTTP2_CHATTER
+        self._farewell: NetworkError | None = None
         self._headers_at = 0
         self._ended = False
 
@@ -2555,10 +2649,10 @@ class Http2Exchange:
             while not self._ended:
                 self._read_frame(reader)
         except EOFError:
+            if self._farewell:
+                raise self._farewell from None
             if draft.response is None:
-                raise protocol_error(
-                    "the server closed the connection without an answer", CLOSED_EARLY
-                ) from None
+                raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
             message = f"the connection ended after {draft.received} bytes, before the end of the response"
             raise protocol_error(message, CLOSED_EARLY) from None
         self._check_length(draft)
@@ -2582,6 +2676,7 @@ class Http2Exchange:
         return data
 
     def _read_frame(self, reader: Reader) -> None:
+        """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
         header = reader.exactly(9)
         arrived = reader.arrived
         length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
@@ -2644,14 +2739,14 @@ class Http2Exchange:
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
-        """Give up when the server will not answer our stream (RFC 9113 section 6.8); else go on."""
+        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        if last < 1 or code != "NO_ERROR":
-            words = decode(payload[8:]).strip()
-            detail = f"{code}: {clip(words)}" if words else code
-            raise protocol_error(
-                f"the server closed the HTTP/2 connection ({detail})", self._reset(code).hint
-            )
+        words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
+        self._farewell = protocol_error(
+            f"the server closed the HTTP/2 connection ({code}{words})", self._reset(code).hint
+        )
+        if last < 1:
+            raise self._farewell
 
     def _give(self, frame: bytes) -> None:
         """Let h2 take a frame; raises NetworkError for whatever it does not accept."""
@@ -2702,16 +2797,8 @@ class Http2Exchange:
             raise protocol_error(f"the body has {draft.received} bytes, its content-length says {length}")
 
 
-def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
-    values = [value for name, value in fields if name == b":status"]
-    status = parse_status(values[0]) if len(values) == 1 else None
-    if status is None or status == 101:
-        raise protocol_error("the HTTP/2 response has no valid :status")
-    return status
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 15. Chain. One request -> one Step, steps -> Run; the measuring thread, and the one that waits for it.
+# 17. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
 # ---------------------------------------------------------------------------------------------------------
 class Prepared(NamedTuple):
     """What a step needs and the clock must not see being made."""
@@ -2763,6 +2850,21 @@ def warm_lookup() -> None:
     thread.join(0.05)
 
 
+def join(prepared: Prepared) -> None:
+    """Put the layers on each other, so that the first flight leaves as soon as the connection stands."""
+    top: Transport = prepared.wire
+    if prepared.proxy_tls:
+        prepared.proxy_tls.attach(top)
+        top = prepared.proxy_tls
+    if prepared.tunnel:
+        top.source = prepared.tunnel
+    elif prepared.target_tls:
+        prepared.target_tls.attach(top)
+    else:
+        top.source = prepared.request
+    prepared.reader.transport = top
+
+
 def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
     """Do what must not happen in the timed region; raises UsageError."""
     request, proxy = draft.request, draft.route.proxy
@@ -2776,7 +2878,7 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
         if proxy and not proxy.scheme.startswith("socks"):
             tunnel = once(tunnel_head(request, proxy))
     if proxy and proxy.scheme == "https":
-        proxy_tls = TlsTransport(contexts.get("http/1.1"), proxy.host)
+        proxy_tls = TlsTransport(contexts.get("http/1.1"), server_name(proxy.host))
     if not is_ip(proxy.host if proxy else request.url.host):
         warm_lookup()
     absolute = f"http://{request.url.authority}" if uses_absolute_form(request, draft.route) else ""
@@ -2794,21 +2896,6 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
     )
     join(prepared)
     return prepared
-
-
-def join(prepared: Prepared) -> None:
-    """Put the layers on each other, so that the first flight leaves as soon as the connection stands."""
-    top: Transport = prepared.wire
-    if prepared.proxy_tls:
-        prepared.proxy_tls.attach(top)
-        top = prepared.proxy_tls
-    if prepared.tunnel:
-        top.source = prepared.tunnel
-    elif prepared.target_tls:
-        prepared.target_tls.attach(top)
-    else:
-        top.source = prepared.request
-    prepared.reader.transport = top
 
 
 def needs_lookup(host: str, port: int, options: Options) -> bool:
@@ -2849,33 +2936,15 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     draft.secured = prepared.reader.transport = prepared.target_tls
 
 
-def explain(error: Exception, draft: Draft, prepared: Prepared) -> NetworkError:
-    """Say why a step failed: the kinds of the JSON export, in words that fit the phase under way."""
-    phase, proxy, url = draft.watch.phase, draft.route.proxy, draft.request.url
-    before_tunnel = proxy is not None and (phase == "connect" or (phase == "dns" and not draft.addresses))
-    host, port = (proxy.host, proxy.port) if proxy and before_tunnel else (url.host, url.port)
-    if isinstance(error, NetworkError):
-        found = error
-    elif isinstance(error, ssl.SSLError):
-        failed = prepared.proxy_tls if before_tunnel else prepared.target_tls
-        found = explain_tls(error, failed.certificate if failed else None, (host, port), prepared.trust)
-    elif isinstance(error, EOFError):
-        hint = (
-            "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve."
-        )
-        found = NetworkError("tls", "the server closed the connection during the TLS handshake", hint)
-    else:
-        found = explain_system(error, draft, f"{host} port {port}")
-    if before_tunnel and proxy and found.kind != "proxy":
-        return NetworkError("proxy", f"the proxy {proxy.shown} cannot be used: {found.message}", found.hint)
-    return found
-
-
+# ---------------------------------------------------------------------------------------------------------
+# 18. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
+#     is masked; Draft -> Step.
+# ---------------------------------------------------------------------------------------------------------
 def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
     """Put an OSError in words, by the phase under way."""
     words = words_of(error) if isinstance(error, OSError) else str(error)
     if draft.watch.phase == "connect" and draft.peer is None:
-        failed = [attempt for attempt in draft.attempts if attempt.error]
+        failed = [attempt for _, attempt in draft.attempts if attempt.error]
         message = f"no connection to {place}: {words}"
         if len(failed) > 1:
             message += f" ({len(failed)} addresses tried)"
@@ -2895,6 +2964,28 @@ def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
     }
     message = f"{words} {doing.get(draft.watch.phase, '')}".rstrip()
     return NetworkError("network", message, hints.get(draft.watch.phase, CLOSED_EARLY))
+
+
+def explain(error: Exception, draft: Draft, prepared: Prepared) -> NetworkError:
+    """Say why a step failed: the kinds of the JSON export, in words that fit the phase under way."""
+    phase, proxy, url = draft.watch.phase, draft.route.proxy, draft.request.url
+    before_tunnel = proxy is not None and (phase == "connect" or (phase == "dns" and not draft.addresses))
+    host, port = (proxy.host, proxy.port) if proxy and before_tunnel else (url.host, url.port)
+    if isinstance(error, NetworkError):
+        found = error
+    elif isinstance(error, ssl.SSLError):
+        failed = prepared.proxy_tls if before_tunnel else prepared.target_tls
+        found = explain_tls(error, failed, (host, port), prepared.trust)
+    elif isinstance(error, EOFError):
+        hint = (
+            "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve."
+        )
+        found = NetworkError("tls", "the server closed the connection during the TLS handshake", hint)
+    else:
+        found = explain_system(error, draft, f"{host} port {port}")
+    if before_tunnel and proxy and found.kind != "proxy":
+        return NetworkError("proxy", f"the proxy {proxy.shown} cannot be used: {found.message}", found.hint)
+    return found
 
 
 def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
@@ -2941,40 +3032,51 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
     return NetworkError("timeout", message, f"A large body, a slow path or a stalled server: {longer}.")
 
 
+def credential_parts(text: str) -> Iterator[str]:
+    """Give all of a credential that may come back alone: the value, its tokens, parameters, decoded Basic."""
+    yield text
+    words = re.split(r"[\s,;]+", text)
+    for word in words[1:] if len(words) > 1 and "=" not in words[0] else words:
+        yield from (word.rstrip("="), word.partition("=")[2].strip('"'))
+        try:
+            pair = decode(base64.b64decode(word, validate=True)) if words[0].lower() == "basic" else ""
+        except ValueError:
+            continue
+        yield from (pair, *pair.split(":", 1))
+
+
 def secrets_of(options: Options) -> tuple[str, ...]:
     """Return every credential that the user gave, longest first, to be masked where the network echoes it."""
     found: set[str] = set()
     for name, value in options.request.headers:
         if name.lower() in SECRET_HEADERS:
-            text = decode(value)
-            found.update([text, *text.split()[1:], *(part.partition("=")[2] for part in text.split(";"))])
+            found.update(credential_parts(decode(value)))
     for scheme in ("http", "https"):
-        proxy = choose_route(
-            options.request.url._replace(scheme=scheme), options.proxy, options.environ
-        ).proxy
+        try:
+            url = options.request.url._replace(scheme=scheme)
+            proxy = choose_route(url, options.proxy, options.environ).proxy
+        except UsageError:  # of a variable that this run does not use
+            continue
         if proxy and proxy.username is not None:
             pair = proxy.username + b":" + (proxy.password or b"")
             found.update(decode(part) for part in (pair, *pair.split(b":", 1), base64.b64encode(pair)))
-    # What is shorter would mask words of our own.
-    return tuple(sorted((secret for secret in found if len(secret) >= 6), key=len, reverse=True))
+    # Shorter ones would mask half of what the other side says.
+    return tuple(sorted((secret for secret in found if len(secret) >= 3), key=len, reverse=True))
 
 
-def mask(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
-
-
-def mask_bytes(data: bytes, secrets: Iterable[str]) -> bytes:
-    for secret in secrets:
-        data = data.replace(secret.encode("utf-8"), b"***")
-    return data
+def mask_headers(headers: Iterable[Header], secrets: Sequence[str]) -> tuple[Header, ...]:
+    masked = []
+    for name, value in headers:
+        for secret in secrets:
+            value = value.replace(secret.encode("utf-8"), b"***")
+        masked.append((name, value))
+    return tuple(masked)
 
 
 def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
     """Gather what is known of the connection, from the kernel and OpenSSL too; after the clock stopped."""
     pending = [
-        Attempt(peer.ip, max(0, round((now - begun) / 1000)), "no answer")
+        (begun, Attempt(peer.ip, max(0, round((now - begun) / 1000)), "no answer"))
         for peer, begun in list(draft.dialling.values())
     ]
     rtt, retransmits = read_tcp_info(tcp_info(draft.socket))
@@ -2983,7 +3085,7 @@ def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
         peer=draft.peer,
         port=proxy.port if proxy else draft.request.url.port,
         addresses=draft.addresses,
-        attempts=tuple(draft.attempts + pending),
+        attempts=tuple(attempt for _, attempt in sorted(draft.attempts + pending, key=lambda item: item[0])),
         tls=tls_info(draft.secured, trust) if draft.secured else None,
         rtt_us=rtt,
         retransmits=retransmits,
@@ -2995,17 +3097,17 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
     secrets = secrets_of(options)
     response = draft.response
     if response and secrets:
-        headers = tuple((name, mask_bytes(value, secrets)) for name, value in response.headers)
+        headers = mask_headers(response.headers, secrets)
         response = response._replace(reason=mask(response.reason, secrets), headers=headers)
     failure = None
     if error:
-        failure = Failure(error.kind, draft.watch.phase, mask(error.message, secrets), error.hint)
+        failure = Failure(error.kind, draft.watch.phase, own_words(error.message, secrets), error.hint)
     waited = run_delay(draft.thread) - draft.run_delay if draft.watch.start else 0
     return Step(
         number=draft.number,
-        url=draft.request.url.text,
+        url=mask(draft.request.url.text, secrets),
         request=draft.request,
-        sent_headers=draft.sent_headers,
+        sent_headers=mask_headers(draft.sent_headers, secrets),
         route=draft.route,
         started_at=draft.started_at,
         timing=draft.watch.timing(failed_at),
@@ -3020,6 +3122,9 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
     )
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 19. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
+# ---------------------------------------------------------------------------------------------------------
 class Progress:
     """What the measuring and the waiting thread share; `lock` decides who has the last word."""
 
@@ -3044,7 +3149,6 @@ class Progress:
 
 def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError | None:
     """Make one request, stamping the draft's watch; return why it failed, None when it did not."""
-    draft.watch.begin()
     try:
         connect(draft, options, prepared)
         if (
@@ -3073,7 +3177,8 @@ def make_step(draft: Draft, options: Options, contexts: Contexts, progress: Prog
         hint = "Correct the variable, or name a CA bundle with --cacert."
         return finish(draft, options, NetworkError("tls", unprepared.message, hint), draft.watch.start)
     draft.run_delay = run_delay(draft.thread)
-    progress.started = progress.started or time.perf_counter_ns()
+    draft.watch.begin()
+    progress.started = progress.started or draft.watch.start
     failure = perform(draft, options, prepared)
     step = finish(draft, options, failure, draft.failed_at)
     if draft.socket:
@@ -3084,8 +3189,8 @@ def make_step(draft: Draft, options: Options, contexts: Contexts, progress: Prog
 def broken_redirect(step: Step, error: NetworkError) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
     (location, *_) = values_of(step.response.headers if step.response else (), "location")
-    text = location[:MAX_TEXT].decode("utf-8", "surrogateescape")
-    url = quote_target("/" + mask_userinfo(text))[1:]
+    text = clip(mask_location(location.decode("utf-8", "surrogateescape")))
+    url = quote_target("/" + text)[1:]
     return step._replace(
         number=step.number + 1,
         url=url,
@@ -3096,7 +3201,7 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
         response=None,
         body_bytes=0,
         interim=(),
-        error=Failure(error.kind, "dns", error.message, error.hint),
+        error=Failure(error.kind, "dns", own_words(error.message, ()), error.hint),
         starved_us=0,
     )
 
@@ -3112,7 +3217,7 @@ def follow(options: Options, contexts: Contexts, progress: Progress) -> None:
         step = make_step(draft, options, contexts, progress)
         if not progress.commit(step) or step.error or not step.response or not options.follow:
             return
-        locations = values_of(step.response.headers, "location")
+        locations = values_of(draft.response.headers if draft.response else (), "location")
         if step.response.status not in REDIRECTS or not locations:
             return
         if len(progress.steps) > MAX_REDIRECTS:
@@ -3180,7 +3285,7 @@ def measure(
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16. Verdict. Run -> the budgets' outcome and the exit code.
+# 20. Verdict. Run -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
 def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
@@ -3213,7 +3318,7 @@ def choose_exit_code(options: Options, run: Run, verdict: Verdict | None, unwrit
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Words. Numbers and names -> text; the machine-readable lines.
+# 21. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
     """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
@@ -3295,17 +3400,22 @@ def status_text(progress: Progress) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18. Documents. Report -> JSON and HAR.
+# 22. Documents. Report -> JSON and HAR.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
+def shown_value(name: str, value: bytes) -> str:
+    text = decode(value)
+    return mask_location(text) if name.lower() == "location" else mask_userinfo(text)
+
+
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields in order, credentials masked."""
     return [
-        {"name": name, "value": "***" if name.lower() in SECRET_HEADERS else mask_userinfo(decode(value))}
+        {"name": name, "value": "***" if name.lower() in SECRET_HEADERS else shown_value(name, value)}
         for name, value in headers
     ]
 
@@ -3362,7 +3472,7 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "content_type": response.get("content-type"),
         "server": response.get("server"),
         "date": response.get("date"),
-        "location": None if location is None else mask_userinfo(location),
+        "location": None if location is None else mask_location(location),
         "headers": header_list(response.headers),
         "interim": list(step.interim),
     }
@@ -3439,6 +3549,75 @@ def har_document(report: Report) -> dict[str, Any]:
     }
 
 
+def har_timings(timing: Timing) -> dict[str, float]:
+    """Return HAR's phases in ms, -1 for what does not apply; connect holds ssl, wait begins after send."""
+    send, wait = timing.send or 0, timing.wait or 0
+    connect = None if timing.connect is None else timing.connect + (timing.tls or 0)
+    return {
+        "blocked": -1,
+        "dns": timing.dns / 1000 if timing.dns else -1,
+        "connect": -1 if connect is None else connect / 1000,
+        "ssl": timing.tls / 1000 if timing.tls else -1,
+        "send": send / 1000,
+        "wait": (wait - send) / 1000,
+        "receive": (timing.xfer or 0) / 1000,
+    }
+
+
+def cookie_name(pair: str) -> str:
+    """Return what stands before `=`; without one all of it is the value."""
+    name, equals, _ = pair.partition("=")
+    return name.strip() if equals else ""
+
+
+def har_request(step: Step) -> dict[str, Any]:
+    """Return what was asked; the body is only measured."""
+    cookies = [part for value in values_of(step.sent_headers, "cookie") for part in decode(value).split(";")]
+    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
+    request = {
+        "method": step.request.method,
+        "url": step.url,
+        "httpVersion": step.response.http_version if step.response else "HTTP/1.1",
+        "cookies": [{"name": cookie_name(cookie), "value": "***"} for cookie in cookies],
+        "headers": header_list(step.sent_headers),
+        "queryString": [
+            {"name": name, "value": value}
+            for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
+        ],
+        "headersSize": -1,
+        "bodySize": len(step.request.body.data) if step.request.body else 0,
+    }
+    if step.request.body:
+        sent = values_of(step.sent_headers, "content-type")
+        mime = decode(sent[0]) if sent else step.request.body.content_type
+        request["postData"] = {"mimeType": mime, "text": "", "comment": "the body is not recorded"}
+    return request
+
+
+def har_response(step: Step) -> dict[str, Any]:
+    """Return what was answered; HAR asks for empty values where there was nothing."""
+    response = step.response
+    headers = response.headers if response else ()
+    cookies = [cookie_name(decode(value).partition(";")[0]) for value in values_of(headers, "set-cookie")]
+    # A response that failed half-way has status 0, as in the other reports.
+    status = response.status if response and not step.error else 0
+    return {
+        "status": status,
+        "statusText": response.reason if response and status else "",
+        "httpVersion": response.http_version if response else "unknown",
+        "cookies": [{"name": name, "value": "***"} for name in cookies],
+        "headers": header_list(headers),
+        "content": {
+            "size": step.body_bytes,
+            "mimeType": (response.get("content-type") if response else None) or "x-unknown",
+            "comment": "the body is not recorded",
+        },
+        "redirectURL": mask_location((response.get("location") if response else None) or ""),
+        "headersSize": response.header_bytes if response and response.header_bytes is not None else -1,
+        "bodySize": step.body_bytes,
+    }
+
+
 def har_entry(step: Step) -> dict[str, Any]:
     timings = har_timings(step.timing)
     apart = ("ssl",)  # part of connect
@@ -3457,67 +3636,6 @@ def har_entry(step: Step) -> dict[str, Any]:
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
-
-
-def har_timings(timing: Timing) -> dict[str, float]:
-    """Return HAR's phases in ms, -1 for what does not apply; connect holds ssl, wait begins after send."""
-    send, wait = timing.send or 0, timing.wait or 0
-    connect = None if timing.connect is None else timing.connect + (timing.tls or 0)
-    return {
-        "blocked": -1,
-        "dns": timing.dns / 1000 if timing.dns else -1,
-        "connect": -1 if connect is None else connect / 1000,
-        "ssl": timing.tls / 1000 if timing.tls else -1,
-        "send": send / 1000,
-        "wait": (wait - send) / 1000,
-        "receive": (timing.xfer or 0) / 1000,
-    }
-
-
-def har_request(step: Step) -> dict[str, Any]:
-    cookies = [part for value in values_of(step.sent_headers, "cookie") for part in decode(value).split(";")]
-    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
-    request = {
-        "method": step.request.method,
-        "url": step.url,
-        "httpVersion": step.response.http_version if step.response else "HTTP/1.1",
-        "cookies": [{"name": cookie.partition("=")[0].strip(), "value": "***"} for cookie in cookies],
-        "headers": header_list(step.sent_headers),
-        "queryString": [
-            {"name": name, "value": value}
-            for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
-        ],
-        "headersSize": -1,
-        "bodySize": len(step.request.body.data) if step.request.body else 0,
-    }
-    if step.request.body:
-        sent = values_of(step.sent_headers, "content-type")
-        mime = decode(sent[0]) if sent else step.request.body.content_type
-        request["postData"] = {"mimeType": mime, "text": "", "comment": "the body is not recorded"}
-    return request
-
-
-def har_response(step: Step) -> dict[str, Any]:
-    response = step.response
-    headers = response.headers if response else ()
-    cookies = [decode(value).partition("=")[0].strip() for value in values_of(headers, "set-cookie")]
-    # A response that failed half-way has status 0, as in the other reports.
-    status = response.status if response and not step.error else 0
-    return {
-        "status": status,
-        "statusText": response.reason if response and status else "",
-        "httpVersion": response.http_version if response else "unknown",
-        "cookies": [{"name": name, "value": "***"} for name in cookies],
-        "headers": header_list(headers),
-        "content": {
-            "size": step.body_bytes,
-            "mimeType": (response.get("content-type") if response else None) or "x-unknown",
-            "comment": "the body is not recorded",
-        },
-        "redirectURL": mask_userinfo((response.get("location") if response else None) or ""),
-        "headersSize": response.header_bytes if response and response.header_bytes is not None else -1,
-        "bodySize": step.body_bytes,
-    }
 
 
 # What could move a terminal's cursor or turn its text around, were the file shown there.
@@ -3547,7 +3665,7 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19. Views. Report -> neutral blocks, for any painter.
+# 23. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone; the tones are the keys of STYLES."""
@@ -3601,13 +3719,15 @@ def ms_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} ms" if value >= 100 else f"{value:.2f} ms"
 
 
-def bar(start: int, length: int, total: int, width: int, glyph: str) -> str:
-    """Draw a phase where it lies on a scale of `width` cells; what took any time has at least one cell."""
+def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int]:
+    """Return the first cell and the number of cells of a phase on a scale of `width` cells.
+
+    What took any time has at least one cell.
+    """
     if length <= 0 or total <= 0:
-        return ""
+        return 0, 0
     first = min(width - 1, start * width // total)
-    last = max(first + 1, min(width, round((start + length) * width / total)))
-    return " " * first + glyph * (last - first)
+    return first, max(first + 1, min(width, round((start + length) * width / total))) - first
 
 
 def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
@@ -3619,7 +3739,8 @@ def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
     for phase in PHASES:
         length: int | None = getattr(timing, phase)
         tone = "bad" if step.error and step.error.phase == phase else phase
-        drawn = bar(start, length or 0, timing.total, cells, glyphs.bar)
+        blank, filled = bar_cells(start, length or 0, timing.total, cells)
+        drawn = " " * blank + glyphs.bar * filled
         rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
         start += length or 0
     rows.append((Span("ttfb", "strong"), Span(ms_text(timing.ms("ttfb")), "strong"), Span("")))
@@ -3637,8 +3758,8 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
         f"CN {certificate.common_name}" if certificate.common_name else (certificate.names or ("no name",))[0]
     )
     tone = "bad" if days < 7 else "warn" if days < 30 else "good"
-    plural = "" if abs(days) == 1 else "s"
-    expiry = f"expires in {days} day{plural}" if days >= 0 else f"expired {-days} day{plural} ago"
+    distance = in_days(certificate.not_after, now)
+    expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
@@ -3661,6 +3782,7 @@ def path_text(network: Network) -> str | None:
 
 
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
+    """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
         yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
@@ -3688,6 +3810,13 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Path", (Span(path),)
 
 
+def starved_text(step: Step) -> str:
+    return (
+        f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
+        "times that end on this machine may be too long"
+    )
+
+
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     response = step.response
     if step.interim:
@@ -3698,16 +3827,9 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Response", (Span(", ".join(parts + ([clip(content_type)] if content_type else []))),)
         location = response.get("location")
         if location is not None:
-            yield "Location", (Span(clip(mask_userinfo(location))),)
+            yield "Location", (Span(clip(mask_location(location))),)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
-
-
-def starved_text(step: Step) -> str:
-    return (
-        f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
-        "times that end on this machine may be too long"
-    )
 
 
 def step_blocks(step: Step, width: int, glyphs: Glyphs) -> Iterator[Block]:
@@ -3779,7 +3901,7 @@ def report_blocks(report: Report, style: str, width: int, glyphs: Glyphs) -> Ite
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 20. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
+# 24. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 # ---------------------------------------------------------------------------------------------------------
 STYLES = {
     "": "",
@@ -3806,6 +3928,17 @@ def can_encode(stream: Any, text: str) -> bool:
 
 def choose_glyphs(stream: Any) -> Glyphs:
     return UNICODE if can_encode(stream, "".join(UNICODE)) else ASCII
+
+
+def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
+    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
+    columns = environ.get("COLUMNS", "")
+    if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
+        return max(40, int(columns))
+    try:
+        return max(40, os.get_terminal_size(stream.fileno()).columns or 80)
+    except (OSError, ValueError, AttributeError):
+        return 80
 
 
 def char_cells(char: str) -> int:
@@ -3876,6 +4009,7 @@ class PlainPainter:
         return corners[0] + corners[1].join(self._box[1] * (width + 2) for width in widths) + corners[2]
 
     def _table(self, table: Table) -> Iterator[str]:
+        """Draw a table with a heading; only columns that wrap give way when it is too wide."""
         box = self._box
         cells = [[heading for heading, _, _ in table.columns]]
         cells += [[visible(span.text) for span in row] for row in table.rows]
@@ -3913,7 +4047,7 @@ class PlainPainter:
 class RichPainter:
     """Draw with rich. Nothing passes through its markup, highlighter or emoji codes."""
 
-    def __init__(self, stream: Any, width: int, glyphs: Glyphs) -> None:
+    def __init__(self, stream: Any, width: int, glyphs: Glyphs, colours: bool) -> None:
         from rich import box
         from rich.console import Console
 
@@ -3926,6 +4060,7 @@ class RichPainter:
             highlight=False,
             emoji=False,
             safe_box=False,
+            color_system="auto" if colours else None,
             force_jupyter=False,
         )
 
@@ -3959,7 +4094,8 @@ class RichPainter:
 
         drawn = RichTable(title=table.title or None, box=self._box, title_style="bold", header_style="bold")
         for heading, align, wraps in table.columns:
-            drawn.add_column(heading, justify=align, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
+            options: Any = {"justify": align, "no_wrap": not wraps, "overflow": "fold"}
+            drawn.add_column(heading, **options)
         for row in table.rows:
             drawn.add_row(*(self._text((span,)) for span in row))
         return drawn
@@ -3977,11 +4113,13 @@ class RichPainter:
 
 def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> PlainPainter | RichPainter:
     width, glyphs = choose_width(stream, environ), choose_glyphs(stream)
-    return RichPainter(stream, width, glyphs) if rich else PlainPainter(stream, width, glyphs)
+    if not rich:
+        return PlainPainter(stream, width, glyphs)
+    return RichPainter(stream, width, glyphs, colours=not environ.get("NO_COLOR"))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Main. Signals, standard streams, files; argv in, exit code out.
+# 25. Main. Signals, standard streams, files; argv in, exit code out.
 # ---------------------------------------------------------------------------------------------------------
 class StatusLine:
     """One line on a terminal's stderr that says which phase is under way; it leaves nothing behind."""
@@ -4052,12 +4190,25 @@ def write_report(report: Report, options: Options, stream: Any, rich: bool) -> N
     stream.flush()
 
 
+def write_all(descriptor: int, data: Iterable[bytes]) -> None:
+    """Write everything and close; raises OSError."""
+    try:
+        os.set_blocking(descriptor, True)
+        for piece in data:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
+    finally:
+        os.close(descriptor)
+
+
 def write_file(path: str, data: Iterable[bytes]) -> None:
     """Write a file so that an old one survives every failure; raises OSError.
 
     A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
     a pipe that nobody reads is an error, not a wait.
     """
+    path = {"/dev/stderr": "/dev/fd/2", "/dev/stdin": "/dev/fd/0"}.get(path, path)
     descriptor = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
     if descriptor:
         write_all(os.dup(int(descriptor[1])), data)
@@ -4091,18 +4242,6 @@ def write_file(path: str, data: Iterable[bytes]) -> None:
         raise
 
 
-def write_all(descriptor: int, data: Iterable[bytes]) -> None:
-    """Write everything and close; raises OSError."""
-    try:
-        os.set_blocking(descriptor, True)
-        for piece in data:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(descriptor, view) :]
-    finally:
-        os.close(descriptor)
-
-
 def write_documents(report: Report, options: Options) -> bool:
     """Write what --json and --har ask for; tell whether all of it was written."""
     steps = report.run.steps
@@ -4131,6 +4270,16 @@ def write_documents(report: Report, options: Options) -> bool:
     return whole
 
 
+def discard_stdout() -> None:
+    """Send what is still buffered nowhere, or it would fail again at exit."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
 def show(report: Report, options: Options, rich: bool) -> bool:
     """Print the report and write the files; tell whether all of it was written."""
     aside = is_stdout(options.json_path) or is_stdout(options.har_path)
@@ -4149,16 +4298,6 @@ def show(report: Report, options: Options, rich: bool) -> bool:
     return write_documents(report, options) and whole
 
 
-def discard_stdout() -> None:
-    """Send what is still buffered nowhere, or it would fail again at exit."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass
-
-
 def warn_about(run: Run, options: Options, contexts: Contexts) -> None:
     for warning in contexts.warnings:
         say(f"warning: {warning}")
@@ -4171,7 +4310,7 @@ def warn_about(run: Run, options: Options, contexts: Contexts) -> None:
 
 def run_tool(argv: Sequence[str] | None) -> int:
     """Go the whole way once; raises ToolError."""
-    options = parse_options(argv, os.environ)
+    options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
         say(f"warning: {warning}")
     draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
@@ -4190,14 +4329,6 @@ def run_tool(argv: Sequence[str] | None) -> int:
     return choose_exit_code(options, run, verdict, not whole)
 
 
-def words_given(argv: Iterable[str]) -> list[str]:
-    """Return all that a header or proxy option on the command line may have of a secret."""
-    values = [part for word in argv for part in (word.partition(":")[2], word.rpartition("@")[0])]
-    return sorted(
-        {word for value in values for word in (value.strip(), *value.split()) if len(word) >= 6}, key=len
-    )
-
-
 def report_crash(error: BaseException) -> None:
     """Name an internal error and its place in one line; the traceback only when it is asked for."""
     frame = error.__traceback__
@@ -4208,9 +4339,9 @@ def report_crash(error: BaseException) -> None:
     if os.environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
         import traceback
 
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        for line in mask(mask_userinfo(text), words_given(sys.argv)).splitlines():
-            print(visible(line), file=sys.stderr)
+        # Not the exception's own words: they may hold a credential.
+        print("Traceback (most recent call last):", file=sys.stderr)
+        print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -4238,6 +4369,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             gc.enable()
 
 
+def claim_standard_streams() -> None:
+    """Keep 0, 1 and 2 from being given to a socket, and make what cannot be encoded print as an escape."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY)  # takes the lowest free number; not readable, as it was
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
 def cli() -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind."""
     claim_standard_streams()
@@ -4258,18 +4401,6 @@ def cli() -> NoReturn:
         except (OSError, ValueError, AttributeError):
             pass
     os._exit(code)
-
-
-def claim_standard_streams() -> None:
-    """Keep 0, 1 and 2 from being given to a socket, and make what cannot be encoded print as an escape."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_WRONLY)  # takes the lowest free number; not readable, as it was
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":

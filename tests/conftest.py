@@ -24,7 +24,7 @@ import termios
 import threading
 import time
 import tty as terminal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TextIO
 from unittest import mock
@@ -35,7 +35,7 @@ from checks import check_document, parse_metrics
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
-INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 WITHOUT = frozenset(filter(None, os.environ.get("HTTPHASES_TEST_WITHOUT", "").split(",")))
 PATIENCE = 30.0
 """Seconds after which a run that was not expected to hang fails its test."""
@@ -91,19 +91,18 @@ class Result(NamedTuple):
         return [parse_metrics(line) for line in self.out.splitlines()]
 
 
-def blocker(folder: Path, names: list[str]) -> Path:
-    """Write a start-up module into `folder` that makes the import of `names` fail; return the folder."""
+def block(names: Collection[str], folder: Path, env: dict[str, str]) -> None:
+    """Make the import of `names` fail in processes that get `env`, by a start-up module in `folder`."""
     text = f"""
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
+        if name.partition(".")[0] in {sorted(names)!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 """
-    folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(text)
-    return folder
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), env.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +111,7 @@ def base_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
     env.update(LANG="C.UTF-8", PYTHONDONTWRITEBYTECODE="1")
     if WITHOUT:
-        env["PYTHONPATH"] = str(blocker(tmp_path_factory.mktemp("absent"), sorted(WITHOUT)))
+        block(WITHOUT, tmp_path_factory.mktemp("absent"), env)
     return env
 
 
@@ -208,8 +207,7 @@ def run_tool(
             command = with_resolver(resolver, tmp_path_factory.mktemp("resolver")) + command
         whole = {**base_environment, **({"TERM": "xterm-256color"} if terminal else {}), **(env or {})}
         if without:
-            folder = tmp_path_factory.mktemp("absent")
-            whole["PYTHONPATH"] = str(blocker(folder, sorted(WITHOUT.union(without))))
+            block(WITHOUT.union(without), tmp_path_factory.mktemp("absent"), whole)
         start = time.monotonic()
         if terminal:
             code, out, err = run_on_terminal(command, terminal, columns, env=whole, cwd=cwd)

@@ -174,7 +174,6 @@ class Server:
         self.scheme = scheme
         self.requests: list[Request] = []
         self.accepted = 0
-        self.tls_errors: list[OSError] = []
         self.script_errors: list[BaseException] = []
 
     def url(self, path: str = "/", host: str | None = None) -> str:
@@ -279,11 +278,7 @@ def scripted(
     def serve(peer: Peer) -> None:
         if tls is not None:
             peer.wait(tls_delay)
-            try:
-                peer.secure(tls)
-            except OSError as error:
-                server.tls_errors.append(error)
-                raise
+            peer.secure(tls)
         script(peer)
 
     with contextlib.ExitStack() as held:

@@ -40,21 +40,28 @@ UNWRITABLE_HAR = ["--har", "/nowhere/at/all.har"]
 FULL = ["--json", "/dev/full"]
 
 
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], [], ["--json", "-"]])
-@pytest.mark.parametrize(
-    ("path", "options", "code"),
-    [
-        ("/", [], 0),
-        ("/404", [], 0),
-        ("/500", [], 0),
-        ("/to-404", [], 0),
-        ("/404", ["--fail"], 22),
-        ("/", ["--slo", "total=9000"], 0),
-        ("/", VIOLATED, 4),
-        ("/loop", ["-L"], 47),
-        ("/broken", [], 75),
-    ],
-)
+CONDITIONS = [
+    ("/", [], 0),
+    ("/404", [], 0),
+    ("/500", [], 0),
+    ("/to-404", [], 0),
+    ("/404", ["--fail"], 22),
+    ("/", ["--slo", "total=9000"], 0),
+    ("/", VIOLATED, 4),
+    ("/", UNWRITABLE, 73),
+    ("/loop", ["-L"], 47),
+    ("/broken", [], 75),
+    ("/", ["--slo", "total"], 64),
+]
+
+
+@pytest.mark.parametrize(("path", "options", "code"), CONDITIONS)
+def test_each_condition_ends_the_process_with_its_code(run_tool, site, path, options, code):
+    assert run_tool("--compact", *options, site.url(path)).code == code
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], [], ["--har", "-"]])
+@pytest.mark.parametrize(("path", "options", "code"), CONDITIONS)
 def test_the_code_is_the_same_in_every_format(call_tool, site, mode, path, options, code):
     assert call_tool(*mode, *options, site.url(path)).code == code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -299,6 +300,19 @@ def test_a_terminal_gets_colours(run_tool, site):
 
 
 @pytest.mark.needs("rich")
+def test_a_certificate_that_is_about_to_expire_stands_out(run_tool, authority):
+    def colour(days):
+        end = datetime.now(timezone.utc) + timedelta(days=days, hours=1)
+        with http_server(tls=authority.context("127.0.0.1", not_after=end)) as server:
+            text = run_tool("-k", server.url(), env={"FORCE_COLOR": "1"}).out
+        [line] = [line for line in text.splitlines() if f"{days} days" in line]
+        return COLOUR.findall(line.partition(f"{days} days")[0])[-1:]
+
+    assert colour(20) and colour(3)
+    assert len({*colour(300), *colour(20), *colour(3)}) == len(colour(300)) + 2
+
+
+@pytest.mark.needs("rich")
 def test_force_color_colours_a_pipe(call_tool, site):
     assert COLOUR.search(call_tool(site.url(), env={"FORCE_COLOR": "1"}).out)
 
@@ -366,6 +380,20 @@ def test_the_live_status_on_a_terminal_leaves_nothing_behind(run_tool, mode):
         result = run_tool(*mode, server.url(), terminal="out err")
     assert result.code == 0
     assert screen(result.err) == []
+
+
+def test_the_live_status_of_a_long_body_says_how_much_has_come_and_how_fast(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n")
+        for _ in range(10):
+            peer.send(b"x" * 30_000)
+            peer.wait(0.1)
+
+    with scripted(script) as server:
+        text = run_tool(server.url(), terminal="out err").err
+    assert re.search(r"\d [KM]B", text)
+    assert re.search(r"\d [KM]B/s", text)
 
 
 def test_the_live_status_says_which_phase_is_under_way(run_tool):

@@ -11,6 +11,7 @@ import re
 import ssl
 import struct
 import unicodedata
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,21 +94,19 @@ def talking(text: str) -> Iterator[Server]:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_header_reaches_a_terminal_raw(run_tool, tmp_path, name):
+    files = [tmp_path / "out.json", tmp_path / "out.har"]
     with talking(HOSTILE[name]) as server:
         for without in ((), ("rich",)):
-            for terminal in (None, "out err"):
-                check_run(run_tool("-L", "-m", "5", server.url(), terminal=terminal, without=without))
-        for mode in ("--compact", "--metrics-only"):
-            files = [tmp_path / "out.json", tmp_path / "out.har"]
-            check_run(run_tool(mode, "-L", "--json", files[0], "--har", files[1], server.url()))
-            for path in files:
-                check_file(path)
+            arguments = ["-L", "-m", "5", "--json", files[0], "--har", files[1], server.url()]
+            check_run(run_tool(*arguments, terminal="out err", without=without))
+        check_run(run_tool("--compact", "-L", "-m", "5", server.url(), terminal="out err"))
+    for path in files:
+        check_file(path)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("option", ["--json", "--har"])
-def test_a_document_on_a_terminal_is_harmless_and_whole(run_tool, option, name):
-    with talking(HOSTILE[name]) as server:
+def test_a_document_on_a_terminal_is_harmless_and_whole(run_tool, option):
+    with talking("".join(HOSTILE.values())) as server:
         result = run_tool(option, "-", server.url(), terminal="out")
     check_shown(result.err)
     assert check_document_text(result.out)
@@ -178,7 +177,7 @@ ALL = ESCAPES + C1 + HOSTILE["unicode"] + HOSTILE["markup"] + "\r\b\x0b\x7f"
 def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, name, text):
     files = [tmp_path / "out.json", tmp_path / "out.har"]
     with failing(name, text) as arguments:
-        for mode in ([], ["--compact"]):
+        for mode in (["--compact"], []) if text == ALL else (["--compact"],):
             result = run_tool(*mode, "--json", files[0], "--har", files[1], *arguments, terminal="out err")
             assert result.code == 75
             check_run(result)
@@ -246,7 +245,9 @@ def hostile_certificate(folder: Path, text: str) -> Path:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     kinds = (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME)
-    name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the names are longer than they ought to be
+        name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.timezone.utc)
     plain = "".join(char for char in text if char.isascii())
@@ -264,7 +265,7 @@ def hostile_certificate(folder: Path, text: str) -> Path:
 
 NAMES = {
     "controls": "\x1b]0;owned\x07\x9b31m\u202e\u2066[blink]:skull:\x00\r\n\x7f\u2028",
-    "long": "w" * 60_000,
+    "long": "w" * 8_000,
 }
 
 

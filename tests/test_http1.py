@@ -218,11 +218,6 @@ PROCESSING = "HTTP/1.1 102 Processing\r\n\r\n"
 FINAL = OK + "Content-Length: 5\r\n\r\nhello"
 
 
-def interim_codes(response):
-    """List the status codes of the recorded interim responses."""
-    return [each["status"] if isinstance(each, dict) else each for each in response["interim"]]
-
-
 @pytest.mark.parametrize(
     ("interim", "codes"),
     [
@@ -238,7 +233,7 @@ def interim_codes(response):
 def test_interim_responses_are_counted_and_are_not_the_response(call_tool, interim, codes):
     response = received(call_tool, interim + FINAL)
     assert (response["status"], response["bytes"]) == (200, 5)
-    assert interim_codes(response) == codes
+    assert response["interim"] == codes
     assert "link" not in {header["name"].lower() for header in response["headers"]}
 
 
@@ -250,7 +245,7 @@ def test_first_byte_means_the_first_byte_of_the_final_response(call_tool):
         peer.send(FINAL)
 
     _, step = measured(call_tool, script)
-    assert interim_codes(step["response"]) == [103]
+    assert step["response"]["interim"] == [103]
     assert step["timing"]["wait_ms"] >= 250
 
 
@@ -355,7 +350,7 @@ def test_a_header_line_of_half_a_megabyte_is_accepted(call_tool):
 
 
 EXCESS = {
-    "lines": "".join(f"X-{number}: {number}\r\n" for number in range(1500))
+    "lines": "".join(f"X-{number}: {number}\r\n" for number in range(1000))
     + "Content-Length: 5\r\n\r\nhello",
     "one-line": f"X-Long: {'x' * (2**20 + 100)}\r\nContent-Length: 5\r\n\r\nhello",
     "section": "".join(f"X-{n}: {'x' * 2000}\r\n" for n in range(600)) + "Content-Length: 5\r\n\r\nhello",

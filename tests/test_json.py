@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -37,6 +38,15 @@ def test_on_stdout_it_is_alone_and_the_report_is_on_stderr(run_tool, server, mod
     assert result.json()["summary"]["final_status"] == 200
     assert "total" in result.err.lower()
     assert "{" not in result.err
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], []])
+def test_a_har_on_stdout_is_alone_as_well(call_tool, server, tmp_path, mode):
+    result = call_tool(*mode, "--har", "-", "--json", tmp_path / "out.json", server.url())
+    assert result.code == 0
+    assert json.loads(result.out)["log"]["version"] == "1.2"
+    assert "total" in result.err.lower()
+    assert result.json(tmp_path / "out.json")["summary"]["final_status"] == 200
 
 
 def test_a_document_ends_with_a_line_end(call_tool, server, tmp_path):
@@ -174,8 +184,6 @@ def test_the_network_of_https(call_tool, tls, authority, trust):
 
 
 def test_the_version_of_tls_is_the_negotiated_one(call_tool, authority):
-    import ssl
-
     context = authority.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with http_server(tls=context) as server:
@@ -194,7 +202,7 @@ def test_a_certificate_that_failed_is_shown_with_the_reason(call_tool, authority
         result = call_tool("--json", "-", "--cacert", authority.file, server.url())
     [step] = result.json()["steps"]
     assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "tls", "tls")
-    assert step["network"]["tls_verified"] is not True
+    assert step["network"]["tls_verified"] is False
     assert step["network"]["cert_sans"] == ["other.test"]
     assert "other.test" in step["error"]["message"]
 

@@ -192,10 +192,11 @@ def timing_of(road, target, phase, delay, setup):
 @pytest.mark.needs("h2")
 @pytest.mark.parametrize(("road", "target", "phase"), MATRIX)
 def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
+    """A busy machine can hold up the relay, or any phase: a longer delay is tried before that counts."""
     for delay in (DELAY, 2 * DELAY, 8 * DELAY):
         timing = timing_of(road, target, phase, delay, (authority, tls))
-        assert timing[f"{phase}_ms"] >= delay * 1000 - 0.5, timing
-        if all(timing[f"{other}_ms"] < delay * 1000 for other in tool.PHASES if other != phase):
+        late = [each for each in tool.PHASES if timing[f"{each}_ms"] >= delay * 1000 - 0.5]
+        if late == [phase]:
             return
     raise AssertionError(timing)
 

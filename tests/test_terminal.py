@@ -20,7 +20,7 @@ from servers import Reply, black_hole, dns_server, http_server, redirect, refuse
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
-WIDTHS = [40, 47, 60, 80, 120, 200]
+WIDTHS = [40, 47, 80, 200]
 WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
 
 
@@ -100,9 +100,7 @@ def test_the_environment_decides_before_the_terminal(run_tool, site, columns, wi
     assert columns - 2 <= max(cells(line) for line in lines_of(result.out)) <= columns
 
 
-@pytest.mark.parametrize(
-    "value", ["", "0", "-5", "19", "10001", "eighty", "8e1", "\u0668\u0660", "100 ", "1_00"]
-)
+@pytest.mark.parametrize("value", ["", "0", "-5", "19", "10001", "8e1", "\u0668\u0660", "1_00"])
 def test_a_width_that_is_none_is_ignored(run_tool, site, value):
     result = run_tool("-L", site.url("/1"), terminal="out err", columns=90, env={"COLUMNS": value})
     assert 88 <= max(cells(line) for line in lines_of(result.out)) <= 90
@@ -229,10 +227,9 @@ ENCODINGS = {
 
 @pytest.mark.parametrize("without", WITHOUT)
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("terminal", [None, "out err"], ids=["pipe", "terminal"])
-def test_a_stream_without_box_characters_gets_ascii(run_tool, site, terminal, encoding, without):
+def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding, without):
     arguments = ["-L", *SLO, site.url("/1")]
-    result = run_tool(*arguments, terminal=terminal, env=ENCODINGS[encoding], without=without)
+    result = run_tool(*arguments, terminal="out err", env=ENCODINGS[encoding], without=without)
     assert result.code == 4
     assert result.out.isascii() or encoding == "latin-1"
     says_all(result.out, "SLO: fail", "dns<=5000ms", "404")
@@ -259,12 +256,13 @@ def test_an_slo_error_is_drawn_in_ascii_too(run_tool, encoding):
 
 # --- rich and plain -------------------------------------------------------------------------------
 
-NUMBERS = re.compile(r"\d+\.\d+|\b\d{4,5}\b|[\u2588#]+")
+NUMBERS = re.compile(r"\d+\.\d+(?=ms)|[\u2588#]+")
+NOTE = re.compile(r"Note in step \d+ this process was kept waiting for a CPU .*? too long")
 
 
-def words(text: str) -> list[str]:
-    """List the words of a report without its frames, bars and measured numbers."""
-    return NUMBERS.sub(" ", flat(SGR.sub("", text))).split()
+def words(text: str) -> str:
+    """Put a report together without frames, bars, blanks, times, and the note of a busy machine."""
+    return NUMBERS.sub("", NOTE.sub("", flat(SGR.sub("", text))).replace(" ", ""))
 
 
 REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}

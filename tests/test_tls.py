@@ -331,13 +331,12 @@ def test_keys_for_a_pipe_that_nobody_reads_hold_nothing_up(run_tool, tls, author
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize("options", [(), ("-k",)])
 def test_a_server_that_requires_a_client_certificate_is_a_tls_failure(visit, authority, version, options):
-    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 it may say less."""
+    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
     context = limited(authority, version)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.ca.configure_trust(context)
     step = failure(visit(context, *options), "tls")
-    said = "certificate" if version == "TLSv1_3" else "handshake_failure"
-    assert said in step["error"]["message"]
+    assert "requires a client certificate" in step["error"]["message"]
     assert step["network"]["ip"] == "127.0.0.1"
 
 
@@ -443,7 +442,7 @@ def test_a_reset_during_the_handshake_is_a_network_failure(when):
 
     with scripted(script) as server:
         step = failure(here("-m", "5", f"https://127.0.0.1:{server.port}/"), "network")
-    assert step["error"]["phase"] == "tls" and "reset" in step["error"]["message"]
+    assert step["error"]["phase"] in ("connect", "tls") and "reset" in step["error"]["message"]
 
 
 def test_a_peer_that_is_silent_is_a_timeout_in_the_handshake():
