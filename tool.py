@@ -305,6 +305,13 @@ class Options(NamedTuple):
     warnings: tuple[str, ...]
 
 
+class Trust(NamedTuple):
+    """What decides whether a certificate is believed."""
+
+    insecure: bool
+    ca_bundle: CaBundle | None
+
+
 class Peer(NamedTuple):
     ip: str
     family: int
@@ -406,6 +413,7 @@ class Step(NamedTuple):
     url: str
     request: Request
     sent_headers: tuple[Header, ...]
+    sent_header_bytes: int | None
     route: Route
     started_at: datetime.datetime
     timing: Timing
@@ -484,11 +492,9 @@ def own_words(message: str, secrets: Iterable[str]) -> str:
 
 def mask_location(text: str) -> str:
     """Replace user:password in a Location, however malformed, by ***."""
-    return re.sub(
-        r"^(\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2,}|\s*[A-Za-z][A-Za-z0-9+.-]*:[/\\]?)[^/?#]*@",
-        r"\1***@",
-        text,
-    )
+    scheme = r"\s*[A-Za-z][A-Za-z0-9+.-]*:"
+    text = re.sub(rf"^((?:{scheme})?\s*[/\\]{{2,}})[^/?#]*@", r"\1***@", text)
+    return re.sub(rf"^({scheme}[/\\]?)[^/?#]*@", r"\1***@", text)
 
 
 def mask_userinfo(text: str) -> str:
@@ -653,17 +659,17 @@ def parse_host(text: str) -> str:
         try:
             host = text.encode("idna").decode("ascii").lower()
         except UnicodeError as error:
-            raise UsageError(f"host '{text}' has no IDNA form: {error}") from None
+            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' has no IDNA form: {error}") from None
     wrong = re.search(r"[^a-z0-9._-]", host)
     if wrong:
-        raise UsageError(f"host '{text}' holds '{wrong[0]}', which no host name can")
+        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds '{wrong[0]}', which no host name can")
     name = host[:-1] if host.endswith(".") else host
     for label in name.split("."):
         if not 1 <= len(label) <= 63:
             what = "an empty label" if not label else f"a label of {len(label)} characters, 63 are allowed"
-            raise UsageError(f"host '{text}' holds {what}")
+            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds {what}")
     if len(name) > 253:
-        raise UsageError(f"host '{text}' is longer than 253 characters")
+        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than 253 characters")
     return host
 
 
@@ -851,6 +857,11 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     try:
         if text.startswith("//"):
             text = f"{url.scheme}:{text}"
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!//)", text)
+        if scheme:
+            raise UsageError(
+                f"'{shown}' has the scheme '{scheme[1]}': only http:// and https:// can be followed"
+            )
         if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
             text = urllib.parse.urljoin(url.text, text.replace(" ", "%20"))
         return parse_url(text, drop_userinfo=True)
@@ -1342,6 +1353,7 @@ class Draft:
         self.request = request
         self.route = route
         self.sent_headers: tuple[Header, ...] = ()
+        self.sent_header_bytes: int | None = None  # over HTTP/1.1, request line included
         self.started_at = datetime.datetime.now(datetime.timezone.utc)
         self.watch = Stopwatch()
         self.addresses: tuple[str, ...] = ()
@@ -1446,6 +1458,12 @@ def alternative_names(extensions: bytes) -> list[str]:
     return names
 
 
+def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
+    """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
+    days = abs(moment - now).days
+    return "less than a day" if days == 0 else "1 day" if days == 1 else f"{days} days"
+
+
 def parse_certificate(der: bytes | None) -> Certificate | None:
     """Read what a report shows of a certificate; None when it cannot be read."""
     try:
@@ -1487,7 +1505,7 @@ SYSTEM_ERRORS = {
     errno.ENFILE: "this machine has no file descriptor left",
     errno.EACCES: "forbidden by this machine (firewall or policy)",
     errno.EPERM: "forbidden by this machine (firewall or policy)",
-    errno.EINVAL: "not a usable address (a link-local one needs its zone, like %eth0)",
+    errno.EINVAL: "not an address that can be reached from here",
 }
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
@@ -1496,6 +1514,10 @@ CONNECT_HINTS = {
     errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
     errno.ECONNRESET: "Something answers for that port and hangs up: check load balancers and firewalls.",
+    errno.EACCES: "A firewall or policy of this machine forbids it: check its rules and routes.",
+    errno.EPERM: "A firewall or policy of this machine forbids it: check its rules and routes.",
+    errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
+    errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone: http://[fe80::1%25eth0]/.",
 }
 
 
@@ -1799,10 +1821,13 @@ class CertificateTap:
     def __init__(self) -> None:
         self.der: bytes | None = None
         self.wanted = False  # a CertificateRequest came
+        self.closed = False  # an alert close_notify came
 
     def __call__(self, _: object, direction: str, version: int, content: int, kind: int, data: bytes) -> None:
         if direction == "read" and (content, kind) == (22, 13):
             self.wanted = True
+        if direction == "read" and content == 21 and data[1:2] == b"\0":
+            self.closed = True
         if direction != "read" or (content, kind) != (22, 11) or self.der:
             return
         at = 4
@@ -1818,7 +1843,8 @@ class TlsTransport(Transport):
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
         self.certificate: bytes | None = None
-        self.wants_certificate = False
+        self.tap = CertificateTap()
+        self.greeting = b""  # the first bytes of an other side that does not speak TLS
         # Version, cipher, ALPN; taken at once, because OpenSSL forgets them after an alert.
         self.agreed: tuple[str | None, tuple[str, str, int] | None, str | None] = (None, None, None)
         self._precise = True
@@ -1851,7 +1877,7 @@ class TlsTransport(Transport):
                 if not self._pull():
                     raise EOFError
         except ssl.SSLError:
-            self.certificate, self.wants_certificate = tap.der, tap.wanted
+            self.certificate, self.tap = tap.der, tap
             raise
         finally:
             self.tls.context._msg_callback = None  # type: ignore[attr-defined]
@@ -1910,6 +1936,7 @@ class TlsTransport(Transport):
             if count == 5:
                 kind, major, length = self._buffer[0], self._buffer[1], self._buffer[3] << 8 | self._buffer[4]
                 if not (20 <= kind <= 24 and major == 3):
+                    self.greeting = bytes(self._buffer[:5])
                     break  # not TLS: OpenSSL says so, and waiting for the rest could take for ever
                 wanted += length
         return count
@@ -1920,7 +1947,7 @@ class TlsTransport(Transport):
 
 
 TLS_REASONS = {
-    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port (plain HTTP, most likely)",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
     "HTTP_REQUEST": "the server speaks plain HTTP on this port, not TLS",
     "PACKET_LENGTH_TOO_LONG": "the server's bytes are not TLS",
     "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
@@ -1944,22 +1971,16 @@ TLS_REASONS = {
     "TLSV1_ALERT_DECRYPT_ERROR": "the server could not verify our handshake (alert decrypt_error)",
     "SSLV3_ALERT_UNEXPECTED_MESSAGE": "the server did not expect our message (alert unexpected_message)",
     "SSLV3_ALERT_ILLEGAL_PARAMETER": "the server rejected a parameter (alert illegal_parameter)",
-    "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed TLS during the handshake (alert close_notify)",
+    "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed the TLS connection (alert close_notify)",
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server was damaged on the way",
     "SSLV3_ALERT_BAD_RECORD_MAC": "a record of ours was damaged on the way (alert bad_record_mac)",
 }
+DAMAGED = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_RECORD_TYPE")
 NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 OLD_TLS = (
     "UNSUPPORTED_PROTOCOL TLSV1_ALERT_PROTOCOL_VERSION UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL "
     "EE_KEY_TOO_SMALL CA_MD_TOO_WEAK SSLV3_ALERT_HANDSHAKE_FAILURE"
 ).split()
-
-
-class Trust(NamedTuple):
-    """What decides whether a certificate is believed."""
-
-    insecure: bool
-    ca_bundle: CaBundle | None
 
 
 def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, str]) -> ssl.SSLContext:
@@ -2027,12 +2048,6 @@ def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
     )
 
 
-def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
-    """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
-    days = abs(moment - now).days
-    return "less than a day" if days == 0 else "1 day" if days == 1 else f"{days} days"
-
-
 def explain_certificate(
     error: ssl.SSLCertVerificationError, certificate: Certificate | None, host: str, trust: Trust
 ) -> NetworkError:
@@ -2076,10 +2091,12 @@ def explain_certificate(
         if trust.ca_bundle is not None:
             hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}. {insecure}"
         else:
-            hint = (
-                "If it is an internal CA, pass its certificate with --cacert PATH; "
-                f"if not, the server may not send its intermediate certificates. {insecure}"
-            )
+            hint = f"To trust it, pass it with --cacert PATH. {insecure}"
+            if code != 18:
+                hint = (
+                    "If it is an internal CA, pass its certificate with --cacert PATH; "
+                    f"if not, the server may not send its intermediate certificates. {insecure}"
+                )
         return NetworkError("tls", message, hint)
     return NetworkError("tls", f"the certificate was rejected: {error.verify_message}", insecure)
 
@@ -2092,30 +2109,50 @@ def tls_reason(error: ssl.SSLError) -> str:
     return error.reason or text.upper().replace(" ", "_")
 
 
+def tls_hint(reason: str, place: tuple[str, int], trust: Trust) -> str:
+    """Return one thing to try that is true for a TLS failure."""
+    if reason in NOT_TLS:
+        return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*place)
+    if reason in OLD_TLS and not trust.insecure:
+        return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
+    if reason in DAMAGED:
+        return "Something damages data on the way: check middleboxes, network cards and memory."
+    if "CERTIFICATE" in reason:
+        return "Client certificates are not supported here: try an endpoint that needs none."
+    if "NAME" in reason:
+        return "Check the host name, or the virtual hosts that the server has certificates for."
+    return "Look at the server's TLS configuration and log."
+
+
 def explain_tls(
     error: ssl.SSLError, transport: TlsTransport | None, place: tuple[str, int], trust: Trust
 ) -> NetworkError:
     """Put a TLS failure in plain words, with a hint that fits it."""
-    host, port = place
+    host = place[0]
     if isinstance(error, ssl.SSLCertVerificationError):
         return explain_certificate(
             error, parse_certificate(transport.certificate if transport else None), host, trust
         )
     reason = tls_reason(error)
-    if reason == "SSLV3_ALERT_HANDSHAKE_FAILURE" and transport and transport.wants_certificate:
+    if transport and transport.tap.closed:
+        reason = "SSLV3_ALERT_CLOSE_NOTIFY"
+    elif reason == "SSLV3_ALERT_HANDSHAKE_FAILURE" and transport and transport.tap.wanted:
         reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
-    words = TLS_REASONS.get(reason) or f"TLS failed: {reason.replace('_', ' ').lower()}"
-    if reason in NOT_TLS:
-        hint = f"Check the port; for plain HTTP ask for http://{host}:{port}/."
-    elif reason in OLD_TLS and not trust.insecure:
-        hint = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    elif "CERTIFICATE" in reason:
-        hint = "Client certificates are not supported here: try an endpoint that needs none."
-    elif "NAME" in reason:
-        hint = "Check the host name, or the virtual hosts that the server has certificates for."
-    else:
-        hint = "Look at the server's TLS configuration and log."
-    return NetworkError("tls", words, hint)
+    alert = re.sub(r"^(SSLV3|TLSV13?)_(ALERT_)?", "", reason).lower()
+    words = TLS_REASONS.get(reason)
+    if not words and alert != reason.lower():
+        words = f"the server broke off with the TLS alert {alert}"
+    if reason in NOT_TLS and transport and transport.greeting:
+        plain = transport.greeting == b"HTTP/"
+        words = (
+            "the server speaks plain HTTP on this port, not TLS"
+            if plain
+            else TLS_REASONS["WRONG_VERSION_NUMBER"]
+        )
+        words += "" if plain else f": it began with '{foreign(transport.greeting)}'"
+    return NetworkError(
+        "tls", words or f"TLS failed: {alert.replace('_', ' ')}", tls_hint(reason, place, trust)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2155,7 +2192,10 @@ class Reader:
         return self.transport.arrived
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending; raises NetworkError when it is longer than `most`."""
+        """Return the next line without its ending.
+
+        Raises NetworkError when it is longer than `most`, EOFError with what there was of it at the end.
+        """
         parts = []
         size = 0
         while self.fill():
@@ -2168,7 +2208,7 @@ class Reader:
             if stop >= 0:
                 line = b"".join(parts)
                 return line[:-1] if line.endswith(b"\r") else line
-        raise EOFError
+        raise EOFError(b"".join(parts))
 
     def exactly(self, count: int) -> bytes:
         """Return the next bytes; raises EOFError when the stream ends before."""
@@ -2247,14 +2287,23 @@ def parse_status(text: bytes) -> int | None:
     return int(text) if len(text) == 3 and text.isdigit() and text[:1] != b"0" else None
 
 
+def not_http(line: bytes) -> NetworkError:
+    """Say what a server speaks that does not speak HTTP."""
+    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
+        return protocol_error(
+            "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+        )
+    hint = "Check that the port belongs to an HTTP server."
+    return protocol_error(f"the answer does not start like HTTP: '{foreign(line)}'", hint)
+
+
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
     """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4); raises NetworkError."""
     version, _, rest = line.rstrip().partition(b" ")
     code, _, reason = rest.partition(b" ")
     status = parse_status(code)
     if status is None or len(version) != 8 or version[:7] != b"HTTP/1." or not version[7:].isdigit():
-        hint = "Check that the port belongs to an HTTP server."
-        raise protocol_error(f"the answer does not start like HTTP: '{foreign(line)}'", hint)
+        raise not_http(line)
     return version.decode("ascii"), status, decode(reason.strip())
 
 
@@ -2284,17 +2333,25 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
 def read_head(reader: Reader, interim: list[int], watch: Stopwatch | None) -> Response:
     """Read up to the final response's header section; 1xx responses go to `interim` (RFC 9110 section 15.2).
 
-    Ends the wait at the first byte of the final response, known once its status line was read.
+    Ends the wait at the first byte of the final response, known once its status line was read. Raises
+    EOFError when nothing came at all.
     """
     while True:
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.arrived
-        line = reader.line(MAX_HEADER_BYTES)
-        version, status, reason = parse_status_line(line)
-        if status >= 200 and watch:
-            watch.end("wait", first_byte)
-        headers, size = read_headers(reader)
+        try:
+            line = reader.line(MAX_HEADER_BYTES)
+            version, status, reason = parse_status_line(line)
+            if status >= 200 and watch:
+                watch.end("wait", first_byte)
+            headers, size = read_headers(reader)
+        except EOFError as ended:
+            if (not watch or watch.phase == "wait") and not ended.args[0].startswith(
+                b"HTTP/"[: len(ended.args[0])]
+            ):
+                raise not_http(ended.args[0]) from None
+            raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
@@ -2359,7 +2416,10 @@ def read_body_in_chunks(reader: Reader, draft: Draft) -> None:
                 raise EOFError
             left -= count
             draft.received += count
-        if reader.line(2):
+        ending = reader.exactly(1)
+        if ending == b"\r":
+            ending = reader.exactly(1)
+        if ending != b"\n":
             raise protocol_error("a chunk is longer than its size says")
 
 
@@ -2401,8 +2461,6 @@ def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
     try:
         response = read_head(reader, draft.interim, draft.watch)
     except EOFError:
-        if draft.watch.phase == "xfer" or reader.transport.arrived > draft.watch.newest:
-            raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
         raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
     draft.response = response
     transport.hurry()
@@ -2420,7 +2478,7 @@ PROXY_HINTS = {
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
     405: "This proxy does not tunnel (CONNECT): ask whoever runs it for one that does.",
     502: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
-    503: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
+    503: "The proxy is overloaded, or the target is out of its reach: look at the proxy's log.",
     504: "The target did not answer the proxy: check the target, and the network behind the proxy.",
 }
 SOCKS_HINTS = {
@@ -2470,10 +2528,10 @@ def once(data: bytes) -> Source:
     return lambda: next(pieces, b"")
 
 
-def open_tunnel(reader: Reader, proxy: Proxy) -> int:
+def open_tunnel(reader: Reader, proxy: Proxy, authorized: bool) -> int:
     """Read an HTTP proxy's answer to CONNECT; return the instant at which the tunnel stood.
 
-    Raises NetworkError.
+    `authorized` tells that a credential was sent. Raises NetworkError.
     """
     try:
         response = read_head(reader, [], None)
@@ -2486,6 +2544,8 @@ def open_tunnel(reader: Reader, proxy: Proxy) -> int:
     if not 200 <= response.status < 300:
         message = f"the proxy {proxy.shown} refused the tunnel: {response.status} {foreign(response.reason)}"
         hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
+        if response.status == 407 and authorized:
+            hint = "The proxy refused the user name and password: check them, and that it takes Basic."
         raise NetworkError("proxy", message, hint)
     if reader.left:
         hint = "Check that the address belongs to an HTTP proxy."
@@ -2525,7 +2585,9 @@ def explain_socks(error: Any, proxy: Proxy) -> NetworkError:
         return NetworkError(
             "proxy", f"the proxy {proxy.shown} refused the credentials, or the lack of them", hint
         )
-    hint = "Check that the address belongs to a SOCKS5 proxy."
+    hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
+    if "closed unexpectedly" in error.msg:
+        return NetworkError("proxy", f"the proxy {proxy.shown} hung up during the negotiation", hint)
     return NetworkError(
         "proxy", f"the proxy {proxy.shown} does not answer like SOCKS5: {error.msg.lower()}", hint
     )
@@ -2681,6 +2743,8 @@ class Http2Exchange:
         arrived = reader.arrived
         length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
         stream = int.from_bytes(header[5:9], "big") & 0x7FFFFFFF
+        if header[:5] == b"HTTP/":
+            raise protocol_error("the server agreed on HTTP/2 but answers in HTTP/1", "Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
         if kind == DATA and stream == 1 and self._draft.response is not None:
@@ -2734,6 +2798,7 @@ class Http2Exchange:
         hints = {
             "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
             "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
+            "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
         }
         hint = hints.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
@@ -2756,8 +2821,12 @@ class Http2Exchange:
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            words = clip(str(error)) or type(error).__name__
-            raise protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT) from None
+            words = str(error) or type(error).__name__
+            if "header block" in words:  # with addresses of memory in its details
+                words = "a header section cannot be decompressed"
+            raise protocol_error(
+                f"the server broke the rules of HTTP/2: {foreign(words)}", HTTP2_HINT
+            ) from None
         for event in events:
             if isinstance(event, interim):
                 self._draft.interim.append(parse_http2_status(event.headers))
@@ -2809,6 +2878,7 @@ class Prepared(NamedTuple):
     tunnel: Source | None
     target_tls: TlsTransport | None
     reader: Reader
+    head_bytes: int
     request: Source
     http2: Http2Exchange | None
 
@@ -2891,6 +2961,7 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
         tunnel=tunnel,
         target_tls=target_tls,
         reader=Reader(),
+        head_bytes=len(head),
         request=upload(head, body, draft.watch),
         http2=http2,
     )
@@ -2924,7 +2995,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     if prepared.proxy_tls:
         connected = prepared.proxy_tls.open()
     if prepared.tunnel and proxy:
-        connected = open_tunnel(prepared.reader, proxy)
+        connected = open_tunnel(prepared.reader, proxy, bool(proxy_authorization(draft.request, proxy)))
     watch.end("connect", connected)
     if not prepared.target_tls:
         watch.end("tls", watch.newest)
@@ -2954,16 +3025,30 @@ def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
         "connect": "during the negotiation with the proxy",
         "tls": "during the TLS handshake",
         "wait": "while the request was being sent" if draft.watch.sent is None else "before any answer came",
-        "xfer": f"after {draft.received} bytes of the body",
+        "xfer": f"after {draft.received} bytes of the body"
+        if draft.response
+        else "in the middle of the header",
     }
     hints = {
         "tls": "A server or firewall that dislikes the TLS version or the host name does this; "
         "or the port does not speak TLS.",
-        "wait": "The server may have crashed or been restarted, or a device in between cut the connection: "
-        "look at its log.",
+        "wait": "The server may have crashed or been restarted, or a device in between cut the connection"
+        + (": look at its log." if draft.request.url.secure else ", or the port speaks TLS: try https://."),
     }
     message = f"{words} {doing.get(draft.watch.phase, '')}".rstrip()
     return NetworkError("network", message, hints.get(draft.watch.phase, CLOSED_EARLY))
+
+
+def blame_proxy(error: NetworkError, draft: Draft) -> NetworkError:
+    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
+    if (
+        draft.route.proxy
+        and uses_absolute_form(draft.request, draft.route)
+        and draft.watch.phase in ("wait", "xfer")
+    ):
+        hint = f"This was the proxy {draft.route.proxy.shown}, or the server behind it. {error.hint}"
+        return NetworkError(error.kind, error.message, hint)
+    return error
 
 
 def explain(error: Exception, draft: Draft, prepared: Prepared) -> NetworkError:
@@ -2984,52 +3069,50 @@ def explain(error: Exception, draft: Draft, prepared: Prepared) -> NetworkError:
     else:
         found = explain_system(error, draft, f"{host} port {port}")
     if before_tunnel and proxy and found.kind != "proxy":
+        if draft.peer and found.kind in ("network", "protocol"):
+            found.hint = "Check that the address belongs to such a proxy, and look at the proxy's log."
         return NetworkError("proxy", f"the proxy {proxy.shown} cannot be used: {found.message}", found.hint)
-    return found
+    return blame_proxy(found, draft)
 
 
 def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
     """Say what the step was waiting for when the time of -m was over."""
-    url, proxy = draft.request.url, draft.route.proxy
-    host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
     limit = f"within {seconds:g} s"
     longer = "raise -m if that is to be expected"
     if not draft.watch.start:
-        return NetworkError(
-            "timeout",
-            f"the time of {seconds:g} s was over before this step began",
-            f"Earlier steps took it: {longer}.",
-        )
-    phase = draft.watch.phase
+        message = f"the time of {seconds:g} s was over before this step began"
+        return NetworkError("timeout", message, f"Earlier steps took it: {longer}.")
+    url, proxy, phase = draft.request.url, draft.route.proxy, draft.watch.phase
+    host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
+    whose = f"the proxy {proxy.shown}" if proxy else f"{host} port {port}"
     if phase == "dns":
+        message = f"the resolver gave no answer for {url.host if draft.addresses else host} {limit}"
         hint = (
             "Check that the name servers in /etc/resolv.conf can be reached; "
             "--resolve HOST:PORT:ADDR goes around them."
         )
-        return NetworkError("timeout", f"the resolver gave no answer for {host} {limit}", hint)
-    if phase == "connect" and draft.peer is None:
+    elif phase == "connect" and draft.peer is None:
+        message = f"no connection to {whose} {limit}"
         hint = "Nothing came back: a firewall drops packets, the host is down, or the service is too busy."
-        return NetworkError("timeout", f"no connection to {host} port {port} {limit}", hint)
-    if phase == "connect":
-        return NetworkError(
-            "timeout", f"the proxy did not open the way {limit}", f"Look at the proxy's log; {longer}."
-        )
-    if phase == "tls":
+    elif phase == "connect":
+        message, hint = f"{whose} did not open the way {limit}", f"Look at the proxy's log; {longer}."
+    elif phase == "tls":
+        message = f"the TLS handshake was not finished {limit}"
         hint = "It accepts connections but does not shake hands: it is overloaded, or does not speak TLS."
-        return NetworkError("timeout", f"the TLS handshake was not finished {limit}", hint)
-    if phase == "wait":
+    elif phase == "wait" and draft.watch.sent is None:
+        message = f"the request could not be sent whole {limit}"
+        hint = f"It takes no more of the body: look at the server's limits and load; {longer}."
+    elif phase == "wait":
+        seen = ", ".join(str(status) for status in draft.interim[-3:])
+        message = f"only interim responses ({seen}) came {limit}" if seen else f"no response came {limit}"
+        hint = f"It is connected but does not answer: look at the server's load and log; {longer}."
+    else:
         what = (
-            "the request could not be sent whole"
-            if draft.watch.sent is None
-            else "the server sent no response"
+            f"{draft.received} bytes of the body came" if draft.response else "not even its header is whole"
         )
-        return NetworkError(
-            "timeout",
-            f"{what} {limit}",
-            f"It is connected but does not answer: look at the server's load and log; {longer}.",
-        )
-    message = f"the response was not complete {limit}: {draft.received} bytes of the body came"
-    return NetworkError("timeout", message, f"A large body, a slow path or a stalled server: {longer}.")
+        message = f"the response was not complete {limit}: {what}"
+        hint = f"A large body, a slow path or a stalled server: {longer}."
+    return blame_proxy(NetworkError("timeout", message, hint), draft)
 
 
 def credential_parts(text: str) -> Iterator[str]:
@@ -3108,6 +3191,7 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
         url=mask(draft.request.url.text, secrets),
         request=draft.request,
         sent_headers=mask_headers(draft.sent_headers, secrets),
+        sent_header_bytes=draft.sent_header_bytes,
         route=draft.route,
         started_at=draft.started_at,
         timing=draft.watch.timing(failed_at),
@@ -3158,6 +3242,7 @@ def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError 
         ):
             prepared.http2.run(draft, prepared.reader)
         else:
+            draft.sent_header_bytes = prepared.head_bytes
             exchange_http1(draft, prepared.reader, prepared.request)
     except (NetworkError, OSError, EOFError) as error:  # ssl.SSLError is an OSError
         draft.failed_at = time.perf_counter_ns()
@@ -3195,6 +3280,7 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
         number=step.number + 1,
         url=url,
         sent_headers=(),
+        sent_header_bytes=None,
         started_at=datetime.datetime.now(datetime.timezone.utc),
         timing=Timing(0, None, None, None, None, 0, None, None),
         network=Network(None, None, (), (), None, None, None),
@@ -3383,7 +3469,7 @@ def compact_line(step: Step) -> str:
         status, end = "ERROR", f"{step.error.kind}: {step.error.message}"
     else:
         status, end = str(step.response.status if step.response else 0), size_text(step.body_bytes)
-    return f"Step {step.number}: {status} {step.request.method} {step.url} | {' '.join(times)} | {end}"
+    return f"Step {step.number}: {status} {step.request.method} {clip(step.url)} | {' '.join(times)} | {end}"
 
 
 def status_text(progress: Progress) -> str:
@@ -3572,19 +3658,20 @@ def cookie_name(pair: str) -> str:
 
 def har_request(step: Step) -> dict[str, Any]:
     """Return what was asked; the body is only measured."""
-    cookies = [part for value in values_of(step.sent_headers, "cookie") for part in decode(value).split(";")]
+    given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
+    cookies = [part for value in given for part in decode(value).split(";")]
     query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
-    request = {
+    request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": step.response.http_version if step.response else "HTTP/1.1",
+        "httpVersion": "HTTP/2" if step.network.tls and step.network.tls.alpn == "h2" else "HTTP/1.1",
         "cookies": [{"name": cookie_name(cookie), "value": "***"} for cookie in cookies],
         "headers": header_list(step.sent_headers),
         "queryString": [
             {"name": name, "value": value}
             for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
         ],
-        "headersSize": -1,
+        "headersSize": -1 if step.sent_header_bytes is None else step.sent_header_bytes,
         "bodySize": len(step.request.body.data) if step.request.body else 0,
     }
     if step.request.body:
@@ -3629,9 +3716,9 @@ def har_entry(step: Step) -> dict[str, Any]:
         "response": har_response(step),
         "cache": {},
         "timings": timings,
-        "connection": str(step.number),
     }
     if step.network.peer:
+        entry["connection"] = str(step.number)
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
@@ -3930,15 +4017,19 @@ def choose_glyphs(stream: Any) -> Glyphs:
     return UNICODE if can_encode(stream, "".join(UNICODE)) else ASCII
 
 
+def terminal_width(stream: Any, otherwise: int) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or otherwise
+    except (OSError, ValueError, AttributeError):
+        return otherwise
+
+
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
     """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
     columns = environ.get("COLUMNS", "")
     if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
         return max(40, int(columns))
-    try:
-        return max(40, os.get_terminal_size(stream.fileno()).columns or 80)
-    except (OSError, ValueError, AttributeError):
-        return 80
+    return max(40, terminal_width(stream, 80))
 
 
 def char_cells(char: str) -> int:
@@ -3971,8 +4062,10 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def line_text(line: Line) -> str:
-    return visible("".join(span.text for span in line))
+def printable(text: str, stream: Any) -> str:
+    """Return a text as a stream can show it, the rest as escapes, before anything is laid out."""
+    encoding = getattr(stream, "encoding", None) or "ascii"
+    return visible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
@@ -3995,13 +4088,16 @@ class PlainPainter:
             draw = drawers.get(type(block), self._line)
             self._stream.write("".join(line.rstrip() + "\n" for line in draw(block)))
 
+    def _text(self, line: Line) -> str:
+        return printable("".join(span.text for span in line), self._stream)
+
     def _line(self, line: Line) -> list[str]:
-        return fold(line_text(line), self._width)
+        return fold(self._text(line), self._width)
 
     def _fields(self, fields: Fields) -> Iterator[str]:
         for label, line in fields.rows:
             first = f"  {label}"
-            for part in fold(line_text(line), self._width - 15):
+            for part in fold(self._text(line), self._width - 15):
                 yield pad(first, 15) + part
                 first = ""
 
@@ -4012,7 +4108,7 @@ class PlainPainter:
         """Draw a table with a heading; only columns that wrap give way when it is too wide."""
         box = self._box
         cells = [[heading for heading, _, _ in table.columns]]
-        cells += [[visible(span.text) for span in row] for row in table.rows]
+        cells += [[printable(span.text, self._stream) for span in row] for row in table.rows]
         widths = [max(map(text_cells, column)) for column in zip(*cells)]
         wrapping = [index for index, column in enumerate(table.columns) if column[2]]
         for index in wrapping:
@@ -4036,10 +4132,10 @@ class PlainPainter:
 
     def _panel(self, panel: Panel) -> Iterator[str]:
         box, inner = self._box, self._width - 4
-        title = f" {visible(panel.title.text)} "
+        title = f" {printable(panel.title.text, self._stream)} "
         yield box[0] + box[1] + title + box[1] * max(0, inner + 1 - text_cells(title)) + box[2]
         for line in panel.lines:
-            for part in fold(line_text(line), inner):
+            for part in fold(self._text(line), inner):
                 yield f"{box[3]} {pad(part, inner)} {box[3]}"
         yield box[4] + box[1] * (inner + 2) + box[5]
 
@@ -4077,7 +4173,9 @@ class RichPainter:
     def _text(self, line: Line) -> Any:
         from rich.text import Text
 
-        return Text.assemble(*((visible(span.text), STYLES[span.tone]) for span in line), overflow="fold")
+        return Text.assemble(
+            *((printable(span.text, self._stream), STYLES[span.tone]) for span in line), overflow="fold"
+        )
 
     def _fields(self, fields: Fields) -> Any:
         from rich.table import Table as RichTable
@@ -4128,7 +4226,7 @@ class StatusLine:
         terminal = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         self._stream: Any = stream if terminal else None
         self._shown = False
-        self._width = choose_width(stream, environ) - 1 if terminal else 0
+        self._width = terminal_width(stream, 80) - 1
         self.tick = 0.25 if terminal else 1e6  # seconds
 
     def show(self, progress: Progress) -> None:
@@ -4202,31 +4300,9 @@ def write_all(descriptor: int, data: Iterable[bytes]) -> None:
         os.close(descriptor)
 
 
-def write_file(path: str, data: Iterable[bytes]) -> None:
-    """Write a file so that an old one survives every failure; raises OSError.
-
-    A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
-    a pipe that nobody reads is an error, not a wait.
-    """
-    path = {"/dev/stderr": "/dev/fd/2", "/dev/stdin": "/dev/fd/0"}.get(path, path)
-    descriptor = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
-    if descriptor:
-        write_all(os.dup(int(descriptor[1])), data)
-        return
-    path = os.path.realpath(path) if os.path.islink(path) else path
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        mode = None
-    if mode is not None and not stat.S_ISREG(mode):
-        write_all(os.open(path, os.O_WRONLY | os.O_NONBLOCK), data)
-        return
+def replace_file(path: str, mode: int | None, data: Iterable[bytes]) -> None:
+    """Write a new file beside `path` and rename it over; raises OSError and leaves nothing then."""
     folder = os.path.dirname(path) or "."
-    if mode is not None and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    if mode is not None and not os.access(folder, os.W_OK | os.X_OK):
-        write_all(os.open(path, os.O_WRONLY | os.O_TRUNC), data)
-        return
     temporary = os.path.join(folder, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -4242,26 +4318,55 @@ def write_file(path: str, data: Iterable[bytes]) -> None:
         raise
 
 
+def write_file(path: str, make: Callable[[], Iterable[bytes]]) -> None:
+    """Write a file so that an old one survives every failure; raises OSError.
+
+    A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
+    a pipe that nobody reads is an error, not a wait.
+    """
+    path = {"/dev/stderr": "/dev/fd/2", "/dev/stdin": "/dev/fd/0"}.get(path, path)
+    descriptor = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
+    if descriptor:
+        write_all(os.dup(int(descriptor[1])), make())
+        return
+    path = os.path.realpath(path) if os.path.islink(path) else path
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        write_all(os.open(path, os.O_WRONLY | os.O_NONBLOCK), make())
+        return
+    if mode is not None and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    try:
+        replace_file(path, mode, make())
+    except PermissionError:
+        # An unwritable folder, or a sticky one with a file of somebody else's that we may write.
+        if mode is None:
+            raise
+        write_all(os.open(path, os.O_WRONLY | os.O_TRUNC), make())
+
+
 def write_documents(report: Report, options: Options) -> bool:
     """Write what --json and --har ask for; tell whether all of it was written."""
     steps = report.run.steps
-    documents = (
-        ("--json", options.json_path, json_document, step_document),
-        ("--har", options.har_path, har_document, har_entry),
+    documents: tuple[tuple[str, str | None, Callable[[], Iterable[bytes]]], ...] = (
+        ("--json", options.json_path, lambda: to_json(json_document(report), map(step_document, steps))),
+        ("--har", options.har_path, lambda: to_json(har_document(report), map(har_entry, steps))),
     )
     whole = True
-    for option, path, frame, item in documents:
+    for option, path, make in documents:
         if path is None:
             continue
-        data = to_json(frame(report), map(item, steps))
         try:
             if not is_stdout(path):
-                write_file(path, data)
+                write_file(path, make)
             elif sys.stdout is None:
                 raise OSError(errno.EBADF, "standard output is closed")
             else:
                 sys.stdout.flush()
-                write_all(os.dup(sys.stdout.fileno()), data)
+                write_all(os.dup(sys.stdout.fileno()), make())
         except BrokenPipeError:
             continue
         except (OSError, ValueError) as error:

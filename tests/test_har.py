@@ -22,12 +22,10 @@ VALIDATOR = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatC
 PARTS = ("dns", "connect", "send", "wait", "receive")
 
 
-def archive(
-    run_tool: Callable[..., Any], folder: Path, *arguments: Any, **settings: Any
-) -> list[dict[str, Any]]:
+def archive(run: Callable[..., Any], folder: Path, *arguments: Any, **settings: Any) -> list[dict[str, Any]]:
     """Run the program, prove that its archive is valid and says what its JSON says; return the entries."""
     har, document = folder / "out.har", folder / "out.json"
-    result = run_tool("--metrics-only", "--har", har, "--json", document, *arguments, **settings)
+    result = run("--metrics-only", "--har", har, "--json", document, *arguments, **settings)
     assert "Traceback" not in result.err
     log = check_archive(json.loads(har.read_bytes().decode("utf-8")))
     steps = result.json(document)["steps"]
@@ -103,9 +101,9 @@ def check_timings(entry: dict[str, Any], timing: dict[str, Any]) -> None:
 # --- responses ------------------------------------------------------------------------------------
 
 
-def test_an_ordinary_response(run_tool, tmp_path, server):
+def test_an_ordinary_response(call_tool, tmp_path, server):
     before = datetime.now(timezone.utc)
-    [entry] = archive(run_tool, tmp_path, server.url("/path?a=1&b=&c=two%20words&a=2"))
+    [entry] = archive(call_tool, tmp_path, server.url("/path?a=1&b=&c=two%20words&a=2"))
     after = datetime.now(timezone.utc)
     assert before - timedelta(milliseconds=1) <= read_instant(entry["startedDateTime"]) <= after
     assert entry["request"]["queryString"] == [
@@ -118,7 +116,7 @@ def test_an_ordinary_response(run_tool, tmp_path, server):
     assert entry["timings"]["ssl"] == entry["timings"]["dns"] == -1
 
 
-def test_the_sizes_of_the_headers_are_those_on_the_wire(run_tool, tmp_path):
+def test_the_sizes_of_the_headers_are_those_on_the_wire(call_tool, tmp_path):
     head = "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-Long: " + "x" * 500 + "\r\n\r\n"
     heads = []
 
@@ -127,15 +125,15 @@ def test_the_sizes_of_the_headers_are_those_on_the_wire(run_tool, tmp_path):
         peer.send(head + "hi")
 
     with scripted(script) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert entry["response"]["headersSize"] == len(head)
     assert entry["request"]["headersSize"] == len(heads[0])
 
 
-def test_headers_keep_their_order_and_cookies_their_names(run_tool, tmp_path):
+def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     headers = [("B", "1"), ("A", "2"), ("Set-Cookie", "one=1; Path=/"), ("B", "3"), ("set-cookie", "two=2")]
     with http_server({"/": Reply(headers=headers)}) as server:
-        [entry] = archive(run_tool, tmp_path, "-H", "Cookie: x=1; y=2", server.url())
+        [entry] = archive(call_tool, tmp_path, "-H", "Cookie: x=1; y=2", server.url())
     names = [header["name"] for header in entry["response"]["headers"]]
     assert names[:5] == ["B", "A", "Set-Cookie", "B", "set-cookie"]
     assert [cookie["name"] for cookie in entry["response"]["cookies"]] == ["one", "two"]
@@ -144,36 +142,36 @@ def test_headers_keep_their_order_and_cookies_their_names(run_tool, tmp_path):
     assert {cookie["value"] for cookie in cookies} == {"***"}
 
 
-def test_a_request_with_a_body_says_its_type_and_size(run_tool, tmp_path, server):
-    [entry] = archive(run_tool, tmp_path, "-d", '{"a": 1}', server.url())
+def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, server):
+    [entry] = archive(call_tool, tmp_path, "-d", '{"a": 1}', server.url())
     assert entry["request"]["bodySize"] == 8
     assert entry["request"]["postData"]["mimeType"] == "application/json"
 
 
 @pytest.mark.parametrize("status", [204, 304, 404, 500])
-def test_any_status_is_recorded(run_tool, tmp_path, status):
+def test_any_status_is_recorded(call_tool, tmp_path, status):
     with http_server({"/": Reply(status)}) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert entry["response"]["status"] == status
 
 
-def test_https_has_its_handshake_in_ssl_and_in_connect(run_tool, tmp_path, tls, authority):
+def test_https_has_its_handshake_in_ssl_and_in_connect(call_tool, tmp_path, tls, authority):
     with http_server(tls=tls, tls_delay=0.05) as server:
-        [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, server.url())
+        [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
     assert entry["timings"]["ssl"] >= 50
     assert entry["timings"]["connect"] >= entry["timings"]["ssl"]
 
 
 @pytest.mark.needs("h2")
-def test_http2_is_named_on_both_sides(run_tool, tmp_path, http2, authority):
-    [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, http2.url("/"))
+def test_http2_is_named_on_both_sides(call_tool, tmp_path, http2, authority):
+    [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, http2.url("/"))
     assert entry["request"]["httpVersion"] == "HTTP/2"
 
 
 @pytest.mark.needs("ipv6")
-def test_an_ipv6_address_is_recorded_as_such(run_tool, tmp_path):
+def test_an_ipv6_address_is_recorded_as_such(call_tool, tmp_path):
     with http_server(host="::1") as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert entry["serverIPAddress"] == "::1"
 
 
@@ -183,9 +181,9 @@ def test_a_lookup_is_in_dns(run_tool, tmp_path, server):
     assert entry["timings"]["dns"] >= 50
 
 
-def test_the_parts_of_a_slow_exchange_are_where_they_belong(run_tool, tmp_path):
+def test_the_parts_of_a_slow_exchange_are_where_they_belong(call_tool, tmp_path):
     with http_server({"/": Reply(body=b"xx", wait=0.06, xfer=0.05)}) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert entry["timings"]["wait"] >= 60
     assert entry["timings"]["receive"] >= 50
 
@@ -193,18 +191,18 @@ def test_the_parts_of_a_slow_exchange_are_where_they_belong(run_tool, tmp_path):
 # --- chains and failures --------------------------------------------------------------------------
 
 
-def test_a_chain_has_an_entry_for_every_step(run_tool, tmp_path):
+def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
     routes = {"/1": redirect("/2"), "/2": redirect("/3", 301), "/3": Reply(body=b"end")}
     with http_server(routes) as server:
-        entries = archive(run_tool, tmp_path, "-L", server.url("/1"))
+        entries = archive(call_tool, tmp_path, "-L", server.url("/1"))
     assert [entry["response"]["status"] for entry in entries] == [302, 301, 200]
     assert [entry["response"]["redirectURL"] for entry in entries] == ["/2", "/3", ""]
     assert len({entry["connection"] for entry in entries}) == 3, "every step has a connection of its own"
 
 
-def test_a_chain_that_fails_keeps_what_came_before(run_tool, tmp_path):
+def test_a_chain_that_fails_keeps_what_came_before(call_tool, tmp_path):
     with http_server({"/": redirect("ftp://x.test/")}) as server:
-        entries = archive(run_tool, tmp_path, "-L", server.url())
+        entries = archive(call_tool, tmp_path, "-L", server.url())
     assert [entry["response"]["status"] for entry in entries] == [302, 0]
     assert entries[1]["_error"].startswith("redirect")
 
@@ -218,25 +216,25 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failed_exchange_has_status_0_and_its_times(run_tool, tmp_path, name):
+def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path, name):
     response, phase = FAILURES[name]
     with scripted(sending(response)) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert f"({phase})" in entry["_error"]
     assert entry["response"]["bodySize"] == (4 if name == "cut" else 0)
 
 
-def test_a_connection_that_never_was_has_no_address_and_no_connection(run_tool, tmp_path):
+def test_a_connection_that_never_was_has_no_address_and_no_connection(call_tool, tmp_path):
     with refused_port() as port:
-        [entry] = archive(run_tool, tmp_path, f"http://127.0.0.1:{port}/")
+        [entry] = archive(call_tool, tmp_path, f"http://127.0.0.1:{port}/")
     assert "serverIPAddress" not in entry
     assert "connection" not in entry
     assert entry["timings"]["connect"] >= 0
 
 
-def test_a_failed_handshake_is_in_ssl(run_tool, tmp_path, tls):
+def test_a_failed_handshake_is_in_ssl(call_tool, tmp_path, tls):
     with http_server(tls=tls) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert entry["timings"]["ssl"] > 0
     assert entry["_error"].startswith("tls (tls)")
 
@@ -258,7 +256,7 @@ def test_a_timeout_is_valid_in_every_phase(run_tool, tmp_path, phase):
 
 
 @pytest.mark.needs("h2")
-def test_a_request_over_http2_that_fails_is_not_called_http1(run_tool, tmp_path, authority):
+def test_a_request_over_http2_that_fails_is_not_called_http1(call_tool, tmp_path, authority):
     def script(peer):
         peer.send(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS
         peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -266,7 +264,7 @@ def test_a_request_over_http2_that_fails_is_not_called_http1(run_tool, tmp_path,
         peer.wait(0.5)
 
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:
-        [entry] = archive(run_tool, tmp_path, "--cacert", authority.file, server.url())
+        [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
     assert entry["request"]["httpVersion"] == "HTTP/2"
 
 
@@ -293,16 +291,16 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_headers_make_a_valid_archive(run_tool, tmp_path, name):
+def test_odd_headers_make_a_valid_archive(call_tool, tmp_path, name):
     with http_server({"/": Reply(headers=ODD[name])}) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     assert len(entry["response"]["headers"]) == len(ODD[name]) + 1
 
 
-def test_what_a_terminal_would_obey_is_escaped_in_the_file(run_tool, tmp_path):
+def test_what_a_terminal_would_obey_is_escaped_in_the_file(call_tool, tmp_path):
     headers = [("X-Odd", "\x7f"), ("X-Bidi", "\u202e\u2066".encode().decode("latin-1"))]
     with http_server({"/": Reply(headers=[*headers, ("X-C1", "\x9b\xe9")])}) as server:
-        [entry] = archive(run_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, server.url())
     text = (tmp_path / "out.har").read_bytes().decode("utf-8")
     assert all(char == "\n" or char.isprintable() for char in text)
     values = {header["name"]: header["value"] for header in entry["response"]["headers"]}

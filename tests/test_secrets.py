@@ -370,8 +370,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_no_usage_error_repeats_a_secret(run_tool, name):
-    result = run_tool("-m", "1", *WRONG[name])
+def test_no_usage_error_repeats_a_secret(call_tool, name):
+    result = call_tool("-m", "1", *WRONG[name])
     check_silent(result.out + result.err)
     assert result.code == 64
     assert len(result.err) > 20, "an error has to say something"
@@ -383,8 +383,8 @@ def test_no_usage_error_repeats_a_secret(run_tool, name):
     ["http://me:{}@127.0.0.1:99999", "http://me:{}/y@127.0.0.1:9", "x9://me:{}@h", "me:{}@h:x"],
     ids=["port", "slash", "scheme", "no-scheme"],
 )
-def test_a_malformed_proxy_variable_is_named_and_its_secret_is_not(run_tool, variable, value):
-    result = run_tool("--compact", URL, env={variable: value.format(secret("x"))})
+def test_a_malformed_proxy_variable_is_named_and_its_secret_is_not(call_tool, variable, value):
+    result = call_tool("--compact", URL, env={variable: value.format(secret("x"))})
     assert result.code == 64
     assert variable in result.err
     check_silent(result.out + result.err)
