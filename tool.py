@@ -15,16 +15,17 @@ The way of a request through this file, which is read from top to bottom like a 
      3 Errors          10 Clock          what is measured: instants that two phases share
      4 Records         11 Certificates   DER -> Certificate
      5 Local files     12 Wire           lookup, connection race, bytes with their time of arrival
-     6 Budgets         13 TLS            contexts, transport, failures in words
-     7 Routes          14 Messages       reading and writing HTTP/1.1
-                       15 Roads          proxies: CONNECT, SOCKS5
-                       16 HTTP/2         one stream, through h2
-                       17 Step           what is prepared before the clock, and the way to the server
-                       18 Outcome        why a step failed; Draft -> Step
-                       19 Chain          steps -> Run, under a deadline
-                       20 Verdict        Run -> violations, exit code
-     21 Words, 22 Documents, 23 Views    Report -> lines, JSON and HAR, blocks to draw
-     24 Painters, 25 Main                the only ones that write
+     6 Budgets         13 TLS            transport, contexts
+     7 Routes          14 Alerts         what TLS failures mean
+                       15 Messages       reading and writing HTTP/1.1
+                       16 Roads          proxies: CONNECT, SOCKS5
+                       17 HTTP/2         one stream, through h2
+                       18 Step           what is prepared before the clock, and the way to the server
+                       19 Outcome        why a step failed; Draft -> Step
+                       20 Chain          steps -> Run, under a deadline
+                       21 Verdict        Run -> violations, exit code
+     22 Words, 23 Documents, 24 Views    Report -> lines, JSON and HAR, blocks to draw
+     25 Painters, 26 Main                the only ones that write
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -78,7 +79,7 @@ try:
 except ImportError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     sys.stderr.write(
-        f"httphases: this Python lacks '{missing.name or missing}': install the full python3 package\n"
+        f"httphases: this Python lacks '{missing.name or missing}': install python3, not python3-minimal\n"
     )
     sys.exit(70)
 
@@ -1510,14 +1511,14 @@ SYSTEM_ERRORS = {
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
     "check the port, and whether the service runs.",
-    errno.EHOSTUNREACH: "Nobody answers there: check routing, firewalls and whether the host is up.",
+    errno.EHOSTUNREACH: "No route there, or a router turned it away: check routing, firewalls and the host.",
     errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
     errno.ECONNRESET: "Something answers for that port and hangs up: check load balancers and firewalls.",
     errno.EACCES: "A firewall or policy of this machine forbids it: check its rules and routes.",
     errno.EPERM: "A firewall or policy of this machine forbids it: check its rules and routes.",
     errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
-    errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone: http://[fe80::1%25eth0]/.",
+    errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 
 
@@ -1946,43 +1947,6 @@ class TlsTransport(Transport):
         self._inner.hurry()
 
 
-TLS_REASONS = {
-    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
-    "HTTP_REQUEST": "the server speaks plain HTTP on this port, not TLS",
-    "PACKET_LENGTH_TOO_LONG": "the server's bytes are not TLS",
-    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
-    "NO_PROTOCOLS_AVAILABLE": "no TLS version is left to offer (see this machine's openssl.cnf)",
-    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
-    "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
-    "EE_KEY_TOO_SMALL": "the server's certificate has a key too small to be safe",
-    "CA_MD_TOO_WEAK": "the server's certificate is signed with a hash too weak to be safe",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the server refused the TLS versions offered (alert protocol_version)",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server accepted nothing we offered (handshake_failure)",
-    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the server wants stronger ciphers (alert insufficient_security)",
-    "TLSV1_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
-    "TLSV1_ALERT_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (certificate_required)",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants another client certificate (alert bad_certificate)",
-    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server refused our ALPN (no_application_protocol)",
-    "TLSV1_ALERT_INTERNAL_ERROR": "the server broke off with an error of its own (alert internal_error)",
-    "TLSV1_ALERT_ACCESS_DENIED": "the server denied access (alert access_denied)",
-    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust our side (alert unknown_ca)",
-    "TLSV1_ALERT_DECODE_ERROR": "the server could not read our handshake (alert decode_error)",
-    "TLSV1_ALERT_DECRYPT_ERROR": "the server could not verify our handshake (alert decrypt_error)",
-    "SSLV3_ALERT_UNEXPECTED_MESSAGE": "the server did not expect our message (alert unexpected_message)",
-    "SSLV3_ALERT_ILLEGAL_PARAMETER": "the server rejected a parameter (alert illegal_parameter)",
-    "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed the TLS connection (alert close_notify)",
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server was damaged on the way",
-    "SSLV3_ALERT_BAD_RECORD_MAC": "a record of ours was damaged on the way (alert bad_record_mac)",
-}
-DAMAGED = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_RECORD_TYPE")
-NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
-OLD_TLS = (
-    "UNSUPPORTED_PROTOCOL TLSV1_ALERT_PROTOCOL_VERSION UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL "
-    "EE_KEY_TOO_SMALL CA_MD_TOO_WEAK SSLV3_ALERT_HANDSHAKE_FAILURE"
-).split()
-
-
 def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, str]) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
@@ -2026,15 +1990,6 @@ def log_keys(context: ssl.SSLContext, path: str | None) -> str | None:
     return None
 
 
-def has_trust_store() -> bool:
-    """Tell whether this machine has any CA certificate where OpenSSL looks."""
-    paths = ssl.get_default_verify_paths()
-    try:
-        return bool(paths.cafile) or bool(paths.capath and os.listdir(paths.capath))
-    except OSError:
-        return False
-
-
 def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
     """Return what a handshake agreed on; of a failed one only the certificate."""
     version, cipher, alpn = transport.agreed
@@ -2046,6 +2001,55 @@ def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
         custom_ca=trust.ca_bundle is not None,
         certificate=parse_certificate(transport.certificate),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 14. Alerts. What OpenSSL's errors and verdicts mean, in plain words, with one thing to try.
+# ---------------------------------------------------------------------------------------------------------
+TLS_REASONS = {
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
+    "HTTP_REQUEST": "the server speaks plain HTTP on this port, not TLS",
+    "PACKET_LENGTH_TOO_LONG": "the server's bytes are not TLS",
+    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
+    "NO_PROTOCOLS_AVAILABLE": "no TLS version is left to offer (see this machine's openssl.cnf)",
+    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
+    "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
+    "EE_KEY_TOO_SMALL": "the server's certificate has a key too small to be safe",
+    "CA_MD_TOO_WEAK": "the server's certificate is signed with a hash too weak to be safe",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the server refused the TLS versions offered (alert protocol_version)",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server accepted nothing we offered (handshake_failure)",
+    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the server wants stronger ciphers (alert insufficient_security)",
+    "TLSV1_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
+    "TLSV1_ALERT_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (certificate_required)",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the server refused the lack of a client certificate (bad_certificate)",
+    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server refused our ALPN (no_application_protocol)",
+    "TLSV1_ALERT_INTERNAL_ERROR": "the server broke off with an error of its own (alert internal_error)",
+    "TLSV1_ALERT_ACCESS_DENIED": "the server denied access (alert access_denied)",
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust our side (alert unknown_ca)",
+    "TLSV1_ALERT_DECODE_ERROR": "the server could not read our handshake (alert decode_error)",
+    "TLSV1_ALERT_DECRYPT_ERROR": "the server could not verify our handshake (alert decrypt_error)",
+    "SSLV3_ALERT_UNEXPECTED_MESSAGE": "the server did not expect our message (alert unexpected_message)",
+    "SSLV3_ALERT_ILLEGAL_PARAMETER": "the server rejected a parameter (alert illegal_parameter)",
+    "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed the TLS connection (alert close_notify)",
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server was damaged on the way",
+    "SSLV3_ALERT_BAD_RECORD_MAC": "a record of ours was damaged on the way (alert bad_record_mac)",
+}
+DAMAGED = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_RECORD_TYPE")
+NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
+OLD_TLS = (
+    "UNSUPPORTED_PROTOCOL TLSV1_ALERT_PROTOCOL_VERSION UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL "
+    "EE_KEY_TOO_SMALL CA_MD_TOO_WEAK SSLV3_ALERT_HANDSHAKE_FAILURE"
+).split()
+
+
+def has_trust_store() -> bool:
+    """Tell whether this machine has any CA certificate where OpenSSL looks."""
+    paths = ssl.get_default_verify_paths()
+    try:
+        return bool(paths.cafile) or bool(paths.capath and os.listdir(paths.capath))
+    except OSError:
+        return False
 
 
 def explain_certificate(
@@ -2109,15 +2113,17 @@ def tls_reason(error: ssl.SSLError) -> str:
     return error.reason or text.upper().replace(" ", "_")
 
 
-def tls_hint(reason: str, place: tuple[str, int], trust: Trust) -> str:
+def tls_hint(reason: str, place: tuple[str, int], trust: Trust, greeting: bytes) -> str:
     """Return one thing to try that is true for a TLS failure."""
+    if reason in NOT_TLS and greeting not in (b"", b"HTTP/"):
+        return "Check the port: what answers there speaks neither TLS nor HTTP."
     if reason in NOT_TLS:
         return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*place)
     if reason in OLD_TLS and not trust.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
     if reason in DAMAGED:
         return "Something damages data on the way: check middleboxes, network cards and memory."
-    if "CERTIFICATE" in reason:
+    if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
         return "Client certificates are not supported here: try an endpoint that needs none."
     if "NAME" in reason:
         return "Check the host name, or the virtual hosts that the server has certificates for."
@@ -2151,12 +2157,14 @@ def explain_tls(
         )
         words += "" if plain else f": it began with '{foreign(transport.greeting)}'"
     return NetworkError(
-        "tls", words or f"TLS failed: {alert.replace('_', ' ')}", tls_hint(reason, place, trust)
+        "tls",
+        words or f"TLS failed: {alert.replace('_', ' ')}",
+        tls_hint(reason, place, trust, transport.greeting if transport else b""),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
+# 15. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
 #     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
 #     and stamps nothing before the header section was parsed.
 # ---------------------------------------------------------------------------------------------------------
@@ -2471,7 +2479,7 @@ def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# 16. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
 # ---------------------------------------------------------------------------------------------------------
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
@@ -2617,7 +2625,7 @@ def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) ->
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
+# 17. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
 #     takes three times as long for it. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
@@ -2867,7 +2875,7 @@ class Http2Exchange:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
+# 18. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
 # ---------------------------------------------------------------------------------------------------------
 class Prepared(NamedTuple):
     """What a step needs and the clock must not see being made."""
@@ -3008,7 +3016,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
+# 19. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
 #     is masked; Draft -> Step.
 # ---------------------------------------------------------------------------------------------------------
 def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
@@ -3035,6 +3043,10 @@ def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
         "wait": "The server may have crashed or been restarted, or a device in between cut the connection"
         + (": look at its log." if draft.request.url.secure else ", or the port speaks TLS: try https://."),
     }
+    if draft.watch.phase == "wait" and draft.watch.sent is None and draft.request.body:
+        hints["wait"] = (
+            "The server broke off while taking the body: look at its limit for bodies, and its log."
+        )
     message = f"{words} {doing.get(draft.watch.phase, '')}".rstrip()
     return NetworkError("network", message, hints.get(draft.watch.phase, CLOSED_EARLY))
 
@@ -3098,14 +3110,16 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
         message, hint = f"{whose} did not open the way {limit}", f"Look at the proxy's log; {longer}."
     elif phase == "tls":
         message = f"the TLS handshake was not finished {limit}"
-        hint = "It accepts connections but does not shake hands: it is overloaded, or does not speak TLS."
+        hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
+        if proxy:
+            hint = "The proxy opened the way, but the target does not shake hands: look at both their logs."
     elif phase == "wait" and draft.watch.sent is None:
         message = f"the request could not be sent whole {limit}"
-        hint = f"It takes no more of the body: look at the server's limits and load; {longer}."
+        hint = f"The server takes no more of the body: look at the server's limits and load; {longer}."
     elif phase == "wait":
         seen = ", ".join(str(status) for status in draft.interim[-3:])
         message = f"only interim responses ({seen}) came {limit}" if seen else f"no response came {limit}"
-        hint = f"It is connected but does not answer: look at the server's load and log; {longer}."
+        hint = f"The server is connected but does not answer: look at its load and log; {longer}."
     else:
         what = (
             f"{draft.received} bytes of the body came" if draft.response else "not even its header is whole"
@@ -3207,7 +3221,7 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
+# 20. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class Progress:
     """What the measuring and the waiting thread share; `lock` decides who has the last word."""
@@ -3371,7 +3385,7 @@ def measure(
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 20. Verdict. Run -> the budgets' outcome and the exit code.
+# 21. Verdict. Run -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
 def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
@@ -3404,7 +3418,7 @@ def choose_exit_code(options: Options, run: Run, verdict: Verdict | None, unwrit
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Words. Numbers and names -> text; the machine-readable lines.
+# 22. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
     """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
@@ -3486,7 +3500,7 @@ def status_text(progress: Progress) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 22. Documents. Report -> JSON and HAR.
+# 23. Documents. Report -> JSON and HAR.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
@@ -3752,7 +3766,7 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23. Views. Report -> neutral blocks, for any painter.
+# 24. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone; the tones are the keys of STYLES."""
@@ -3932,7 +3946,7 @@ def step_blocks(step: Step, width: int, glyphs: Glyphs) -> Iterator[Block]:
     if step.error:
         yield Fields(
             (
-                ("Failed", (Span(f"in {step.error.phase}: {step.error.kind} error", "bad"),)),
+                ("Failed", (Span(f"in {step.error.phase} ({step.error.kind})", "bad"),)),
                 ("Why", (Span(clip(step.error.message), "bad"),)),
                 ("Try", (Span(clip(step.error.hint)),)),
             )
@@ -3988,7 +4002,7 @@ def report_blocks(report: Report, style: str, width: int, glyphs: Glyphs) -> Ite
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
+# 25. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 # ---------------------------------------------------------------------------------------------------------
 STYLES = {
     "": "",
@@ -4217,7 +4231,7 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Plain
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25. Main. Signals, standard streams, files; argv in, exit code out.
+# 26. Main. Signals, standard streams, files; argv in, exit code out.
 # ---------------------------------------------------------------------------------------------------------
 class StatusLine:
     """One line on a terminal's stderr that says which phase is under way; it leaves nothing behind."""
@@ -4262,15 +4276,17 @@ def has_rich() -> bool:
     return all(optional(f"rich.{name}") for name in ("console", "text", "table", "panel", "box"))
 
 
-def print_slo_error(error: SloError) -> None:
+def report_slo_error(error: SloError) -> ExitCode:
+    """Show a malformed budget in its panel on stderr, whatever the format of the report would have been."""
     if sys.stderr is None:
-        return
+        return ExitCode.USAGE
     panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
     try:
         choose_painter(sys.stderr, os.environ, has_rich()).paint([panel])
         sys.stderr.flush()
     except (OSError, ValueError):
-        pass
+        pass  # nobody is there to read it
+    return ExitCode.USAGE
 
 
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
@@ -4458,8 +4474,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as finished:  # --help, --version
         return int(finished.code or 0)
     except SloError as error:
-        print_slo_error(error)
-        return ExitCode.USAGE
+        return report_slo_error(error)
     except UsageError as error:
         say(f"error: {clip(mask_userinfo(error.message))}")
         return ExitCode.USAGE

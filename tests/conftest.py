@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pty
+import py_compile
 import selectors
 import ssl
 import struct
@@ -190,6 +191,11 @@ def run_tool(
     that it is not to find.
     """
 
+    # Compiled once: a script is compiled at every start, which is half of what a short run takes.
+    program = py_compile.compile(
+        str(TOOL), str(tmp_path_factory.mktemp("program") / "tool.pyc"), doraise=True
+    )
+
     def run(
         *arguments: Any,
         env: dict[str, str] | None = None,
@@ -202,7 +208,7 @@ def run_tool(
         without: tuple[str, ...] = (),
     ) -> Result:
         words = tuple(str(word) for word in arguments)
-        command = [sys.executable, str(TOOL), *words]
+        command = [sys.executable, program, *words]
         if resolver:
             command = with_resolver(resolver, tmp_path_factory.mktemp("resolver")) + command
         whole = {**base_environment, **({"TERM": "xterm-256color"} if terminal else {}), **(env or {})}

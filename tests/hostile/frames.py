@@ -73,6 +73,9 @@ def answer(*parts: bytes, hold: bool = True, first: bytes = settings()) -> Scrip
             peer.send(part)
         if hold:
             peer.wait(60)
+        else:  # an orderly end: closing with something unread would be a reset
+            peer.end()
+            peer.read_to_end()
 
     return script
 

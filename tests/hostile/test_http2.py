@@ -295,7 +295,9 @@ GOODBYES = (
         for stage, start in (("before the head", b""), ("in the body", head() + frame(DATA, b"x")))
     ]
     + [
-        case(f"GOAWAY({last}, {code}) {stage}", start + goaway(last, code, b"\x1b[2J[red]"))
+        case(
+            f"GOAWAY({last}, {code}) {stage}", answer(start + goaway(last, code, b"\x1b[2J[red]"), hold=False)
+        )
         for last, code in ((0, 0), (0, 2), (1, 1), (1, 11), (0x7FFFFFFF, 0xFFFFFFFF))
         for stage, start in (("before the head", b""), ("in the body", head() + frame(DATA, b"x")))
     ]
