@@ -905,15 +905,14 @@ def parse_header(text: str) -> Header:
     return name, os.fsencode(value.strip(" \t"))
 
 
-def parse_headers(texts: Iterable[str], body: Body | None) -> tuple[Header, ...]:
-    headers = tuple(parse_header(text) for text in texts)
+def check_length(headers: Iterable[Header], body: Body | None) -> None:
+    """Raise UsageError for a Content-Length that is not the body's."""
     length = len(body.data) if body else 0
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != length:
             raise UsageError(
                 f"-H: 'Content-Length' is not the body's, which has {length} bytes: leave it out"
             )
-    return headers
 
 
 def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
@@ -990,13 +989,13 @@ def detect_type(data: bytes, extension: str) -> str:
     return "text/plain; charset=utf-8"
 
 
-def read_body(argument: str | None, seconds: float) -> Body | None:
-    """Load -d's text or file and name its media type; raises UsageError."""
+def read_body(argument: str | None, seconds: float, typed: bool) -> Body | None:
+    """Load -d's text or file and name its media type, unless the user did (`typed`); raises UsageError."""
     if argument is None:
         return None
     if not argument.startswith("@"):
         data = os.fsencode(argument)
-        return Body(data, detect_type(data, ""))
+        return Body(data, "" if typed else detect_type(data, ""))
     path = argument[1:]
     if not path:
         raise UsageError("-d '@': expected a file name after @, or @- for standard input")
@@ -1004,7 +1003,7 @@ def read_body(argument: str | None, seconds: float) -> Body | None:
         data = read_local(path, MAX_BODY, seconds)
     except UsageError as error:
         raise UsageError(f"-d: {error.message}") from None
-    return Body(data, detect_type(data, os.path.splitext(path)[1].lower()))
+    return Body(data, "" if typed else detect_type(data, os.path.splitext(path)[1].lower()))
 
 
 def read_ca_bundle(path: str, option: str, seconds: float) -> CaBundle:
@@ -1234,10 +1233,9 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     ca_bundle = None if args.cacert is None else read_ca_bundle(args.cacert, "--cacert", seconds)
     if ca_bundle and not url.secure:  # for https the handshake's context finds out, before anything is sent
         load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_bundle)
-    for header in args.header:
-        parse_header(header)
-    body = read_body(args.data, seconds)
-    headers = parse_headers(args.header, body)
+    headers = tuple(parse_header(header) for header in args.header)
+    body = read_body(args.data, seconds, any(name.lower() == "content-type" for name, _ in headers))
+    check_length(headers, body)
     warnings = []
     if args.method and method in ("GET", "HEAD") and body is not None:
         warnings.append(f"{method} with a request body: many servers ignore it or refuse it")

@@ -1,0 +1,77 @@
+"""What each way to run the program may import: names, not times. Every import is paid at every start."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import TOOL, has
+
+HEAVY = {
+    "asyncio",
+    "dataclasses",
+    "inspect",
+    "logging",
+    "multiprocessing",
+    "subprocess",
+    "tempfile",
+    "typing",
+}
+"""Parts of the standard library that cost milliseconds and that no way to run the program needs."""
+
+SHUTIL = {"shutil", "bz2", "lzma"}
+"""What argparse imports, for every option it adds, to learn the width of a terminal."""
+
+OPTIONAL = {"h2", "hpack", "hyperframe", "rich", "socks"}
+
+
+@pytest.fixture
+def imported(base_environment, server):
+    """Return a function that runs the program and returns the top-level names of all that it imported."""
+
+    def run(*options: str, url: str | None = None) -> set[str]:
+        command = [sys.executable, "-X", "importtime", "-S", str(TOOL), *options, url or server.url()]
+        paths = [path for path in sys.path if path.endswith("-packages")]
+        environment = {**base_environment, "PYTHONPATH": os.pathsep.join(paths)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=30
+        )
+        assert "Step 1" in done.stdout + done.stderr, done.stderr[-500:]
+        return {name.partition(".")[0] for name in re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE)}
+
+    return run
+
+
+@pytest.mark.parametrize("options", [["--metrics-only"], ["--compact"]], ids=["metrics", "compact"])
+def test_a_line_over_plain_http_imports_nothing_it_does_not_need(imported, options):
+    names = imported(*options)
+    assert {"http", "ssl", "argparse"} <= names, "the list of imports was not read"
+    assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "unicodedata"})
+
+
+def test_http1_over_tls_does_without_h2(imported):
+    assert not imported("--metrics-only", "--http1.1", url="https://127.0.0.1:1/") & (
+        OPTIONAL | SHUTIL | {"json"}
+    )
+
+
+@pytest.mark.skipif(not has("h2"), reason="needs h2")
+def test_h2_is_imported_for_https_alone(imported):
+    assert "h2" in imported("--metrics-only", url="https://127.0.0.1:1/")
+
+
+@pytest.mark.skipif(not has("rich"), reason="needs rich")
+def test_rich_is_imported_where_something_is_drawn(imported):
+    assert "rich" in imported()
+    assert "rich" in imported("--compact", "--slo", "total=1000")
+    assert "rich" not in imported("--metrics-only", "--slo", "total=1000")
+
+
+def test_json_is_imported_where_it_is_written_or_sent(imported, tmp_path):
+    assert "json" in imported("--metrics-only", "--json", str(tmp_path / "out.json"))
+    assert "json" in imported("--metrics-only", "-d", "{}")
+    assert "json" not in imported("--metrics-only", "-d", "{}", "-H", "Content-Type: text/x")
