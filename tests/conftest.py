@@ -16,6 +16,7 @@ import os
 import pty
 import py_compile
 import selectors
+import signal
 import ssl
 import struct
 import subprocess
@@ -57,6 +58,9 @@ def has(name: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in a shell's background job. The programs under test would inherit it, and rightly obey.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers", "needs(*names): skip where an importable package, or ipv6, root or linux, is missing"
     )
