@@ -595,7 +595,10 @@ def add_budget(thresholds: dict[str, float], entry: str) -> None:
     try:
         thresholds[key] = parse_number(amount)
     except ValueError as error:
-        raise SloError(f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0") from None
+        unit = ", without a unit" if amount.lower().endswith("s") else ""
+        raise SloError(
+            f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{unit}"
+        ) from None
 
 
 def parse_slo(entries: Iterable[str]) -> dict[str, float]:
@@ -624,17 +627,17 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float]:
         raise SloError(f"{error.message} (in '{path}')") from None
 
 
-def parse_budgets(inline: str | None, path: str | None, seconds: float) -> dict[str, float]:
+def parse_budgets(inline: Sequence[str] | None, path: str | None, seconds: float) -> dict[str, float]:
     """Merge --slo over --slo-file; raises SloError."""
     thresholds: dict[str, float] = {}
     if path is not None:
         thresholds.update(read_slo_file(path, seconds))
     if inline is not None:
-        if not inline.strip():
+        if not all(specification.strip() for specification in inline):
             raise SloError(
                 "Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000"
             )
-        thresholds.update(parse_slo(inline.split(",")))
+        thresholds.update(parse_slo(",".join(inline).split(",")))
     return {key: thresholds[key] for key in SLO_KEYS if key in thresholds}
 
 
@@ -709,6 +712,17 @@ def quote_target(target: str) -> str:
     return urllib.parse.quote_from_bytes(target.encode("utf-8", "surrogateescape"), safe=printable)
 
 
+def suggest_url(rest: str) -> str:
+    """Say what was meant by a URL without a scheme, where that is a URL."""
+    if rest.startswith("***@"):
+        return f"did you mean 'https://{rest}'?"
+    try:
+        split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
+    except UsageError:
+        return "expected https://host/path"
+    return f"did you mean 'https://{rest}'?"
+
+
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password."""
     shown = clip(mask_location(text))
@@ -720,10 +734,9 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     if not parts:
         shown = re.sub(r"^[^/?#]*@", "***@", shown)
         host = shown.lstrip("/")
-        suggestion = f": did you mean 'https://{host}'?" if re.match(r"[^/?#:]", host) else ""
         if re.match(r"(?i)https?:", shown):
-            suggestion = ": expected http://host/path or https://host/path"
-        raise UsageError(f"URL '{shown}' has no scheme{suggestion or ': expected https://host/path'}")
+            raise UsageError(f"URL '{shown}' lacks the // after its scheme: expected https://host/path")
+        raise UsageError(f"URL '{shown}' has no scheme: {suggest_url(host)}")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     if scheme not in ("http", "https"):
         raise UsageError(f"URL '{shown}' has the scheme '{scheme}': only http and https can be measured")
@@ -1031,7 +1044,7 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
 # ---------------------------------------------------------------------------------------------------------
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
-   64 usage error: the command line, or a file it names, is wrong; nothing was sent
+   64 usage error: the command line or a file it names is wrong; nothing sent
    70 internal error
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
@@ -1042,19 +1055,32 @@ exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM
 
 examples:
-  httphases https://example.com/                      where does the time go?
-  httphases -L --compact http://example.com/          a redirect chain, one line a step
-  httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/health
-                                                      a probe: exit 4 when too slow, 75 when broken
+  httphases https://example.com/
+      where does the time go?
+  httphases -L --compact http://example.com/
+      a redirect chain, one line a step
+  httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
+      a probe: exit 4 when too slow, 75 when broken
 
-Times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY,
-SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR, FORCE_COLOR and COLUMNS are honoured.
+Times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY,
+ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR,
+FORCE_COLOR and COLUMNS are honoured.
 """
+
+
+class Once(argparse.Action):
+    """An option whose earlier value would be lost if it were given again."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise UsageError(f"{option_string} was given twice")
+        setattr(namespace, self.dest, values)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        hint = "; --help lists the options there are" if message.startswith("unrecognized") else ""
+        raise UsageError(mask_location(message) + hint)
 
 
 def build_parser(width: int) -> Parser:
@@ -1078,7 +1104,13 @@ def build_parser(width: int) -> Parser:
         metavar="METHOD",
         help=f"one of {', '.join(METHODS)} (default: GET, with -d POST)",
     )
-    add("-d", "--data", metavar="DATA", help="request body: text, @FILE, or @- for standard input")
+    add(
+        "-d",
+        "--data",
+        action=Once,
+        metavar="DATA",
+        help="request body: text, @FILE, or @- for standard input",
+    )
     add(
         "-H",
         "--header",
@@ -1143,17 +1175,24 @@ def build_parser(width: int) -> Parser:
     add("--metrics-only", action="store_true", help="one line of key=value tokens a step")
     add(
         "--json",
+        action=Once,
         metavar="PATH",
         help="write the JSON export; - for standard output (the report moves to stderr)",
     )
-    add("--har", metavar="PATH", help="write an HTTP archive (HAR 1.2); - for standard output")
+    add("--har", action=Once, metavar="PATH", help="write an HTTP archive (HAR 1.2); - for standard output")
     add = parser.add_argument_group("latency budgets").add_argument
     add(
         "--slo",
+        action="append",
         metavar="KEY=MS[,KEY=MS]",
         help=f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded",
     )
-    add("--slo-file", metavar="PATH", help="read budgets from a file, one KEY=MS a line; --slo wins")
+    add(
+        "--slo-file",
+        action=Once,
+        metavar="PATH",
+        help="read budgets from a file, one KEY=MS a line; --slo wins",
+    )
     add = parser.add_argument_group("about").add_argument
     add("-h", "--help", action="help", help="show this and exit")
     add("--version", action="version", version=f"httphases {__version__}", help="show the version and exit")
@@ -1222,6 +1261,11 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     """
     args = build_parser(width).parse_args(argv)
     if len(args.url) != 1:
+        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+        if not args.url and taken:
+            raise UsageError(
+                f"no URL given: '{clip(mask_location(taken[0]))}' was taken as the value of an option"
+            )
         raise UsageError(explain_urls(args.url))
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
@@ -1241,6 +1285,11 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         warnings.append(f"{method} with a request body: many servers ignore it or refuse it")
     if args.compact and args.metrics_only:
         warnings.append("--metrics-only wins over --compact")
+    for host, port in overrides if not args.follow and args.proxy is None else ():
+        if (host, port) != (url.host, url.port):
+            warnings.append(
+                f"--resolve {host}:{port} is not the URL's {url.host}:{url.port} and was not used"
+            )
     options = Options(
         request=Request(method, url, headers, body),
         follow=args.follow,
@@ -3119,9 +3168,11 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
         message = f"only interim responses ({seen}) came {limit}" if seen else f"no response came {limit}"
         hint = f"The server is connected but does not answer: look at its load and log; {longer}."
     else:
-        what = (
-            f"{draft.received} bytes of the body came" if draft.response else "not even its header is whole"
-        )
+        what = "not even its header is whole"
+        if draft.response:
+            lengths = values_of(draft.response.headers, "content-length")
+            whole = f" of {parse_length(lengths[0], 10)}" if lengths else ""
+            what = f"{draft.received}{whole} bytes of the body came"
         message = f"the response was not complete {limit}: {what}"
         hint = f"A large body, a slow path or a stalled server: {longer}."
     return blame_proxy(NetworkError("timeout", message, hint), draft)
@@ -3918,6 +3969,9 @@ def starved_text(step: Step) -> str:
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     response = step.response
+    if step.request.body and step.timing.send is not None:
+        size, sent = size_text(len(step.request.body.data)), ms_text(step.timing.ms("send"))
+        yield "Request", (Span(f"{size} of body, sent in {sent} of the wait"),)
     if step.interim:
         yield "Interim", (Span(", ".join(str(status) for status in step.interim[:20])),)
     if response:
@@ -3929,6 +3983,11 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
             yield "Location", (Span(clip(mask_location(location))),)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
+
+
+def failed_text(error: Failure) -> str:
+    """Say where a step failed; a redirect that leads nowhere fails before anything is looked up."""
+    return "before the request (redirect)" if error.kind == "redirect" else f"in {error.phase} ({error.kind})"
 
 
 def step_blocks(step: Step, width: int, glyphs: Glyphs) -> Iterator[Block]:
@@ -3944,7 +4003,7 @@ def step_blocks(step: Step, width: int, glyphs: Glyphs) -> Iterator[Block]:
     if step.error:
         yield Fields(
             (
-                ("Failed", (Span(f"in {step.error.phase} ({step.error.kind})", "bad"),)),
+                ("Failed", (Span(failed_text(step.error), "bad"),)),
                 ("Why", (Span(clip(step.error.message), "bad"),)),
                 ("Try", (Span(clip(step.error.hint)),)),
             )
@@ -4384,7 +4443,7 @@ def write_documents(report: Report, options: Options) -> bool:
         except BrokenPipeError:
             continue
         except (OSError, ValueError) as error:
-            say(f"cannot write {option} '{path}': {reason_of(error)}")
+            say(f"error: cannot write {option} '{path}': {reason_of(error)}")
             whole = False
     return whole
 
@@ -4411,7 +4470,7 @@ def show(report: Report, options: Options, rich: bool) -> bool:
     except BrokenPipeError:
         discard_stdout()  # the reader has seen enough
     except (OSError, ValueError) as error:
-        say(f"cannot write the report: {reason_of(error)}")
+        say(f"error: cannot write the report: {reason_of(error)}")
         discard_stdout()
         whole = False
     return write_documents(report, options) and whole
@@ -4421,7 +4480,7 @@ def warn_about(run: Run, options: Options, contexts: Contexts) -> None:
     for warning in contexts.warnings:
         say(f"warning: {warning}")
     if run.limit_reached:
-        say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last response is one more")
+        say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
     for step in run.steps:
         if options.style != "waterfall" and step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             say(f"warning: {starved_text(step)}")

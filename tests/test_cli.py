@@ -712,3 +712,23 @@ def test_a_key_log_that_cannot_be_written_is_a_warning(call_tool, authority, tls
         result = call_tool("--cacert", authority.file, "--metrics-only", server.url(), env=env)
         assert result.code == 0, result.err
         assert "warning" in result.err.lower() and "SSLKEYLOGFILE" in flat(result.err)
+
+
+@pytest.mark.parametrize("option", ["-d", "--json", "--har", "--slo-file"])
+def test_an_option_whose_first_value_would_be_lost_is_refused(call_tool, option):
+    check_usage_error(call_tool(option, "a", option, "b", "http://127.0.0.1:1/"), option, "twice")
+
+
+def test_an_option_that_took_the_url_for_its_value_is_pointed_at(call_tool):
+    check_usage_error(call_tool("--json", "http://127.0.0.1:1/"), "no URL", "http://127.0.0.1:1/", "option")
+
+
+def test_a_url_that_lacks_its_slashes_is_told_so(call_tool):
+    check_usage_error(call_tool("http:/127.0.0.1/"), "//", "http:/127.0.0.1/")
+
+
+def test_a_resolve_that_does_not_fit_the_url_is_warned_about(call_tool, server):
+    result = call_tool("--metrics-only", "--resolve", "other.test:81:127.0.0.1", server.url())
+    assert result.code == 0
+    assert "warning" in result.err
+    assert "other.test:81" in result.err

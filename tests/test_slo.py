@@ -447,3 +447,9 @@ def test_with_json_on_stdout_the_panel_is_on_stderr(call_tool, chain):
     result = call_tool("--slo", "total=1", "--compact", "--json", "-", chain.url())
     assert json.loads(result.out)["summary"]["slo"]["pass"] is False
     assert "SLO: fail" in result.err
+
+
+def test_budgets_given_apart_are_all_held(call_tool, server):
+    result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=5000", server.url())
+    assert result.code == 4
+    assert "slo_violations=total" in result.out
