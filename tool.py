@@ -1698,10 +1698,14 @@ class SocketTransport(Transport):
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
 
+    def load(self) -> None:
+        """Take the first flight from `source`, ready to go."""
+        self._refill()
+
     def attach(self, connection: socket.socket) -> None:
-        """Take over a connection, and send what `source` has ready without waiting for anything."""
+        """Take over a connection, and send the first flight at once, without waiting for anything."""
         self._socket = connection
-        if self._refill() and self._send():
+        if self._unsent and self._send():
             self._refill()
         self._poller.register(connection, select.POLLIN)
 
@@ -1785,6 +1789,8 @@ class Dial:
 
     def run(self) -> socket.socket:
         """Return the first connection that stands; raises OSError, the first failure, when none does."""
+        if self._wire:
+            self._wire.load()
         while self._waiting or self._open:
             now = time.perf_counter_ns()
             if self._waiting and (not self._open or now >= self._next_start):
@@ -1792,8 +1798,8 @@ class Dial:
                 self._start(self._waiting.pop(0))
             elif self._open:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000)) if self._waiting else None
-                for descriptor, _ in self._poller.poll(pause):
-                    winner = self._settle(descriptor)
+                for descriptor, events in self._poller.poll(pause):
+                    winner = self._settle(descriptor, events == select.POLLOUT)
                     if winner:
                         return winner
         raise self._failures[0]
@@ -1821,22 +1827,23 @@ class Dial:
         self.draft.dialling[attempt.fileno()] = (peer, begun)
         self._poller.register(attempt.fileno(), select.POLLOUT)
 
-    def _settle(self, descriptor: int) -> socket.socket | None:
-        """Take the outcome of one attempt: its socket when it won."""
+    def _settle(self, descriptor: int, stands: bool) -> socket.socket | None:
+        """Take the outcome of one attempt: its socket when it won. `stands` when poll() saw no trouble."""
         now = time.perf_counter_ns()
         attempt = self._open.pop(descriptor)
-        code = attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if not code:
-            info = tcp_info(attempt)
-            attempt.setblocking(True)
-            if self._wire:
-                self._wire.attach(attempt)
+        if stands and self._wire:
+            self._wire.attach(attempt)
         self._poller.unregister(descriptor)
         peer, begun = self.draft.dialling.pop(descriptor)
+        code = 0 if stands else attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             attempt.close()
             self._fail(peer, begun, OSError(code, os.strerror(code)))
             return None
+        if not stands and self._wire:
+            self._wire.attach(attempt)
+        info = tcp_info(attempt)
+        attempt.setblocking(True)
         self.connected = established(info, begun, now)
         self.draft.socket, self.draft.peer = attempt, peer
         self._record(peer, begun, self.connected, None)
@@ -3046,6 +3053,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     if proxy and socks:
         draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
         connected = time.perf_counter_ns()
+        prepared.wire.load()
         prepared.wire.attach(draft.socket)
     if prepared.proxy_tls:
         connected = prepared.proxy_tls.open()
