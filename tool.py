@@ -1951,14 +1951,32 @@ class TlsTransport(Transport):
         return True
 
     def read_into(self, view: memoryview) -> int:
-        while True:
-            try:
-                # A close_notify comes out as 0.
-                return self.tls.read(len(view), view)  # type: ignore[call-arg, return-value, unused-ignore]
-            except ssl.SSLWantReadError:
-                if not self._pull():
-                    self.truncated = True
-                    return 0
+        count = self._decrypt(view)
+        while count is None:
+            if not self._pull():
+                self.truncated = True
+                return 0
+            count = self._decrypt(view)
+        return count
+
+    def _decrypt(self, view: memoryview) -> int | None:
+        """Take what is decrypted, 0 after close_notify, None when more must come first.
+
+        One record at a time while instants matter, then as many as there are.
+        """
+        count = 0
+        try:
+            while count < len(view):
+                got: int = self.tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
+                count += got
+                if not got or self._precise:
+                    break
+        except ssl.SSLWantReadError:
+            return count or None
+        except ssl.SSLError:
+            if not count:  # else OpenSSL says it again at the next call
+                raise
+        return count
 
     def flush(self) -> None:
         self._inner.flush()
