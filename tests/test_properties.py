@@ -126,7 +126,7 @@ def test_a_budget_is_refused_or_holds_positive_numbers(entries):
 @given(st.dictionaries(st.sampled_from(tool.SLO_KEYS), st.floats(1e-9, 1e15), min_size=1))
 def test_every_well_formed_budget_is_read_as_it_stands(budgets):
     text = " , ".join(f" {key.upper()} = {value!r} " for key, value in budgets.items())
-    assert tool.parse_budgets(text, None, 1.0) == budgets
+    assert tool.parse_budgets([text], None, 1.0) == budgets
 
 
 @steadily
