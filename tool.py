@@ -2387,6 +2387,17 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     return version.decode("ascii"), status, decode(reason.strip())
 
 
+def read_status_line(reader: Reader) -> bytes:
+    """Return the first line of a response; raises NetworkError when the stream ends within it."""
+    try:
+        return reader.line(MAX_HEADER_BYTES)
+    except EOFError as ended:
+        (start,) = ended.args
+        if not b"HTTP/".startswith(start[:5]):
+            raise not_http(start) from None
+        raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
+
+
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
     """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
     headers: list[Header] = []
@@ -2420,17 +2431,13 @@ def read_head(reader: Reader, interim: list[int], watch: Stopwatch | None) -> Re
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.arrived
+        line = read_status_line(reader)
+        version, status, reason = parse_status_line(line)
+        if status >= 200 and watch:
+            watch.end("wait", first_byte)
         try:
-            line = reader.line(MAX_HEADER_BYTES)
-            version, status, reason = parse_status_line(line)
-            if status >= 200 and watch:
-                watch.end("wait", first_byte)
             headers, size = read_headers(reader)
-        except EOFError as ended:
-            if (not watch or watch.phase == "wait") and not ended.args[0].startswith(
-                b"HTTP/"[: len(ended.args[0])]
-            ):
-                raise not_http(ended.args[0]) from None
+        except EOFError:
             raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")

@@ -589,3 +589,11 @@ def test_a_query_and_the_body_of_any_route_reach_the_server_as_given(call_tool):
             "steps"
         ][0]
         assert response["response"]["bytes"] == len(b'["PUT", "/x?y=%20&z", "a b"]')
+
+
+def test_an_interim_response_that_is_cut_off_is_not_called_something_else_than_http(run_tool):
+    with scripted(sending("HTTP/1.1 103 Early Hints\r\nLink: </sty")) as server:
+        result = run_tool("--json", "-", server.url())
+    error = result.json()["steps"][0]["error"]
+    assert (error["kind"], error["phase"]) == ("protocol", "wait")
+    assert "middle of its header" in error["message"]
