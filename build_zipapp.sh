@@ -43,6 +43,7 @@ python=$("$python" -c 'import sys; sys.version_info < (3, 9) and sys.exit(1); pr
     fail "$python has no pip (Debian, Ubuntu: apt-get install python3-pip); PYTHON=... names another"
 
 work=$(mktemp -d)
+export TMPDIR="$work" # pip, when interrupted, leaves its own folders behind
 unfinished=
 trap 'rm -rf "$work" ${unfinished:+"$unfinished"}' EXIT
 trap 'exit 129' HUP
