@@ -14,18 +14,19 @@ The way of a request through this file, which is read from top to bottom like a 
      2 Vocabulary       9 Command line   argv -> Options
      3 Errors          10 Clock          what is measured: instants that two phases share
      4 Records         11 Certificates   DER -> Certificate
-     5 Local files     12 Wire           lookup, connection race, bytes with their time of arrival
-     6 Budgets         13 TLS            transport, contexts
-     7 Routes          14 Alerts         what TLS failures mean
-                       15 Messages       reading and writing HTTP/1.1
-                       16 Roads          proxies: CONNECT, SOCKS5
-                       17 HTTP/2         one stream, through h2
-                       18 Step           what is prepared before the clock, and the way to the server
-                       19 Outcome        why a step failed; Draft -> Step
-                       20 Chain          steps -> Run, under a deadline
-                       21 Verdict        Run -> violations, exit code
-     22 Words, 23 Documents, 24 Views    Report -> lines, JSON and HAR, blocks to draw
-     25 Painters, 26 Main                the only ones that write
+     5 Local files     12 Lookup         names to addresses
+     6 Budgets         13 Wire           connection race, bytes with their time of arrival
+     7 Routes          14 TLS            transport, contexts
+                       15 Alerts         what TLS failures mean
+                       16 Messages       reading and writing HTTP/1.1
+                       17 Roads          proxies: CONNECT, SOCKS5
+                       18 HTTP/2         one stream, through h2
+                       19 Step           what is prepared before the clock, and the way to the server
+                       20 Outcome        why a step failed; Draft -> Step
+                       21 Chain          steps -> Run, under a deadline
+                       22 Verdict        Run -> violations, exit code
+     23 Words, 24 Documents, 25 Views    Report -> lines, JSON and HAR, blocks to draw
+     26 Painters, 27 Main                the only ones that write
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -138,6 +139,9 @@ MAX_FOREIGN = 200  # and of the other side's words inside a message
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
+WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
+SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
+NAPS, NAP = 20, 0.0002  # seconds each; most of the gain is there with three, all of it with ten
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
 
@@ -269,6 +273,10 @@ class Route(NamedTuple):
 
     proxy: Proxy | None
     source: str | None
+
+    def first_hop(self, url: Url) -> tuple[str, int]:
+        """Return the host and port that the connection for a URL goes to."""
+        return (self.proxy.host, self.proxy.port) if self.proxy else (url.host, url.port)
 
 
 class Request(NamedTuple):
@@ -1536,10 +1544,8 @@ def parse_certificate(der: bytes | None) -> Certificate | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12. Wire. Names to addresses, addresses to a connection, a connection to bytes with their time of arrival.
+# 12. Lookup. Names to addresses, and what the system's error numbers mean.
 # ---------------------------------------------------------------------------------------------------------
-SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
-TIMESPEC = struct.Struct("@ll")
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset by the other side",
@@ -1625,11 +1631,20 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     return [peer for index in range(longest) for peer in first[index : index + 1] + other[index : index + 1]]
 
 
-def resolve(host: str, port: int, options: Options) -> list[Peer]:
-    """Look a name up with the system's resolver; raises NetworkError of kind `dns`.
+def look_up(host: str, port: int, family: int) -> list[Peer]:
+    """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    A literal address and --resolve need no lookup. The name goes as bytes: as text it would import the
-    idna codec inside the dns phase.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase.
+    """
+    found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
+    return interleave(list(dict.fromkeys(peers)))
+
+
+def resolve(host: str, port: int, options: Options) -> list[Peer]:
+    """Return the addresses of a host; raises NetworkError of kind `dns`.
+
+    A literal address and --resolve need no lookup.
     """
     literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
     if literal and not is_ip(literal, options.family):
@@ -1639,19 +1654,22 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     if literal:
         return [literal_peer(literal, port)]
     try:
-        found = socket.getaddrinfo(
-            host.encode("ascii"), port, options.family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-        )
+        return look_up(host, port, options.family)
     except socket.gaierror as error:
         raise explain_lookup(host, options.family, error) from None
     except (OSError, UnicodeError) as error:
         raise NetworkError(
             "dns", f"{host} could not be looked up: {reason_of(error)}", "Check the resolver of this machine."
         ) from None
-    peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
-    return interleave(list(dict.fromkeys(peers)))
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 13. Wire. Addresses to a connection, a connection to bytes with their time of arrival.
+# ---------------------------------------------------------------------------------------------------------
+SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
+TIMESPEC = struct.Struct("@ll")
+# Linux keeps what is sent so until the next send, and in a segment of its own.
+HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
 
@@ -1677,8 +1695,12 @@ class Transport:
         """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Send all that `source` offers; raises OSError."""
+    def hold(self) -> None:
+        """Hand over all that `source` offers, to leave beside what `push` sends next; raises OSError."""
+        raise NotImplementedError
+
+    def push(self) -> int:
+        """Send the beginning of what `source` offers, without waiting; return the instant."""
         raise NotImplementedError
 
     def hurry(self) -> None:
@@ -1709,8 +1731,14 @@ class SocketTransport(Transport):
             self._refill()
         self._poller.register(connection, select.POLLIN)
 
+    def push(self) -> int:
+        departed = time.perf_counter_ns()
+        if self._unsent or self._refill():
+            self._send()
+        return departed
+
     def read_into(self, view: memoryview) -> int:
-        self._push(until_readable=True)
+        self._send_until_readable()
         count, ancillary, _, _ = self._socket.recvmsg_into([view], self._ancillary)
         self.arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
@@ -1721,24 +1749,24 @@ class SocketTransport(Transport):
             raise self._send_error
         return count
 
-    def flush(self) -> None:
-        self._push(until_readable=False)
+    def hold(self) -> None:
+        while self._unsent or self._refill():
+            if not self._send(HELD):
+                self._readable(True)
         if self._send_error:
             raise self._send_error
 
-    def _push(self, until_readable: bool) -> None:
+    def _send_until_readable(self) -> None:
         blocked = started = False
         while self._unsent or self._refill():
-            if until_readable and started and self._readable(blocked):
+            if started and self._readable(blocked):
                 return
-            if blocked and not until_readable:
-                self._readable(True)
             blocked, started = not self._send(), True
 
-    def _send(self) -> bool:
+    def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
         try:
-            count = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
+            count = self._socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
@@ -1759,6 +1787,26 @@ class SocketTransport(Transport):
         return any(event & ~select.POLLOUT for _, event in events)
 
 
+def open_socket(family: int) -> socket.socket:
+    """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    # Nagle would hold the request back behind the client's Finished for a round trip.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    return made
+
+
+def divide(answered: int, departed: int) -> int:
+    """Return where the wait for a request starts that left at `departed`, as soon as `answered` was noticed.
+
+    Waking this program up is neither the network's time nor the server's: the phases on both sides bear half,
+    but the wait, which starts with the request, never more than that of a usual wake-up.
+    """
+    return departed - min((departed - answered) // 2, WAKE_UP // 2)
+
+
 def established(info: bytes, begun: int, noticed: int) -> int:
     """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
 
@@ -1777,20 +1825,37 @@ class Dial:
     between SYN-ACK and request would count as the server's wait.
     """
 
-    def __init__(self, draft: Draft, peers: list[Peer], wire: SocketTransport | None) -> None:
+    def __init__(self, draft: Draft, wire: SocketTransport | None) -> None:
         self.draft = draft
-        self.connected = 0
+        self.connected = self.request_sent = 0
         self._wire = wire
-        self._waiting = list(peers)
+        self._spare: dict[int, socket.socket] = {}
+        self._waiting: list[Peer] = []
         self._open: dict[int, socket.socket] = {}
         self._poller = select.poll()
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self) -> socket.socket:
-        """Return the first connection that stands; raises OSError, the first failure, when none does."""
-        if self._wire:
-            self._wire.load()
+    def get_ready(self, families: Iterable[int]) -> None:
+        """Make the first socket of each family that this machine has."""
+        for family in families:
+            try:
+                self._spare[family] = open_socket(family)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """Close the sockets that were not needed."""
+        for spare in self._spare.values():
+            spare.close()
+
+    def run(self, peers: list[Peer]) -> socket.socket:
+        """Return the first connection that stands; raises OSError, the first failure, when none does.
+
+        `connected` is then when the kernel had it, `request_sent` when a first flight that is the request
+        counts as sent.
+        """
+        self._waiting = list(peers)
         while self._waiting or self._open:
             now = time.perf_counter_ns()
             if self._waiting and (not self._open or now >= self._next_start):
@@ -1804,20 +1869,21 @@ class Dial:
                         return winner
         raise self._failures[0]
 
+    def _begin(self) -> int:
+        """Stamp the start of an attempt; the first one ends the dns phase."""
+        now = time.perf_counter_ns()
+        if self.draft.watch.phase == "dns":
+            self.draft.watch.end("dns", now)
+        return now
+
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; an attempt that fails at once is recorded at once."""
-        begun = time.perf_counter_ns()
         try:
-            attempt = socket.socket(peer.family, socket.SOCK_STREAM)
+            attempt = self._spare.pop(peer.family, None) or open_socket(peer.family)
         except OSError as error:
-            self._fail(peer, begun, error)
+            self._fail(peer, self._begin(), error)
             return
-        attempt.setblocking(False)
-        # Nagle would hold the request back behind the client's Finished for a round trip.
-        attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sys.platform == "linux":
-            attempt.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        begun = time.perf_counter_ns()
+        begun = self._begin()
         code = attempt.connect_ex(peer.address)
         if code not in (0, errno.EINPROGRESS):
             attempt.close()
@@ -1845,6 +1911,7 @@ class Dial:
         info = tcp_info(attempt)
         attempt.setblocking(True)
         self.connected = established(info, begun, now)
+        self.request_sent = divide(self.connected, now)
         self.draft.socket, self.draft.peer = attempt, peer
         self._record(peer, begun, self.connected, None)
         for other, loser in self._open.items():
@@ -1863,7 +1930,7 @@ class Dial:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 13. TLS. Always through memory: the same code with and without a proxy's TLS around it, every record's
+# 14. TLS. Always through memory: the same code with and without a proxy's TLS around it, every record's
 #     time of arrival known, and what ended the connection never hidden behind OpenSSL's own errors.
 # ---------------------------------------------------------------------------------------------------------
 class CertificateTap:
@@ -1900,9 +1967,10 @@ class TlsTransport(Transport):
         self.certificate: bytes | None = None
         self.tap = CertificateTap()
         self.greeting = b""  # the first bytes of an other side that does not speak TLS
-        # Version, cipher, ALPN; taken at once, because OpenSSL forgets them after an alert.
+        # Version, cipher, ALPN; taken before anything is read, because OpenSSL forgets them after an alert.
         self.agreed: tuple[str | None, tuple[str, str, int] | None, str | None] = (None, None, None)
         self._precise = True
+        self._answered = 0  # when the handshake ended, if with a flight of the other side
         self.established = False
         self._buffer = memoryview(bytearray(BUFFER))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -1919,11 +1987,11 @@ class TlsTransport(Transport):
         self._inner = inner
         inner.source = self._ciphertext
 
-    def open(self) -> int:
-        """Shake hands; return the instant at which the last flight was ready to go, or had come.
+    def open(self) -> None:
+        """Shake hands; what is left to send of that leaves with what `push` sends.
 
-        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up. `certificate` is then the
-        DER of the other side's; after a failure, what came in that handshake.
+        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up; `certificate` is then the
+        DER of what came in that handshake.
         """
         tap = CertificateTap()
         self.tls.context._msg_callback = tap  # type: ignore[attr-defined]
@@ -1936,12 +2004,22 @@ class TlsTransport(Transport):
             raise
         finally:
             self.tls.context._msg_callback = None  # type: ignore[attr-defined]
-        ended = time.perf_counter_ns() if self._outgoing.pending else self.arrived
-        self._inner.flush()
+        self._answered = 0 if self._outgoing.pending else self.arrived
+        self._inner.hold()
         self.established = True
+
+    def push(self) -> int:
+        return self._inner.push()
+
+    def begin(self) -> int:
+        """Send the beginning of what `source` offers; return the instant that ends the handshake before it.
+
+        What was agreed is asked of OpenSSL only then, because that would delay the request.
+        """
+        departed = self.push()
         self.certificate = self.tls.getpeercert(True)
         self.agreed = (self.tls.version(), self.tls.cipher(), self.tls.selected_alpn_protocol())
-        return ended
+        return divide(self._answered or departed, departed)
 
     def _try_handshake(self) -> bool:
         try:
@@ -1978,8 +2056,8 @@ class TlsTransport(Transport):
                 raise
         return count
 
-    def flush(self) -> None:
-        self._inner.flush()
+    def hold(self) -> None:
+        self._inner.hold()
 
     def _ciphertext(self) -> bytes:
         if self.established and not self._outgoing.pending:
@@ -2076,7 +2154,7 @@ def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14. Alerts. What OpenSSL's errors and verdicts mean, in plain words, with one thing to try.
+# 15. Alerts. What OpenSSL's errors and verdicts mean, in plain words, with one thing to try.
 # ---------------------------------------------------------------------------------------------------------
 TLS_REASONS = {
     "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
@@ -2236,7 +2314,7 @@ def explain_tls(
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
+# 16. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
 #     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
 #     and stamps nothing before the header section was parsed.
 # ---------------------------------------------------------------------------------------------------------
@@ -2541,10 +2619,9 @@ def read_response_body(reader: Reader, response: Response, draft: Draft) -> None
         raise protocol_error(message, CLOSED_EARLY) from None
 
 
-def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
-    """Send the request and read the response, ending the phases wait and xfer."""
+def exchange_http1(draft: Draft, reader: Reader) -> None:
+    """Read the response while the rest of the request is sent, ending the phases wait and xfer."""
     transport = reader.transport
-    transport.source = request
     try:
         response = read_head(reader, draft.interim, draft.watch)
     except EOFError:
@@ -2558,7 +2635,7 @@ def exchange_http1(draft: Draft, reader: Reader, request: Source) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# 17. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
 # ---------------------------------------------------------------------------------------------------------
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
@@ -2704,7 +2781,7 @@ def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) ->
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
+# 18. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
 #     takes three times as long for it. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
@@ -2757,14 +2834,15 @@ def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
 class Http2Exchange:
     """One request on stream 1. Made before the clock starts; `run` does the exchange."""
 
-    def __init__(self, request: Request, headers: Iterable[Header]) -> None:
+    def __init__(self, draft: Draft) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
         from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
         self._events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
-        self._body = memoryview(request.body.data if request.body else b"")
+        self._draft = draft
+        self._body = memoryview(draft.request.body.data if draft.request.body else b"")
         self._connection = H2Connection(
             H2Configuration(header_encoding=False, validate_outbound_headers=False)
         )
@@ -2780,7 +2858,8 @@ class Http2Exchange:
         self._connection.decoder.max_header_list_size = room
         self._connection.initiate_connection()
         self._connection.increment_flow_control_window(HTTP2_WINDOW - 65535)
-        self._connection.send_headers(1, http2_headers(request, headers), end_stream=not self._body)
+        fields = http2_headers(draft.request, draft.sent_headers)
+        self._connection.send_headers(1, fields, end_stream=not self._body)
         self._credit = b""
         self._consumed = 0
         self._chatter = 0
@@ -2789,11 +2868,9 @@ class Http2Exchange:
         self._headers_at = 0
         self._ended = False
 
-    def run(self, draft: Draft, reader: Reader) -> None:
-        """Send the request and read the response, ending the phases wait and xfer."""
-        self._draft = draft
-        self._transport = reader.transport
-        reader.transport.source = self._source
+    def run(self, reader: Reader) -> None:
+        """Read the response while the rest of the request is sent, ending the phases wait and xfer."""
+        draft, self._transport = self._draft, reader.transport
         try:
             while not self._ended:
                 self._read_frame(reader)
@@ -2804,10 +2881,10 @@ class Http2Exchange:
                 raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
             message = f"the connection ended after {draft.received} bytes, before the end of the response"
             raise protocol_error(message, CLOSED_EARLY) from None
-        self._check_length(draft)
+        self._check_length()
         draft.watch.end("xfer", reader.arrived)
 
-    def _source(self) -> bytes:
+    def source(self) -> bytes:
         """Return what h2 has to send, then as much of the body as the windows allow."""
         data: bytes = self._credit + self._connection.data_to_send()
         self._credit = b""
@@ -2940,8 +3017,8 @@ class Http2Exchange:
         if status >= 300:
             self._body = self._body[:0]
 
-    def _check_length(self, draft: Draft) -> None:
-        response = draft.response
+    def _check_length(self) -> None:
+        draft, response = self._draft, self._draft.response
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
         length = content_length(response.headers)
@@ -2954,12 +3031,14 @@ class Http2Exchange:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
+# 19. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
 # ---------------------------------------------------------------------------------------------------------
 class Prepared(NamedTuple):
     """What a step needs and the clock must not see being made."""
 
     trust: Trust
+    looks_up: bool
+    dial: Dial
     wire: SocketTransport
     proxy_tls: TlsTransport | None
     tunnel: Source | None
@@ -2990,21 +3069,40 @@ class Contexts:
         return self._made[protocols]
 
 
+def needs_lookup(request: Request, route: Route, options: Options) -> bool:
+    """Tell whether a resolver is asked here: for the first hop, and with socks5 for the target."""
+    places = {route.first_hop(request.url)}
+    if route.proxy and route.proxy.scheme == "socks5":
+        places.add((request.url.host, request.url.port))
+    return any(not is_ip(host) and (host, port) not in options.overrides for host, port in places)
+
+
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
     In a thread of its own, because a broken resolver may never come back, even for localhost.
     """
 
-    def look_up() -> None:
+    def rehearse() -> None:
         try:
-            socket.getaddrinfo(b"localhost", 80, type=socket.SOCK_STREAM)
+            look_up("localhost", 80, socket.AF_UNSPEC)
         except OSError:
             pass
 
-    thread = threading.Thread(target=look_up, daemon=True)
+    thread = threading.Thread(target=rehearse, daemon=True)
     thread.start()
     thread.join(0.05)
+
+
+def settle() -> None:
+    """Where CPUs are short, nap until the kernel wakes this thread on time.
+
+    Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
+    After a start that is all computing, the first answers would be noticed a time slice late.
+    """
+    if run_delay(os.getpid()) > SHORT_OF_CPU:
+        for _ in range(NAPS):
+            time.sleep(NAP)
 
 
 def join(prepared: Prepared) -> None:
@@ -3029,21 +3127,23 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
     target_tls = proxy_tls = http2 = tunnel = None
     if request.url.secure:
         if options.http2 and optional("h2.connection"):
-            http2 = Http2Exchange(request, draft.sent_headers)
+            http2 = Http2Exchange(draft)
         context = contexts.get(*(("h2",) if http2 else ()), "http/1.1")
         target_tls = TlsTransport(context, request.url.server_name)
         if proxy and not proxy.scheme.startswith("socks"):
             tunnel = once(tunnel_head(request, proxy))
     if proxy and proxy.scheme == "https":
         proxy_tls = TlsTransport(contexts.get("http/1.1"), server_name(proxy.host))
-    if not is_ip(proxy.host if proxy else request.url.host):
-        warm_lookup()
     absolute = f"http://{request.url.authority}" if uses_absolute_form(request, draft.route) else ""
     head = request_head(request.method, absolute + request.url.target, draft.sent_headers)
     body = request.body.data if request.body else b""
+    wire = SocketTransport()
+    socks = proxy is not None and proxy.scheme.startswith("socks")
     prepared = Prepared(
         trust=contexts.trust,
-        wire=SocketTransport(),
+        looks_up=needs_lookup(request, draft.route, options),
+        dial=Dial(draft, None if socks else wire),
+        wire=wire,
         proxy_tls=proxy_tls,
         tunnel=tunnel,
         target_tls=target_tls,
@@ -3053,35 +3153,45 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
         http2=http2,
     )
     join(prepared)
+    prepared.dial.get_ready([options.family] if options.family else [socket.AF_INET, socket.AF_INET6])
+    if draft.number == 1:
+        settle()
+    if prepared.looks_up:
+        warm_lookup()
+    if not socks:
+        wire.load()
     return prepared
 
 
-def needs_lookup(host: str, port: int, options: Options) -> bool:
-    return not is_ip(host) and (host, port) not in options.overrides
+def agreed_http2(prepared: Prepared) -> Http2Exchange | None:
+    """Return the exchange to be made over HTTP/2, None when the other side did not agree on it (ALPN)."""
+    tls = prepared.target_tls
+    return prepared.http2 if tls and tls.tls.selected_alpn_protocol() == "h2" else None
 
 
 def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
-    """Look up, connect, negotiate with the proxy and shake hands, ending the phases dns, connect and tls."""
+    """Look up, connect, negotiate with the proxy, shake hands and send the beginning of the request.
+
+    Ends the phases dns, connect and tls.
+    """
     url, proxy, watch = draft.request.url, draft.route.proxy, draft.watch
-    host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
-    peers = resolve(host, port, options)
+    target, dial = url.host, prepared.dial
+    peers = resolve(*draft.route.first_hop(url), options)
     draft.addresses = tuple(peer.ip for peer in peers)
-    target, looked_up = url.host, needs_lookup(host, port, options)
     if proxy and proxy.scheme == "socks5":
         target = resolve(url.host, url.port, options)[0].ip
-        looked_up = looked_up or needs_lookup(url.host, url.port, options)
-    watch.end("dns", None if looked_up else watch.start)
-    socks = proxy is not None and proxy.scheme.startswith("socks")
-    dial = Dial(draft, peers, None if socks else prepared.wire)
-    connection = dial.run()
-    connected = dial.connected
-    if proxy and socks:
+    if not prepared.looks_up:
+        watch.end("dns", watch.start)
+    connection = dial.run(peers)
+    connected = dial.connected if prepared.target_tls else dial.request_sent
+    if proxy and proxy.scheme.startswith("socks"):
         draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
         connected = time.perf_counter_ns()
         prepared.wire.load()
         prepared.wire.attach(draft.socket)
     if prepared.proxy_tls:
-        connected = prepared.proxy_tls.open()
+        prepared.proxy_tls.open()
+        connected = prepared.proxy_tls.begin()
     if prepared.tunnel and proxy:
         connected = open_tunnel(prepared.reader, proxy, bool(proxy_authorization(draft.request, proxy)))
     watch.end("connect", connected)
@@ -3090,13 +3200,15 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
         return
     if prepared.tunnel:
         prepared.target_tls.attach(prepared.reader.transport)
-    ended = prepared.target_tls.open()
-    watch.end("tls", ended)
+    prepared.target_tls.open()
+    http2 = agreed_http2(prepared)
+    prepared.target_tls.source = http2.source if http2 else prepared.request
+    watch.end("tls", prepared.target_tls.begin())
     draft.secured = prepared.reader.transport = prepared.target_tls
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
+# 20. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
 #     is masked; Draft -> Step.
 # ---------------------------------------------------------------------------------------------------------
 def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
@@ -3175,7 +3287,7 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
         message = f"the time of {seconds:g} s was over before this step began"
         return NetworkError("timeout", message, f"Earlier steps took it: {longer}.")
     url, proxy, phase = draft.request.url, draft.route.proxy, draft.watch.phase
-    host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
+    host, port = draft.route.first_hop(url)
     whose = f"the proxy {proxy.shown}" if proxy else f"{host} port {port}"
     if phase == "dns":
         message = f"the resolver gave no answer for {url.host if draft.addresses else host} {limit}"
@@ -3259,10 +3371,9 @@ def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
         for peer, begun in list(draft.dialling.values())
     ]
     rtt, retransmits = read_tcp_info(tcp_info(draft.socket))
-    proxy = draft.route.proxy
     return Network(
         peer=draft.peer,
-        port=proxy.port if proxy else draft.request.url.port,
+        port=draft.route.first_hop(draft.request.url)[1],
         addresses=draft.addresses,
         attempts=tuple(attempt for _, attempt in sorted(draft.attempts + pending, key=lambda item: item[0])),
         tls=tls_info(draft.secured, trust) if draft.secured else None,
@@ -3303,7 +3414,7 @@ def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 20. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
+# 21. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class Progress:
     """What the measuring and the waiting thread share; `lock` decides who has the last word."""
@@ -3331,15 +3442,12 @@ def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError 
     """Make one request, stamping the draft's watch; return why it failed, None when it did not."""
     try:
         connect(draft, options, prepared)
-        if (
-            prepared.http2
-            and prepared.target_tls
-            and prepared.target_tls.tls.selected_alpn_protocol() == "h2"
-        ):
-            prepared.http2.run(draft, prepared.reader)
+        http2 = agreed_http2(prepared)
+        if http2:
+            http2.run(prepared.reader)
         else:
             draft.sent_header_bytes = prepared.head_bytes
-            exchange_http1(draft, prepared.reader, prepared.request)
+            exchange_http1(draft, prepared.reader)
     except (NetworkError, OSError, EOFError) as error:  # ssl.SSLError is an OSError
         draft.failed_at = time.perf_counter_ns()
         if prepared.target_tls and prepared.target_tls.certificate:
@@ -3362,6 +3470,7 @@ def make_step(draft: Draft, options: Options, contexts: Contexts, progress: Prog
     progress.started = progress.started or draft.watch.start
     failure = perform(draft, options, prepared)
     step = finish(draft, options, failure, draft.failed_at)
+    prepared.dial.close()
     if draft.socket:
         draft.socket.close()
     return step
@@ -3467,7 +3576,7 @@ def measure(
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Verdict. Run -> the budgets' outcome and the exit code.
+# 22. Verdict. Run -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
 def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
@@ -3500,7 +3609,7 @@ def choose_exit_code(options: Options, run: Run, verdict: Verdict | None, unwrit
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 22. Words. Numbers and names -> text; the machine-readable lines.
+# 23. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
     """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
@@ -3582,7 +3691,7 @@ def status_text(progress: Progress) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23. Documents. Report -> JSON and HAR.
+# 24. Documents. Report -> JSON and HAR.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
@@ -3848,7 +3957,7 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24. Views. Report -> neutral blocks, for any painter.
+# 25. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone; the tones are the keys of STYLES."""
@@ -4092,7 +4201,7 @@ def report_blocks(report: Report, style: str, width: int, glyphs: Glyphs) -> Ite
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
+# 26. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 # ---------------------------------------------------------------------------------------------------------
 STYLES = {
     "": "",
@@ -4321,7 +4430,7 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Plain
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 26. Main. Signals, standard streams, files; argv in, exit code out.
+# 27. Main. Signals, standard streams, files; argv in, exit code out.
 # ---------------------------------------------------------------------------------------------------------
 class StatusLine:
     """One line on a terminal's stderr that says which phase is under way; it leaves nothing behind."""

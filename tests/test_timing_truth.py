@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from frames import tool
 
 from checks import PHASES, exact, parse_compact
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
@@ -323,3 +324,27 @@ def test_a_name_without_an_address_of_the_family_is_a_dns_failure(run_tool, opti
     assert result.code == 75
     [line] = result.metrics()
     assert (line["error"], line["connect"], line["status"]) == ("dns", "-", "0")
+
+
+# --- between an answer and the request that it lets go ---------------------------------------------
+
+
+@pytest.mark.parametrize("late_ns", [0, 1, 60_000, 150_000, 4_000_000, 90_000_000])
+def test_a_program_that_wakes_up_late_does_not_blame_the_server(late_ns):
+    """The wait starts with the request: it bears half of a usual wake-up, however late this one was."""
+    answered = 10**15
+    starts = tool.divide(answered, answered + late_ns)
+    assert answered <= starts <= answered + late_ns
+    assert answered + late_ns - starts <= 50_000
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("options", [(), ("--http1.1",)], ids=["HTTP/2", "HTTP/1.1"])
+def test_the_end_of_a_handshake_leaves_together_with_the_request(run_tool, http2, authority, options):
+    """The kernel would keep back what is to leave with the next send for 200 ms, if there were none."""
+    phases = []
+    for _ in range(3):
+        result = run_tool("--json", "-", "--cacert", authority.file, *options, http2.url("/"))
+        timing = result.json()["steps"][0]["timing"]
+        phases.append(timing["tls_ms"] + timing["wait_ms"])
+    assert min(phases) < 150
