@@ -1940,17 +1940,22 @@ class CertificateTap:
     SSLContext._msg_callback, which CPython has since 3.8; without it there is no certificate to show.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLObject | None) -> None:
+        self._tls = tls
         self.der: bytes | None = None
         self.wanted = False  # a CertificateRequest came
         self.closed = False  # an alert close_notify came
 
-    def __call__(self, _: object, direction: str, version: int, content: int, kind: int, data: bytes) -> None:
-        if direction == "read" and (content, kind) == (22, 13):
+    def __call__(
+        self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
+    ) -> None:
+        if tls is not self._tls or direction != "read":  # a proxy's TLS may share the context
+            return
+        if (content, kind) == (22, 13):
             self.wanted = True
-        if direction == "read" and content == 21 and data[1:2] == b"\0":
+        if content == 21 and data[1:2] == b"\0":
             self.closed = True
-        if direction != "read" or (content, kind) != (22, 11) or self.der:
+        if (content, kind) != (22, 11) or self.der:
             return
         at = 4
         if version == 0x0304:
@@ -1965,7 +1970,7 @@ class TlsTransport(Transport):
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
         self.certificate: bytes | None = None
-        self.tap = CertificateTap()
+        self.tap = CertificateTap(None)
         self.greeting = b""  # the first bytes of an other side that does not speak TLS
         # Version, cipher, ALPN; taken before anything is read, because OpenSSL forgets them after an alert.
         self.agreed: tuple[str | None, tuple[str, str, int] | None, str | None] = (None, None, None)
@@ -1975,7 +1980,7 @@ class TlsTransport(Transport):
         self._buffer = memoryview(bytearray(BUFFER))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # An SSL object takes this callback over from its context only when it is made.
-        context._msg_callback = CertificateTap()  # type: ignore[attr-defined]
+        context._msg_callback = self.tap  # type: ignore[attr-defined]
         # The name as bytes, because a str would go through the idna codec.
         self.tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
@@ -1993,7 +1998,7 @@ class TlsTransport(Transport):
         Raises ssl.SSLError, OSError, or EOFError when the other side hangs up; `certificate` is then the
         DER of what came in that handshake.
         """
-        tap = CertificateTap()
+        tap = CertificateTap(self.tls)
         self.tls.context._msg_callback = tap  # type: ignore[attr-defined]
         try:
             while not self._try_handshake():
@@ -2097,13 +2102,12 @@ class TlsTransport(Transport):
         self._inner.hurry()
 
 
-def build_context(trust: Trust, protocols: Sequence[str], environ: Mapping[str, str]) -> ssl.SSLContext:
+def build_context(trust: Trust, environ: Mapping[str, str]) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
     Raises UsageError when SSL_CERT_FILE names a file that is no bundle.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(list(protocols))
     if trust.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -3049,24 +3053,43 @@ class Prepared(NamedTuple):
     http2: Http2Exchange | None
 
 
-class Contexts:
-    """TLS contexts, made once a run for each list of protocols."""
+class TlsSetup:
+    """The one TLS context of a run. It is made in a thread: while OpenSSL reads the CA store, Python can
+    import what else is needed (from 3.10 on it does not keep the interpreter's lock for that).
+    """
 
     def __init__(self, options: Options) -> None:
         self.trust = Trust(options.insecure, options.ca_bundle)
         self.warnings: list[str] = []
         self._environ = options.environ
-        self._made: dict[tuple[str, ...], ssl.SSLContext] = {}
+        self._thread: threading.Thread | None = None
+        self._context: ssl.SSLContext
+        self._error: BaseException | None = None
 
-    def get(self, *protocols: str) -> ssl.SSLContext:
-        """Raises UsageError when SSL_CERT_FILE is broken."""
-        if protocols not in self._made:
-            context = build_context(self.trust, protocols, self._environ)
-            warning = log_keys(context, self._environ.get("SSLKEYLOGFILE"))
-            if warning and warning not in self.warnings:
-                self.warnings.append(warning)
-            self._made[protocols] = context
-        return self._made[protocols]
+    def begin(self) -> threading.Thread:
+        self._thread = threading.Thread(target=self._make, daemon=True)
+        self._thread.start()
+        return self._thread
+
+    def _make(self) -> None:
+        try:
+            self._context = build_context(self.trust, self._environ)
+            warning = log_keys(self._context, self._environ.get("SSLKEYLOGFILE"))
+        except BaseException as error:
+            self._error = error
+        else:
+            self.warnings += [warning] if warning else []
+
+    def context(self, *protocols: str) -> ssl.SSLContext:
+        """Return the context, for one TLS object that offers these protocols (ALPN).
+
+        Raises UsageError when SSL_CERT_FILE is broken.
+        """
+        (self._thread or self.begin()).join()
+        if self._error:
+            raise self._error
+        self._context.set_alpn_protocols(protocols)
+        return self._context
 
 
 def needs_lookup(request: Request, route: Route, options: Options) -> bool:
@@ -3120,7 +3143,7 @@ def join(prepared: Prepared) -> None:
     prepared.reader.transport = top
 
 
-def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
+def prepare(draft: Draft, options: Options, tls_setup: TlsSetup) -> Prepared:
     """Do what must not happen in the timed region; raises UsageError."""
     request, proxy = draft.request, draft.route.proxy
     draft.sent_headers = headers_to_send(request, draft.route)
@@ -3128,19 +3151,19 @@ def prepare(draft: Draft, options: Options, contexts: Contexts) -> Prepared:
     if request.url.secure:
         if options.http2 and optional("h2.connection"):
             http2 = Http2Exchange(draft)
-        context = contexts.get(*(("h2",) if http2 else ()), "http/1.1")
+        context = tls_setup.context(*(("h2",) if http2 else ()), "http/1.1")
         target_tls = TlsTransport(context, request.url.server_name)
         if proxy and not proxy.scheme.startswith("socks"):
             tunnel = once(tunnel_head(request, proxy))
     if proxy and proxy.scheme == "https":
-        proxy_tls = TlsTransport(contexts.get("http/1.1"), server_name(proxy.host))
+        proxy_tls = TlsTransport(tls_setup.context("http/1.1"), server_name(proxy.host))
     absolute = f"http://{request.url.authority}" if uses_absolute_form(request, draft.route) else ""
     head = request_head(request.method, absolute + request.url.target, draft.sent_headers)
     body = request.body.data if request.body else b""
     wire = SocketTransport()
     socks = proxy is not None and proxy.scheme.startswith("socks")
     prepared = Prepared(
-        trust=contexts.trust,
+        trust=tls_setup.trust,
         looks_up=needs_lookup(request, draft.route, options),
         dial=Dial(draft, None if socks else wire),
         wire=wire,
@@ -3456,10 +3479,10 @@ def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError 
     return None
 
 
-def make_step(draft: Draft, options: Options, contexts: Contexts, progress: Progress) -> Step:
+def make_step(draft: Draft, options: Options, tls_setup: TlsSetup, progress: Progress) -> Step:
     """Prepare, perform and freeze one step; raises UsageError when the first one cannot be prepared."""
     try:
-        prepared = prepare(draft, options, contexts)
+        prepared = prepare(draft, options, tls_setup)
     except UsageError as unprepared:
         if draft.number == 1:
             raise
@@ -3497,7 +3520,7 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
     )
 
 
-def follow(options: Options, contexts: Contexts, progress: Progress) -> None:
+def follow(options: Options, tls_setup: TlsSetup, progress: Progress) -> None:
     """Make the request, and with --follow those that it leads to: the one loop of the program."""
     request = options.request
     while True:
@@ -3505,7 +3528,7 @@ def follow(options: Options, contexts: Contexts, progress: Progress) -> None:
             len(progress.steps) + 1, request, choose_route(request.url, options.proxy, options.environ)
         )
         progress.draft = draft
-        step = make_step(draft, options, contexts, progress)
+        step = make_step(draft, options, tls_setup, progress)
         if not progress.commit(step) or step.error or not step.response or not options.follow:
             return
         locations = values_of(draft.response.headers if draft.response else (), "location")
@@ -3541,7 +3564,7 @@ def abandon(progress: Progress, options: Options, deadline: int) -> None:
 
 
 def measure(
-    options: Options, contexts: Contexts, watch_progress: Callable[[Progress], None], tick: float
+    options: Options, tls_setup: TlsSetup, watch_progress: Callable[[Progress], None], tick: float
 ) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
@@ -3552,7 +3575,7 @@ def measure(
 
     def work() -> None:
         try:
-            follow(options, contexts, progress)
+            follow(options, tls_setup, progress)
         except BaseException as error:
             progress.crash = error
         progress.finished.set()
@@ -4618,8 +4641,8 @@ def show(report: Report, options: Options, rich: bool) -> bool:
     return write_documents(report, options) and whole
 
 
-def warn_about(run: Run, options: Options, contexts: Contexts) -> None:
-    for warning in contexts.warnings:
+def warn_about(run: Run, options: Options, tls_setup: TlsSetup) -> None:
+    for warning in tls_setup.warnings:
         say(f"warning: {warning}")
     if run.limit_reached:
         say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
@@ -4633,17 +4656,19 @@ def run_tool(argv: Sequence[str] | None) -> int:
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
         say(f"warning: {warning}")
+    tls_setup = TlsSetup(options)
+    if options.request.url.secure:
+        tls_setup.begin()
     draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
     rich = draws and has_rich()
     if options.json_path or options.har_path:
         optional("json")
-    contexts = Contexts(options)
     status = StatusLine(sys.stderr, options.environ)
     try:
-        run = measure(options, contexts, status.show, status.tick)
+        run = measure(options, tls_setup, status.show, status.tick)
     finally:
         status.clear()
-    warn_about(run, options, contexts)
+    warn_about(run, options, tls_setup)
     verdict = judge(options.thresholds, run)
     whole = show(Report(run, verdict), options, rich)
     return choose_exit_code(options, run, verdict, not whole)
