@@ -723,7 +723,7 @@ def quote_target(target: str) -> str:
 def suggest_url(rest: str) -> str:
     """Say what was meant by a URL without a scheme, where that is a URL."""
     if rest.startswith("***@"):
-        return f"did you mean 'https://{rest}'?"
+        return f"did you mean 'https://{rest[4:]}' with -H \"Authorization: Basic …\" (or Bearer …)?"
     try:
         split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
     except UsageError:
@@ -1052,6 +1052,7 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
 # ---------------------------------------------------------------------------------------------------------
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
+  130 ended by SIGINT, 143 by SIGTERM
    64 usage error: the command line or a file it names is wrong; nothing sent
    70 internal error
    47 more than 10 redirects with -L
@@ -1060,7 +1061,6 @@ exit codes (the first that applies, from the top):
    22 HTTP 4xx or 5xx, with --fail
     4 a latency budget was exceeded
     0 success
-  130 ended by SIGINT, 143 by SIGTERM
 
 examples:
   httphases https://example.com/
@@ -1070,10 +1070,18 @@ examples:
   httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
       a probe: exit 4 when too slow, 75 when broken
 
-Times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY,
+Reported times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY,
 ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR,
 FORCE_COLOR and COLUMNS are honoured.
 """
+
+
+OPTION_HINTS = {  # for those who are used to curl's
+    "-u": 'credentials go as a header, -H "Authorization: Basic …"',
+    "--user": 'credentials go as a header, -H "Authorization: Basic …"',
+    "-I": "use -X HEAD",
+    "--head": "use -X HEAD",
+}
 
 
 class Once(argparse.Action):
@@ -1087,8 +1095,21 @@ class Once(argparse.Action):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        hint = "; --help lists the options there are" if message.startswith("unrecognized") else ""
-        raise UsageError(mask_location(message) + hint)
+        raise UsageError(mask_location(message))
+
+    def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse a whole command line; what is not understood is named, but never with its value."""
+        # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
+        self._has_negative_number_optionals.clear()
+        args, unknown = self.parse_known_args(argv)
+        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        if not names:
+            args.url += unknown
+            return args
+        names = [name[:2] if set(name) & {":", "@"} else name for name in names]  # -ubob:password
+        hints = [OPTION_HINTS[name] for name in names if name in OPTION_HINTS]
+        hint = hints[0] if hints else "--help lists the options there are"
+        raise UsageError(f"unrecognized arguments: {' '.join(names)}; {hint}")
 
 
 def build_parser(width: int) -> Parser:
@@ -1252,10 +1273,13 @@ def check_routes(options: Options) -> None:
             )
 
 
-def explain_urls(urls: Sequence[str]) -> str:
-    """Say why none or several words are no URL; one that looks like a header is not repeated."""
+def explain_urls(urls: Sequence[str], headers: Sequence[str]) -> str:
+    """Say why none or several words are no URL; what looks like part of a header is not repeated."""
     if not urls:
         return "no URL given: httphases [OPTIONS] URL; --help shows more"
+    for header in headers:
+        if header.endswith(":"):
+            return f"expected one URL, got {len(urls)} words: -H '{header} …' needs quotes around all of it"
     name, colon, rest = urls[1].partition(":")
     if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
         return f"expected one URL, got {len(urls)}: is '{name}: …' a header? It goes after -H"
@@ -1267,14 +1291,14 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
     `width` is how many columns --help may take.
     """
-    args = build_parser(width).parse_args(argv)
+    args = build_parser(width).parse_all(argv)
     if len(args.url) != 1:
         taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
         if not args.url and taken:
             raise UsageError(
                 f"no URL given: '{clip(mask_location(taken[0]))}' was taken as the value of an option"
             )
-        raise UsageError(explain_urls(args.url))
+        raise UsageError(explain_urls(args.url, args.header))
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
@@ -1354,16 +1378,17 @@ class Stopwatch:
         `failed_at` closes the phase under way of a failed step; the later ones stay None.
         """
         ends = list(self.ends)
+        reached = len(ends)
         if failed_at is not None and len(ends) < len(PHASES):
             ends.append(max(self.newest, failed_at))
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
         send = None
-        if len(self.ends) >= 3 and wait is not None:
+        if reached >= 3 and wait is not None:
             last = min(self.sent or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
-        ttfb = offsets[4] if len(self.ends) >= 4 else None
+        ttfb = offsets[4] if reached >= 4 else None
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
 
 
@@ -1424,6 +1449,18 @@ class Draft:
         self.failed_at: int | None = None
         self.thread = threading.get_native_id()
         self.run_delay = 0
+
+    def frozen(self) -> Draft:
+        """Return a copy that stays as it is, while the measuring thread goes on writing this one."""
+        copy = Draft(self.number, self.request, self.route)
+        copy.__dict__.update(self.__dict__)
+        copy.watch = Stopwatch()
+        copy.watch.start, copy.watch.ends, copy.watch.sent = (
+            self.watch.start,
+            list(self.watch.ends),
+            self.watch.sent,
+        )
+        return copy
 
     @property
     def complete(self) -> bool:
@@ -1700,7 +1737,10 @@ class Transport:
         raise NotImplementedError
 
     def push(self) -> int:
-        """Send the beginning of what `source` offers, without waiting; return the instant."""
+        """Send the beginning of what `source` offers, without waiting; return the instant.
+
+        That it could not be sent is told by the next read.
+        """
         raise NotImplementedError
 
     def hurry(self) -> None:
@@ -1799,10 +1839,11 @@ def open_socket(family: int) -> socket.socket:
 
 
 def divide(answered: int, departed: int) -> int:
-    """Return where the wait for a request starts that left at `departed`, as soon as `answered` was noticed.
+    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
 
-    Waking this program up is neither the network's time nor the server's: the phases on both sides bear half,
-    but the wait, which starts with the request, never more than that of a usual wake-up.
+    The one should end when the other side's answer came (`answered`), the wait start when the request that
+    this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
+    wait never bears more, or the server would be blamed for a machine that is short of CPUs.
     """
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
@@ -1827,7 +1868,7 @@ class Dial:
 
     def __init__(self, draft: Draft, wire: SocketTransport | None) -> None:
         self.draft = draft
-        self.connected = self.request_sent = 0
+        self.connected = self.wait_starts = 0
         self._wire = wire
         self._spare: dict[int, socket.socket] = {}
         self._waiting: list[Peer] = []
@@ -1837,23 +1878,28 @@ class Dial:
         self._failures: list[OSError] = []
 
     def get_ready(self, families: Iterable[int]) -> None:
-        """Make the first socket of each family that this machine has."""
+        """Make the first socket of each family that this machine has, if they leave room for a resolver's."""
         for family in families:
             try:
                 self._spare[family] = open_socket(family)
             except OSError:
                 pass
+        for spare in tuple(self._spare.values()):
+            try:
+                os.close(os.dup(spare.fileno()))
+            except OSError:
+                self.close()
 
     def close(self) -> None:
         """Close the sockets that were not needed."""
-        for spare in self._spare.values():
-            spare.close()
+        while self._spare:
+            self._spare.popitem()[1].close()
 
     def run(self, peers: list[Peer]) -> socket.socket:
         """Return the first connection that stands; raises OSError, the first failure, when none does.
 
-        `connected` is then when the kernel had it, `request_sent` when a first flight that is the request
-        counts as sent.
+        `connected` is then when the kernel had it; `wait_starts` when a wait starts whose request was the
+        first flight.
         """
         self._waiting = list(peers)
         while self._waiting or self._open:
@@ -1911,7 +1957,7 @@ class Dial:
         info = tcp_info(attempt)
         attempt.setblocking(True)
         self.connected = established(info, begun, now)
-        self.request_sent = divide(self.connected, now)
+        self.wait_starts = divide(self.connected, now)
         self.draft.socket, self.draft.peer = attempt, peer
         self._record(peer, begun, self.connected, None)
         for other, loser in self._open.items():
@@ -2016,7 +2062,7 @@ class TlsTransport(Transport):
     def push(self) -> int:
         return self._inner.push()
 
-    def begin(self) -> int:
+    def send_first(self) -> int:
         """Send the beginning of what `source` offers; return the instant that ends the handshake before it.
 
         What was agreed is asked of OpenSSL only then, because that would delay the request.
@@ -2102,10 +2148,11 @@ class TlsTransport(Transport):
         self._inner.hurry()
 
 
-def build_context(trust: Trust, environ: Mapping[str, str]) -> ssl.SSLContext:
+def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    Raises UsageError when SSL_CERT_FILE names a file that is no bundle.
+    `seconds` is the patience with a bundle that is no plain file. Raises UsageError when SSL_CERT_FILE names
+    a file that is no bundle.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
@@ -2122,7 +2169,7 @@ def build_context(trust: Trust, environ: Mapping[str, str]) -> ssl.SSLContext:
     if trust.ca_bundle is not None:
         load_ca_bundle(context, trust.ca_bundle)
     elif bundle:
-        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", DEFAULT_MAX_TIME))
+        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", seconds))
         folder = ssl.get_default_verify_paths().capath
         if folder:
             context.load_verify_locations(capath=folder)
@@ -2804,16 +2851,24 @@ def http2_error(payload: bytes) -> str:
     return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
 
 
-def http2_headers(request: Request, headers: Iterable[Header]) -> list[tuple[bytes, bytes]]:
-    """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    fields = [(name.lower(), value) for name, value in headers]
+def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
     named = {
         token.strip().lower().decode("latin-1")
-        for value in values_of(fields, "connection")
+        for value in values_of(headers, "connection")
         for token in value.split(b",")
     }
-    left_out = CONNECTION_HEADERS | named | {"host"}
-    hosts = values_of(fields, "host")
+    left_out = CONNECTION_HEADERS | named - {"host"}
+    return tuple(
+        (name, value)
+        for name, value in headers
+        if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
+    )
+
+
+def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
+    """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
+    hosts = values_of(headers, "host")
     pseudo = [
         (b":method", request.method.encode("ascii")),
         (b":scheme", request.url.scheme.encode("ascii")),
@@ -2821,9 +2876,7 @@ def http2_headers(request: Request, headers: Iterable[Header]) -> list[tuple[byt
         (b":path", request.url.target.encode("ascii")),
     ]
     return pseudo + [
-        (name.encode("ascii"), value)
-        for name, value in fields
-        if name not in left_out or (name == "te" and value.lower() == b"trailers")
+        (name.lower().encode("ascii"), value) for name, value in headers if name.lower() != "host"
     ]
 
 
@@ -2862,7 +2915,8 @@ class Http2Exchange:
         self._connection.decoder.max_header_list_size = room
         self._connection.initiate_connection()
         self._connection.increment_flow_control_window(HTTP2_WINDOW - 65535)
-        fields = http2_headers(draft.request, draft.sent_headers)
+        self.headers = fit_for_http2(draft.sent_headers)
+        fields = http2_headers(draft.request, self.headers)
         self._connection.send_headers(1, fields, end_stream=not self._body)
         self._credit = b""
         self._consumed = 0
@@ -3061,19 +3115,19 @@ class TlsSetup:
     def __init__(self, options: Options) -> None:
         self.trust = Trust(options.insecure, options.ca_bundle)
         self.warnings: list[str] = []
-        self._environ = options.environ
+        self._environ, self._seconds = options.environ, options.max_time
         self._thread: threading.Thread | None = None
         self._context: ssl.SSLContext
         self._error: BaseException | None = None
 
-    def begin(self) -> threading.Thread:
+    def start(self) -> threading.Thread:
         self._thread = threading.Thread(target=self._make, daemon=True)
         self._thread.start()
         return self._thread
 
     def _make(self) -> None:
         try:
-            self._context = build_context(self.trust, self._environ)
+            self._context = build_context(self.trust, self._environ, self._seconds)
             warning = log_keys(self._context, self._environ.get("SSLKEYLOGFILE"))
         except BaseException as error:
             self._error = error
@@ -3085,7 +3139,7 @@ class TlsSetup:
 
         Raises UsageError when SSL_CERT_FILE is broken.
         """
-        (self._thread or self.begin()).join()
+        (self._thread or self.start()).join()
         if self._error:
             raise self._error
         self._context.set_alpn_protocols(protocols)
@@ -3206,7 +3260,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     if not prepared.looks_up:
         watch.end("dns", watch.start)
     connection = dial.run(peers)
-    connected = dial.connected if prepared.target_tls else dial.request_sent
+    connected = dial.connected if prepared.target_tls else dial.wait_starts
     if proxy and proxy.scheme.startswith("socks"):
         draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
         connected = time.perf_counter_ns()
@@ -3214,7 +3268,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
         prepared.wire.attach(draft.socket)
     if prepared.proxy_tls:
         prepared.proxy_tls.open()
-        connected = prepared.proxy_tls.begin()
+        connected = prepared.proxy_tls.send_first()
     if prepared.tunnel and proxy:
         connected = open_tunnel(prepared.reader, proxy, bool(proxy_authorization(draft.request, proxy)))
     watch.end("connect", connected)
@@ -3226,8 +3280,10 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     prepared.target_tls.open()
     http2 = agreed_http2(prepared)
     prepared.target_tls.source = http2.source if http2 else prepared.request
-    watch.end("tls", prepared.target_tls.begin())
+    draft.sent_headers = http2.headers if http2 else draft.sent_headers
+    ended = prepared.target_tls.send_first()
     draft.secured = prepared.reader.transport = prepared.target_tls
+    watch.end("tls", ended)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3308,7 +3364,8 @@ def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
     longer = "raise -m if that is to be expected"
     if not draft.watch.start:
         message = f"the time of {seconds:g} s was over before this step began"
-        return NetworkError("timeout", message, f"Earlier steps took it: {longer}.")
+        cause = "Earlier steps took it" if draft.number > 1 else "This machine or its CA store is too slow"
+        return NetworkError("timeout", message, f"{cause}: {longer}.")
     url, proxy, phase = draft.request.url, draft.route.proxy, draft.watch.phase
     host, port = draft.route.first_hop(url)
     whose = f"the proxy {proxy.shown}" if proxy else f"{host} port {port}"
@@ -3503,6 +3560,8 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
     (location, *_) = values_of(step.response.headers if step.response else (), "location")
     text = clip(mask_location(location.decode("utf-8", "surrogateescape")))
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", text):
+        text = urllib.parse.urljoin(step.url, text)
     url = quote_target("/" + text)[1:]
     return step._replace(
         number=step.number + 1,
@@ -3555,6 +3614,7 @@ def abandon(progress: Progress, options: Options, deadline: int) -> None:
             if last_chance and not draft:  # between two steps
                 (*_, step) = progress.steps
                 draft = Draft(step.number + 1, step.request, step.route)
+            draft = draft and draft.frozen()
             if draft and (last_chance or not draft.complete):
                 progress.abandoned = True
                 error = explain_timeout(draft, options.max_time)
@@ -3625,7 +3685,7 @@ def choose_exit_code(options: Options, run: Run, verdict: Verdict | None, unwrit
         (run.limit_reached, ExitCode.REDIRECT_LIMIT),
         (any(step.error for step in run.steps), ExitCode.NETWORK),
         (unwritten, ExitCode.WRITE),
-        (options.fail and last is not None and last.status >= 400, ExitCode.HTTP_ERROR),
+        (options.fail and last is not None and 400 <= last.status < 600, ExitCode.HTTP_ERROR),
         (verdict is not None and not verdict.passed, ExitCode.SLO),
     )
     return next((code for holds, code in table if holds), ExitCode.OK)
@@ -3846,12 +3906,15 @@ def json_document(report: Report) -> dict[str, Any]:
 def har_document(report: Report) -> dict[str, Any]:
     """Return a HAR 1.2 log without its entries: one page, one entry a step."""
     steps = report.run.steps
-    total = sum(step.timing.total for step in steps) / 1000
+    total = sum(step.timing.total for step in steps)
+    # The clock on the wall, by which the steps start, may have been set back in between.
+    last = (steps[-1].started_at - steps[0].started_at) // datetime.timedelta(microseconds=1)
+    loaded = max(total, last + steps[-1].timing.total) / 1000
     page = {
         "startedDateTime": instant_text(steps[0].started_at),
         "id": "page_1",
         "title": steps[0].url,
-        "pageTimings": {"onContentLoad": -1, "onLoad": total},
+        "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
     }
     return {
         "log": {
@@ -4658,7 +4721,7 @@ def run_tool(argv: Sequence[str] | None) -> int:
         say(f"warning: {warning}")
     tls_setup = TlsSetup(options)
     if options.request.url.secure:
-        tls_setup.begin()
+        tls_setup.start()
     draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
     rich = draws and has_rich()
     if options.json_path or options.har_path:

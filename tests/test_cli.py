@@ -149,6 +149,40 @@ def test_a_flag_takes_no_value(call_tool, server, option):
     assert server.accepted == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["-m", "-1"], ["'-1'"]), (["--slo", "-1"], ["SLO Error", "-1"]), (["-X", "-1"], ["'-1'"])],
+)
+def test_a_negative_number_is_a_value_and_no_option(call_tool, server, options, words):
+    check_usage_error(call_tool(*options, server.url()), *words)
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("data", ["-1", "-5"])
+def test_data_may_be_a_negative_number(call_tool, server, data):
+    result = call_tool("--json", "-", "-d", data, server.url())
+    assert result.json()["steps"][0]["request"]["body_bytes"] == len(data)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-u", "bob:hunter2"),
+        ("-ubob:hunter2",),
+        ("--user=bob:hunter2",),
+        ("--user", "bob:hunter2"),
+        ("-H", "Authorization:", "Bearer", "hunter2"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_a_secret_in_a_slip_is_not_repeated(call_tool, server, words, last):
+    """As with curl's -u, or a header without quotes: what is printed ends up in logs."""
+    result = call_tool(*([server.url(), *words] if last else [*words, server.url()]))
+    check_usage_error(result, "Authorization")
+    assert "hunter2" not in result.err
+
+
 def test_options_may_follow_the_url(call_tool, server):
     result = call_tool(server.url(), "--metrics-only")
     assert result.code == 0

@@ -22,6 +22,7 @@ def site():
         "/404": Reply(404, wait=0.02),
         "/500": Reply(500, wait=0.02),
         "/599": Reply(599, wait=0.02),
+        "/999": Reply(999),
         "/304": Reply(304),
         "/399": Reply(399),
         "/loop": redirect("/loop"),
@@ -69,9 +70,9 @@ def test_the_code_is_the_same_in_every_format(call_tool, site, mode, path, optio
 @pytest.mark.parametrize("option", ["-f", "--fail"])
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("/", 0), ("/304", 0), ("/399", 0), ("/400", 22), ("/404", 22), ("/500", 22), ("/599", 22)],
+    [("/", 0), ("/304", 0), ("/399", 0), ("/400", 22), ("/404", 22), ("/500", 22), ("/599", 22), ("/999", 0)],
 )
-def test_with_fail_a_response_of_400_and_above_is_22(call_tool, site, option, path, code):
+def test_with_fail_a_4xx_or_5xx_is_22(call_tool, site, option, path, code):
     assert call_tool(option, "--compact", site.url(path)).code == code
 
 

@@ -200,6 +200,18 @@ def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
     assert len({entry["connection"] for entry in entries}) == 3, "every step has a connection of its own"
 
 
+def test_the_page_is_loaded_when_its_last_entry_is(call_tool, tmp_path):
+    """What lies between two steps is no step's time, but the page's."""
+    routes = {"/1": redirect("/2"), "/2": redirect("/3"), "/3": Reply(body=b"end")}
+    with http_server(routes) as server:
+        entries = archive(call_tool, tmp_path, "-L", server.url("/1"))
+    [page] = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["pages"]
+    starts = [datetime.fromisoformat(entry["startedDateTime"].replace("Z", "+00:00")) for entry in entries]
+    between = (starts[-1] - starts[0]).total_seconds() * 1000
+    assert page["pageTimings"]["onLoad"] >= between + entries[-1]["time"] - 1  # starts are in whole ms
+    assert page["pageTimings"]["onLoad"] >= sum(entry["time"] for entry in entries) - 0.001
+
+
 def test_a_chain_that_fails_keeps_what_came_before(call_tool, tmp_path):
     with http_server({"/": redirect("ftp://x.test/")}) as server:
         entries = archive(call_tool, tmp_path, "-L", server.url())

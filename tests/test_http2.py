@@ -35,6 +35,16 @@ def test_a_server_that_speaks_http2_is_spoken_to_in_http2(run_tool, http2, autho
     assert response["reason"] is None, "HTTP/2 has no reason phrase"
 
 
+@pytest.mark.parametrize("option", [None, "--http1.1"])
+def test_only_headers_that_were_sent_are_recorded(ask, http2, option):
+    """HTTP/2 has no headers for one connection alone (RFC 9113 section 8.2.2)."""
+    given = ["Connection: X-Hop", "Keep-Alive: 5", "X-Hop: 1", "TE: gzip", "X-Stay: 2"]
+    options = [word for header in given for word in ("-H", header)] + [option] * bool(option)
+    sent = [header["name"] for header in ask(*options, http2.url())["request"]["headers"]]
+    hop = ["Connection", "Keep-Alive", "X-Hop", "TE"] if option else []
+    assert sent == ["Host", "User-Agent", "Accept", *hop, "X-Stay"]
+
+
 @pytest.mark.parametrize("option", ["--http1.1", "--no-http2"])
 def test_http2_can_be_refused(ask, http2, option):
     step = ask(option, http2.url())

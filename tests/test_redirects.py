@@ -374,6 +374,7 @@ def test_two_different_locations_are_a_failed_step(call_tool):
     with http_server(routes) as server:
         result, [first, second] = follow(call_tool, server)
         assert (result.code, first["error"], second["error"]["kind"]) == (75, None, "redirect")
+        assert second["url"] == server.url("/a"), "a URL, though it was given as a path"
         assert server.accepted == 1
 
 

@@ -461,7 +461,7 @@ def test_a_tunnel_names_the_target_and_carries_nothing_of_the_request(text, auth
 
 def h2(*headers, method="GET", url=SECURE):
     asked = request(method, *headers, url=url)
-    return tool.http2_headers(asked, tool.complete_headers(asked))
+    return tool.http2_headers(asked, tool.fit_for_http2(tool.complete_headers(asked)))
 
 
 def test_an_http2_request_starts_with_its_four_pseudo_headers():

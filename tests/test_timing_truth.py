@@ -326,6 +326,24 @@ def test_a_name_without_an_address_of_the_family_is_a_dns_failure(run_tool, opti
     assert (line["error"], line["connect"], line["status"]) == ("dns", "-", "0")
 
 
+# --- a deadline at the worst moment ----------------------------------------------------------------
+
+
+def test_phases_that_end_while_a_timeout_is_reported_do_no_harm():
+    """The waiting thread reads the instants while the measuring thread goes on."""
+
+    class Growing(list):
+        def __iter__(self):
+            found = list(super().__iter__())
+            self[:] = [1000, 2000, 3000, 4000, 5000]
+            return iter(found)
+
+    watch = tool.Stopwatch()
+    watch.ends = Growing([1000, 2000])
+    timing = watch.timing(9000)
+    assert (timing.dns, timing.connect, timing.tls, timing.wait, timing.ttfb) == (1, 1, 7, None, None)
+
+
 # --- between an answer and the request that it lets go ---------------------------------------------
 
 

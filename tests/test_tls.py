@@ -14,6 +14,7 @@ import sys
 import pytest
 from frames import Mint, failure, here, http2_context, only_step, server_context
 
+from checks import check_usage_error
 from conftest import PATIENCE, TOOL
 from servers import http_server, scripted, sending
 
@@ -323,6 +324,20 @@ def test_keys_for_a_pipe_that_nobody_reads_hold_nothing_up(run_tool, tls, author
         env = {"SSLKEYLOGFILE": str(tmp_path / "pipe")}
         result = run_tool("--cacert", authority.file, server.url(), env=env, timeout=8)
     assert result.code == 0 and "SSLKEYLOGFILE" in result.err
+
+
+@pytest.mark.parametrize("seconds", [1, 1.5])
+def test_a_store_that_never_ends_is_given_up_with_the_time(run_tool, tls, tmp_path, seconds):
+    os.mkfifo(tmp_path / "store")
+    silent = os.open(tmp_path / "store", os.O_RDWR)
+    try:
+        with http_server(tls=tls) as server:
+            env = {"SSL_CERT_FILE": str(tmp_path / "store")}
+            result = run_tool("-m", str(seconds), server.url(), env=env, timeout=10)
+    finally:
+        os.close(silent)
+    check_usage_error(result, "SSL_CERT_FILE", "store")
+    assert result.seconds < seconds + 2
 
 
 # --- client certificates --------------------------------------------------------------------------

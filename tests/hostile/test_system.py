@@ -86,6 +86,18 @@ def test_few_file_descriptors_are_a_failure_or_enough(launch, server, count, sty
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.parametrize("count", range(5, 10))
+def test_few_file_descriptors_are_never_blamed_on_the_name(launch, server, count):
+    """A resolver that finds none left says that there is no such name."""
+    prefix = shell(f'ulimit -n {count}; "$@"')
+    if subprocess.run([*prefix, sys.executable, "-c", ""], check=False, capture_output=True).returncode:
+        pytest.skip("Python itself needs more")
+    named = server.url().replace("127.0.0.1", "localhost")
+    outcome = launch(named, *METRICS, prefix=prefix)
+    check_decent(outcome, [0])
+
+
+@pytest.mark.needs("linux")
 @pytest.mark.parametrize("mib", [60, 70, 80, 100, 140, 200, 300])
 def test_little_memory_is_a_failure_or_enough(launch, server, mib):
     outcome = launch(server.url(), *METRICS, prefix=shell(f'ulimit -v {mib * 1024}; "$@"'))
