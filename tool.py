@@ -3109,7 +3109,7 @@ class Prepared(NamedTuple):
 
 class TlsSetup:
     """The one TLS context of a run. It is made in a thread: while OpenSSL reads the CA store, Python can
-    import what else is needed (from 3.10 on it does not keep the interpreter's lock for that).
+    import what else is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
     """
 
     def __init__(self, options: Options) -> None:
