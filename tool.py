@@ -859,6 +859,13 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
     return Route(found, variable[0])
 
 
+def absolute(base: str, reference: str) -> str:
+    """Resolve a reference against a URL (RFC 3986 section 5); what has a scheme or a host stays as it is."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", reference):
+        return reference
+    return urllib.parse.urljoin(base, reference.replace(" ", "%20"))
+
+
 def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     """Return where a redirect leads (RFC 9110 section 10.2.2, RFC 3986 section 5).
 
@@ -884,9 +891,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
             raise UsageError(
                 f"'{shown}' has the scheme '{scheme[1]}': only http:// and https:// can be followed"
             )
-        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
-            text = urllib.parse.urljoin(url.text, text.replace(" ", "%20"))
-        return parse_url(text, drop_userinfo=True)
+        return parse_url(absolute(url.text, text), drop_userinfo=True)
     except UsageError as error:
         raise NetworkError("redirect", f"the redirect cannot be followed: {error.message}", hint) from None
     except ValueError as error:
@@ -3560,9 +3565,8 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
     (location, *_) = values_of(step.response.headers if step.response else (), "location")
     text = clip(mask_location(location.decode("utf-8", "surrogateescape")))
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", text):
-        text = urllib.parse.urljoin(step.url, text)
-    url = quote_target("/" + text)[1:]
+    # Quoted first: urljoin takes control characters away, and fails on what they hid.
+    url = absolute(step.url, quote_target("/" + text)[1:])
     return step._replace(
         number=step.number + 1,
         url=url,

@@ -57,6 +57,8 @@ DEAD_ENDS = [
         b"http:",
         b"http://",
         b"http:///x",
+        b"\x01//[",
+        b"\x0c//[::1\t]",
         b"http://:80/",
         b"http://?x",
         b"//",
