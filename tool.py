@@ -1772,14 +1772,13 @@ class SocketTransport(Transport):
     def attach(self, connection: socket.socket) -> None:
         """Take over a connection, and send the first flight at once, without waiting for anything."""
         self._socket = connection
-        if self._unsent and self._send():
-            self._refill()
+        self.push()
         self._poller.register(connection, select.POLLIN)
 
     def push(self) -> int:
         departed = time.perf_counter_ns()
-        if self._unsent or self._refill():
-            self._send()
+        if (self._unsent or self._refill()) and self._send():
+            self._refill()  # asked at once, `source` knows when its last byte was sent
         return departed
 
     def read_into(self, view: memoryview) -> int:
