@@ -141,7 +141,7 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
-NAPS, NAP = 20, 0.0002  # seconds each; most of the gain is there with three, all of it with ten
+NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
 
@@ -261,6 +261,10 @@ class Proxy(NamedTuple):
     port: int
     username: bytes | None
     password: bytes | None
+
+    @property
+    def socks(self) -> bool:
+        return self.scheme.startswith("socks")
 
     @property
     def shown(self) -> str:
@@ -1271,7 +1275,7 @@ def check_routes(options: Options) -> None:
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
         route = choose_route(options.request.url._replace(scheme=scheme), options.proxy, options.environ)
-        if route.proxy and route.proxy.scheme.startswith("socks") and optional("socks") is None:
+        if route.proxy and route.proxy.socks and optional("socks") is None:
             raise UsageError(
                 f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
                 "pip install PySocks, or use httphases.pyz, which contains it"
@@ -1460,11 +1464,7 @@ class Draft:
         copy = Draft(self.number, self.request, self.route)
         copy.__dict__.update(self.__dict__)
         copy.watch = Stopwatch()
-        copy.watch.start, copy.watch.ends, copy.watch.sent = (
-            self.watch.start,
-            list(self.watch.ends),
-            self.watch.sent,
-        )
+        copy.watch.__dict__.update(self.watch.__dict__, ends=list(self.watch.ends))
         return copy
 
     @property
@@ -1867,7 +1867,7 @@ class Dial:
     """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
 
     The winner is given to `wire`, which sends its first flight before any book is kept: what passes here
-    between SYN-ACK and request would count as the server's wait.
+    between SYN-ACK and request is neither the network's time nor the server's.
     """
 
     def __init__(self, draft: Draft, wire: SocketTransport | None) -> None:
@@ -3176,7 +3176,7 @@ def warm_lookup() -> None:
 
 
 def settle() -> None:
-    """Where CPUs are short, nap until the kernel wakes this thread on time.
+    """Where CPUs are short, nap some times, so that the kernel wakes this thread on time from then on.
 
     Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
     After a start that is all computing, the first answers would be noticed a time slice late.
@@ -3211,7 +3211,7 @@ def prepare(draft: Draft, options: Options, tls_setup: TlsSetup) -> Prepared:
             http2 = Http2Exchange(draft)
         context = tls_setup.context(*(("h2",) if http2 else ()), "http/1.1")
         target_tls = TlsTransport(context, request.url.server_name)
-        if proxy and not proxy.scheme.startswith("socks"):
+        if proxy and not proxy.socks:
             tunnel = once(tunnel_head(request, proxy))
     if proxy and proxy.scheme == "https":
         proxy_tls = TlsTransport(tls_setup.context("http/1.1"), server_name(proxy.host))
@@ -3219,7 +3219,7 @@ def prepare(draft: Draft, options: Options, tls_setup: TlsSetup) -> Prepared:
     head = request_head(request.method, absolute + request.url.target, draft.sent_headers)
     body = request.body.data if request.body else b""
     wire = SocketTransport()
-    socks = proxy is not None and proxy.scheme.startswith("socks")
+    socks = proxy is not None and proxy.socks
     prepared = Prepared(
         trust=tls_setup.trust,
         looks_up=needs_lookup(request, draft.route, options),
@@ -3244,16 +3244,10 @@ def prepare(draft: Draft, options: Options, tls_setup: TlsSetup) -> Prepared:
     return prepared
 
 
-def agreed_http2(prepared: Prepared) -> Http2Exchange | None:
-    """Return the exchange to be made over HTTP/2, None when the other side did not agree on it (ALPN)."""
-    tls = prepared.target_tls
-    return prepared.http2 if tls and tls.tls.selected_alpn_protocol() == "h2" else None
-
-
-def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
+def connect(draft: Draft, options: Options, prepared: Prepared) -> Http2Exchange | None:
     """Look up, connect, negotiate with the proxy, shake hands and send the beginning of the request.
 
-    Ends the phases dns, connect and tls.
+    Ends the phases dns, connect and tls. Returns the exchange if it is over HTTP/2 (by ALPN).
     """
     url, proxy, watch = draft.request.url, draft.route.proxy, draft.watch
     target, dial = url.host, prepared.dial
@@ -3265,7 +3259,7 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
         watch.end("dns", watch.start)
     connection = dial.run(peers)
     connected = dial.connected if prepared.target_tls else dial.wait_starts
-    if proxy and proxy.scheme.startswith("socks"):
+    if proxy and proxy.socks:
         draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
         connected = time.perf_counter_ns()
         prepared.wire.load()
@@ -3278,16 +3272,18 @@ def connect(draft: Draft, options: Options, prepared: Prepared) -> None:
     watch.end("connect", connected)
     if not prepared.target_tls:
         watch.end("tls", watch.newest)
-        return
+        return None
     if prepared.tunnel:
         prepared.target_tls.attach(prepared.reader.transport)
     prepared.target_tls.open()
-    http2 = agreed_http2(prepared)
-    prepared.target_tls.source = http2.source if http2 else prepared.request
-    draft.sent_headers = http2.headers if http2 else draft.sent_headers
+    http2 = prepared.http2 if prepared.target_tls.tls.selected_alpn_protocol() == "h2" else None
+    prepared.target_tls.source = prepared.request
+    if http2:
+        prepared.target_tls.source, draft.sent_headers = http2.source, http2.headers
     ended = prepared.target_tls.send_first()
     draft.secured = prepared.reader.transport = prepared.target_tls
     watch.end("tls", ended)
+    return http2
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3525,8 +3521,7 @@ class Progress:
 def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError | None:
     """Make one request, stamping the draft's watch; return why it failed, None when it did not."""
     try:
-        connect(draft, options, prepared)
-        http2 = agreed_http2(prepared)
+        http2 = connect(draft, options, prepared)
         if http2:
             http2.run(prepared.reader)
         else:
