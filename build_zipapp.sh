@@ -108,17 +108,17 @@ def start():
     sys.path[:] = search_path(sys.path[0], sys.path[1:])
     import signal
 
-    # While modules load, a KeyboardInterrupt could be printed or swallowed half-way: leave at once instead.
-    unclaimed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if unclaimed:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    # While modules load, an exception could be printed or swallowed half-way: leave at once instead.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os._exit(128 + number))
     try:
         import httphases
+    except MemoryError:
+        refuse("this process can have no more memory (ulimit -v, or the limit of its container or service)")
     except ImportError as error:
         refuse("cannot run on this %s: %s. Install the whole standard library of a Python 3.9 or newer, ssl "
                "included (Debian, Ubuntu: apt-get install python3)" % (python, error))
-    if unclaimed:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     httphases.cli()
 
 

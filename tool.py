@@ -12,21 +12,29 @@ The way of a request through this file, which is read from top to bottom like a 
 
      1 Imports          8 Arguments      what the command line says, checked
      2 Vocabulary       9 Command line   argv -> Options
-     3 Errors          10 Clock          what is measured: instants that two phases share
+     3 Errors          10 Clock          what happens in a step: a log of events, and what is read from it
      4 Records         11 Certificates   DER -> Certificate
-     5 Local files     12 Lookup         names to addresses
-     6 Budgets         13 Wire           connection race, bytes with their time of arrival
-     7 Routes          14 TLS            transport, contexts
-                       15 Alerts         what TLS failures mean
-                       16 Messages       reading and writing HTTP/1.1
-                       17 Roads          proxies: CONNECT, SOCKS5
-                       18 HTTP/2         one stream, through h2
-                       19 Step           what is prepared before the clock, and the way to the server
-                       20 Outcome        why a step failed; Draft -> Step
-                       21 Chain          steps -> Run, under a deadline
-                       22 Verdict        Run -> violations, exit code
-     23 Words, 24 Documents, 25 Views    Report -> lines, JSON and HAR, blocks to draw
-     26 Painters, 27 Main                the only ones that write
+     5 Local files     12 Failures       what errors mean, in words: all of them here
+     6 Budgets         13 Lookup         names to addresses
+     7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
+                       15 TLS contexts   one for each role
+                       16 Messages       reading and writing HTTP/1.1; what responses claim
+                       17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
+                       19 Hops           tcp, TLS; 20 Proxies: CONNECT, SOCKS5
+                       21 Way            hops and exchange of a request, gone in order
+                       22 Step           what is prepared before the clock; History -> Step
+                       23 Chain          steps -> Run, under a deadline
+                       24 Verdict        runs -> violations, exit code
+                       25 Findings       Step, Run -> what the times mean
+     26 Words, 27 Documents, 28 Views    Report -> lines, JSON and HAR, blocks to draw
+     29 Painters, 30 Main                the only ones that write
+
+The way to a server is a list of hops, each opened on the stream of the one below it:
+
+    Tcp, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+
+`Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
+explains its own failures; nobody else asks whether there is a proxy, or TLS.
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -35,6 +43,8 @@ Three rules:
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
    no garbage collection. Everything timed runs in one thread on blocking sockets; the main thread
    only waits for it, and that is what keeps the deadline, whatever the measuring thread is stuck in.
+
+Some lines are there for a truer time alone: tests/bench/devices.py takes each out and says what it is worth.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -42,14 +52,51 @@ Three rules:
 # ---------------------------------------------------------------------------------------------------------
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
 import sys
 
+
+def refuse(reason: str) -> NoReturn:
+    """Say why the program cannot run here, in one line, and exit 70."""
+    try:
+        sys.stderr.write("httphases: " + reason + "\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError):  # stderr is closed
+        pass
+    os._exit(70)
+
+
 if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
-    sys.stderr.write("httphases: needs Python 3.9 or newer, this is {}.{}\n".format(*sys.version_info))
-    sys.exit(70)
+    refuse("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
+
+NO_MEMORY = "this process can have no more memory (ulimit -v, or the limit of its container or service)"
+NO_THREAD = (
+    "this process can have no more threads (ulimit -u or -v, or the limit of its container or service)"
+)
+REFUSALS = {
+    errno.EMFILE: "this process has no file descriptor left (ulimit -n)",
+    errno.ENFILE: "this machine has no file descriptor left",
+    errno.ENOMEM: NO_MEMORY,
+    errno.ENOBUFS: "this machine has no memory left for the network",
+}
+REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
+
+
+def refusal_of(error: BaseException) -> str | None:
+    """Name the limit of this machine that made an error, None for any other error."""
+    words = str(error)
+    if isinstance(error, RuntimeError) and "start new thread" in words:
+        return NO_THREAD
+    short_of_memory = (
+        isinstance(error, MemoryError)
+        or (isinstance(error, RuntimeError) and words.startswith("can't allocate"))  # a lock
+        or (isinstance(error, ImportError) and ("map segment" in words or "allocate memory" in words))
+    )
+    return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
+
 
 if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
@@ -60,11 +107,16 @@ if __name__ == "__main__":
             signal.signal(early, lambda number, _: os._exit(128 + number))
 
 try:
+    # What is imported takes 7 to 11 MB; CPython can loop for ever where it runs out of memory half-way.
+    room = bytearray(12 << 20)
+    del room
+    import _thread
     import argparse
     import base64
+    import codecs
     import datetime
-    import errno
     import http.client
+    import io
     import re
     import select
     import socket
@@ -77,12 +129,11 @@ try:
     from collections import namedtuple
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
-except ImportError as missing:
+except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
-    sys.stderr.write(
-        f"httphases: this Python lacks '{missing.name or missing}': install python3, not python3-minimal\n"
-    )
-    sys.exit(70)
+    refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
+except (ImportError, OSError, MemoryError) as unloaded:
+    refuse(refusal_of(unloaded) or f"the standard library of this Python cannot be loaded: {unloaded}")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,7 +161,9 @@ def optional(name: str) -> Any:
     """
     try:
         return __import__(name, fromlist=["*"])
-    except Exception:
+    except Exception as error:
+        if refusal_of(error):
+            raise
         return None
 
 
@@ -118,6 +171,7 @@ def optional(name: str) -> Any:
 # 2. Vocabulary. Every name of the specification once, every limit with its reason.
 # ---------------------------------------------------------------------------------------------------------
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
+LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 DEFAULT_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
@@ -128,21 +182,33 @@ DEFAULT_MAX_TIME = 20.0  # seconds
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
-MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that one response may be wrapped in
+MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
+MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, and as many as KiB of bodies
 MAX_SLO_FILE = 1 << 20
+MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
 MAX_BODY = 1 << 30
+MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
+MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
+MAX_METRICS = 50  # of Server-Timing
+MAX_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Status, that are read
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
+MAX_DRAWN = 64 * 1024  # and of all header fields together; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # and of the other side's words inside a message
+MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
+UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
 NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
+SHOWN_FINDINGS = 3  # in the waterfall, of each step
+SHOWN_METRICS = 8  # of Server-Timing, likewise
+LONG_LOOKUP = 900_000  # us; the shortest time-out of a resolver is a second
 STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
 
 TOKEN = (
@@ -154,6 +220,8 @@ SECRET_HEADERS = frozenset(
     "authorization proxy-authorization cookie set-cookie x-api-key api-key x-auth-token www-authenticate "
     "proxy-authenticate authentication-info proxy-authentication-info".split()
 )
+# Parameters of a credential that say where and how, not who (RFC 7616 section 3.4).
+PUBLIC_PARAMETERS = frozenset("realm uri algorithm".split())
 # RFC 9113 section 8.2.2: what has no place in HTTP/2.
 CONNECTION_HEADERS = frozenset("connection keep-alive proxy-connection transfer-encoding upgrade te".split())
 
@@ -172,12 +240,37 @@ class ExitCode(IntEnum):
 # ---------------------------------------------------------------------------------------------------------
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
-class ToolError(Exception):
-    """Say in one sentence what went wrong."""
+def clip(text: str, most: int = MAX_TEXT) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+
+class Foreign(NamedTuple):
+    """Words of the other side, or of a URL, within a message; in a step's record they are masked."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return clip(self.text)
+
+
+if TYPE_CHECKING:
+    Detail = str | int | Foreign
+
+
+class ToolError(Exception):
+    """Say in one sentence what went wrong. If there are `details`, each {} of it stands for one."""
+
+    def __init__(self, template: str, *details: Detail) -> None:
+        super().__init__(template)
+        self.template = template
+        self.details = details
+
+    @property
+    def message(self) -> str:
+        return self.template.format(*self.details) if self.details else self.template
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class UsageError(ToolError):
@@ -191,22 +284,14 @@ class SloError(UsageError):
 class NetworkError(ToolError):
     """The step failed: exit 75. `kind` is the vocabulary of the JSON export, `hint` one thing to try next."""
 
-    def __init__(self, kind: str, message: str, hint: str) -> None:
-        super().__init__(message)
+    def __init__(self, kind: str, template: str, hint: str, *details: Detail) -> None:
+        super().__init__(template, *details)
         self.kind = kind
         self.hint = hint
 
 
-class Interrupted(BaseException):
-    """A signal asks the program to end; carries the exit code 128 + signal number."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 4. Records, in order of birth. Times are integer microseconds (us) unless a name says otherwise.
+# 4a. Records, in order of birth. Times are integer microseconds (us) unless a name says otherwise.
 # ---------------------------------------------------------------------------------------------------------
 Header = tuple[str, bytes]
 
@@ -214,6 +299,11 @@ Header = tuple[str, bytes]
 def server_name(host: str) -> str:
     """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
     return host.partition("%")[0].rstrip(".")
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port: an IPv6 address in brackets (RFC 3986 section 3.2.2)."""
+    return f"[{host}]" if ":" in host else host
 
 
 class Url(NamedTuple):
@@ -231,8 +321,10 @@ class Url(NamedTuple):
     @property
     def authority(self) -> str:
         """Return what Host and :authority say: no default port, no zone id (RFC 9110 section 7.2)."""
-        host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        host = bracketed(self.host.partition("%")[0])
+        if self.port == DEFAULT_PORTS[self.scheme]:
+            return host
+        return f"{host}:{self.port}"
 
     @property
     def text(self) -> str:
@@ -263,13 +355,13 @@ class Proxy(NamedTuple):
     password: bytes | None
 
     @property
-    def socks(self) -> bool:
-        return self.scheme.startswith("socks")
+    def resolves_here(self) -> bool:
+        """Tell whether the target's name is looked up on this machine for it (socks5, not socks5h)."""
+        return self.scheme == "socks5"
 
     @property
     def shown(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
 
 
 class Route(NamedTuple):
@@ -280,7 +372,28 @@ class Route(NamedTuple):
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
-        return (self.proxy.host, self.proxy.port) if self.proxy else (url.host, url.port)
+        place = self.proxy or url
+        return place.host, place.port
+
+    def hops(self, url: Url) -> tuple[str, ...]:
+        """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
+        scheme = self.proxy and self.proxy.scheme
+        hops = ["tcp"]
+        if scheme == "https":
+            hops.append("proxy tls")
+        if scheme in ("socks5", "socks5h"):
+            hops.append("socks")
+        elif scheme and url.secure:
+            hops.append("tunnel")
+        if url.secure:
+            hops.append("tls")
+        return tuple(hops)
+
+    def forwarder(self, url: Url) -> Proxy | None:
+        """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
+        if {"tunnel", "socks", "tls"} & set(self.hops(url)):
+            return None
+        return self.proxy
 
 
 class Request(NamedTuple):
@@ -290,6 +403,11 @@ class Request(NamedTuple):
     url: Url
     headers: tuple[Header, ...]
     body: Body | None
+
+    @property
+    def data(self) -> bytes:
+        """Return the bytes of the body, none without one."""
+        return self.body.data if self.body else b""
 
 
 class CaBundle(NamedTuple):
@@ -301,6 +419,7 @@ class Options(NamedTuple):
     """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
 
     request: Request
+    secrets: Secrets
     follow: bool
     max_time: float
     http2: bool
@@ -312,6 +431,7 @@ class Options(NamedTuple):
     family: int
     overrides: dict[tuple[str, int], str]
     style: str
+    include: bool
     json_path: str | None
     har_path: str | None
     thresholds: dict[str, float]
@@ -338,28 +458,49 @@ class Attempt(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    common_name: str | None
-    names: tuple[str, ...]
-    issuer: str
-    self_signed: bool
-    serial: str
-    not_before: datetime.datetime
-    not_after: datetime.datetime
+    """What a report shows of a certificate; None for what it lacks or what cannot be read."""
 
-    def days_left(self, now: datetime.datetime) -> int:
+    common_name: str | None
+    names: tuple[str, ...] | None
+    issuer: str | None
+    serial: str | None
+    not_before: datetime.datetime | None
+    not_after: datetime.datetime | None
+
+    def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
-        return (self.not_after - now).days
+        return (self.not_after - now).days if self.not_after else None
 
 
 class TlsInfo(NamedTuple):
-    """What the handshake with the target agreed on; a failed one knows only some of it."""
+    """What the handshake with the target agreed on; a failed one knows only some of it.
+
+    `chain` is what the server sent, its own certificate first; None for what is no certificate.
+    """
 
     version: str | None
     cipher: str | None
     alpn: str | None
     verified: bool
     custom_ca: bool
-    certificate: Certificate | None
+    chain: tuple[Certificate | None, ...]
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self.chain[0] if self.chain else None
+
+
+class Handshake(NamedTuple):
+    """What TLS agreed on, as OpenSSL names it, and the certificates (DER), the server's own first, even of a
+    handshake that failed.
+    """
+
+    finished: bool
+    version: str | None
+    cipher: str | None
+    alpn: str | None
+    certificates: tuple[bytes, ...]
+    hello_retry: bool  # RFC 8446 section 4.1.4: the first key share was refused
 
 
 def decode(data: bytes) -> str:
@@ -370,12 +511,33 @@ def decode(data: bytes) -> str:
         return data.decode("latin-1")
 
 
+class Metric(NamedTuple):
+    """What a server says of its own time, in a metric of Server-Timing (W3C)."""
+
+    name: str
+    duration_ms: float | None
+    description: str | None
+
+
+class CacheUse(NamedTuple):
+    """What a response says of the caches that it came through; `source` is the field that said so."""
+
+    status: str | None
+    age_s: int | None
+    via: str | None
+    source: str
+
+
 class Response(NamedTuple):
+    """A response; what it claims of itself, `timings` and `cache`, is read when a step is finished."""
+
     status: int
     reason: str
     http_version: str
     headers: tuple[Header, ...]
     header_bytes: int | None
+    timings: tuple[Metric, ...] = ()
+    cache: CacheUse | None = None
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -385,6 +547,9 @@ class Response(NamedTuple):
         return None
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 4b. Outcomes. Records of how a request went, and of what was made of it.
+# ---------------------------------------------------------------------------------------------------------
 class Timing(NamedTuple):
     """Durations in microseconds; None for a phase that was not reached."""
 
@@ -418,6 +583,47 @@ class Network(NamedTuple):
     rtt_us: int | None
     retransmits: int | None
 
+    @property
+    def ip(self) -> str | None:
+        return self.peer and self.peer.ip
+
+
+class Counters(NamedTuple):
+    """What the kernel had counted on a connection at an instant; None where it does not tell."""
+
+    window_scaling: bool  # RFC 7323 section 2: both sides offered it
+    segment: int  # bytes that a full segment carries
+    retransmits: int
+    rtt_us: int | None  # the smallest round trip so far
+    received: int  # bytes, in order
+    quiet_us: int  # since the newest data came
+    segments_in: int  # with data
+    segments_out: int  # with data
+    duplicates: int | None  # segments sent again of which the other side says that it had them (RFC 2883)
+    disorder: int | None  # segments that came out of order
+
+
+class Resolver(NamedTuple):
+    """Whom this machine asks for names; `waits` are its time-outs in the order in which they pass."""
+
+    servers: tuple[str, ...]
+    waits: tuple[int, ...]
+
+
+class Evidence(NamedTuple):
+    """What findings rest on besides the times: the kernel's counters when the connection stood, after the
+    beginning of the request had left, at the first byte and at the end.
+    """
+
+    stood: Counters | None = None
+    sent: Counters | None = None
+    answered: Counters | None = None
+    ended: Counters | None = None
+    connected_us: int | None = None  # from the end of dns until TCP stood
+    hello_retry: bool = False  # RFC 8446 section 4.1.4
+    request_bytes: int = 0
+    resolver: Resolver | None = None  # only of a long lookup
+
 
 class Step(NamedTuple):
     """One request and what became of it. `starved_us` is how long this process was kept from running."""
@@ -436,6 +642,23 @@ class Step(NamedTuple):
     interim: tuple[int, ...]
     error: Failure | None
     starved_us: int
+    evidence: Evidence
+
+    @property
+    def answer(self) -> Response | None:
+        """Return the response of a step that did not fail: one that failed half-way has no status."""
+        return None if self.error else self.response
+
+
+class Finding(NamedTuple):
+    """What a time means. `certainty` is `seen` or `fits`, `evidence` the numbers that the text rests on."""
+
+    id: str
+    phase: str | None
+    cost_us: int
+    certainty: str
+    text: str
+    evidence: Mapping[str, object]
 
 
 class Run(NamedTuple):
@@ -463,8 +686,15 @@ class Verdict(NamedTuple):
 
 
 class Report(NamedTuple):
-    run: Run
+    """What is shown, written and judged: every run, today one."""
+
+    runs: tuple[Run, ...]
     verdict: Verdict | None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps of all runs."""
+        return tuple(step for run in self.runs for step in run.steps)
 
 
 def is_token(text: bytes) -> bool:
@@ -474,52 +704,97 @@ def is_token(text: bytes) -> bool:
 def parse_length(text: bytes, base: int) -> int | None:
     """Read a length as RFC 9112 sections 6.2 and 7.1 have it: digits alone, none of int()'s +5, 1_0, 0x5."""
     digits = b"0123456789" if base == 10 else b"0123456789ABCDEFabcdef"
-    if not text or text.translate(None, digits):
+    if not 1 <= len(text) <= 15 or text.translate(None, digits):
         return None
-    significant = text.lstrip(b"0") or b"0"
-    return int(significant, base) if len(significant) <= 15 else None
+    return int(text, base)
 
 
-def clip(text: str, most: int = MAX_TEXT) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+# ---------------------------------------------------------------------------------------------------------
+# 4c. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
+# ---------------------------------------------------------------------------------------------------------
+SecretTree = dict[str, "SecretTree"]
 
 
-def foreign(text: bytes | str) -> str:
-    """Mark the other side's words in a message by NULs around them, for `own_words` to mask and clip."""
-    words = decode(text) if isinstance(text, bytes) else text
-    return "\0" + words.replace("\0", "\\x00") + "\0"
+class Secrets(NamedTuple):
+    """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`.
+
+    However many they are, a text is searched in time linear in it: four characters at every fifth place are
+    looked up, because wherever a credential of eight stands, four of its first eight begin at such a place.
+    """
+
+    tree: SecretTree  # eight characters at a time, and what is left at the end
+    sizes: dict[int, list[int]]  # how much may be left after so many characters, falling
+    pieces: dict[str, list[int]]  # four characters -> how far they may stand behind a start, falling
+    words: re.Pattern[str] | None  # those that are masked where they stand as a whole alone
+
+    def starts(self, text: str) -> Iterator[int]:
+        """Give every place, in order, where eight characters stand that a credential begins with."""
+        places = range(0, len(text) - 3, 5) if self.pieces else ()
+        for at in [at for at in places if text[at : at + 4] in self.pieces]:
+            for offset in self.pieces[text[at : at + 4]]:
+                if at >= offset and text[at - offset : at - offset + MIN_SECRET] in self.tree:
+                    yield at - offset
+
+    def end(self, text: str, start: int) -> int:
+        """Return where the longest credential ends that begins at `start`; 0 when none does."""
+        node, at, end = self.tree, start, 0
+        while node:
+            node = node.get(text[at : at + MIN_SECRET], {})
+            at += MIN_SECRET
+            for size in self.sizes.get(at - start, ()):
+                if text[at : at + size] in node:
+                    end = at + size
+                    break
+        return end
+
+    def mask(self, text: str) -> str:
+        """Replace every credential in a text by ***."""
+        parts = []
+        done = 0
+        for start in self.starts(text):
+            end = self.end(text, start) if start >= done else 0
+            if end:
+                parts += [text[done:start], "***"]
+                done = end
+        masked = "".join(parts) + text[done:]
+        return self.words.sub("***", masked) if self.words else masked
 
 
-def mask(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+def foreign(text: bytes | str) -> Foreign:
+    return Foreign(decode(text) if isinstance(text, bytes) else text)
 
 
-def own_words(message: str, secrets: Iterable[str]) -> str:
-    """Return a message whose foreign parts hold no secret of the user's and are clipped."""
-    parts = message.split("\0")
-    parts[1::2] = [clip(mask(part, secrets), MAX_FOREIGN) for part in parts[1::2]]
-    return "".join(parts)
+def render(error: NetworkError, secrets: Secrets) -> str:
+    """Return an error's message; in what the other side said no secret of the user's is left."""
+    words = [
+        clip(secrets.mask(detail.text), MAX_FOREIGN) if isinstance(detail, Foreign) else detail
+        for detail in error.details
+    ]
+    return error.template.format(*words)
 
 
 def mask_location(text: str) -> str:
-    """Replace user:password in a Location, however malformed, by ***."""
-    scheme = r"\s*[A-Za-z][A-Za-z0-9+.-]*:"
-    text = re.sub(rf"^((?:{scheme})?\s*[/\\]{{2,}})[^/?#]*@", r"\1***@", text)
-    return re.sub(rf"^({scheme}[/\\]?)[^/?#]*@", r"\1***@", text)
+    """Replace user:password in a Location, however malformed, by ***; in time linear in the text."""
+    opening = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*:)?\s*([/\\]*)", text)
+    if not opening or not (opening[1] or len(opening[2]) >= 2):
+        return text
+    start = opening.end()
+    path = re.compile(r"[/?#]").search(text, start)
+    end = text.rfind("@", start, path.start() if path else len(text))
+    return text if end < 0 else f"{text[:start]}***{text[end:]}"
 
 
 def mask_userinfo(text: str) -> str:
     """Replace the user:password part of every URL in a text by ***; in time linear in the text."""
-    return re.sub(r"((?:^|:)//)[^/?#\s]*@", r"\1***@", text)
+    # The slashes first, because re finds what is literal five times as fast.
+    return re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 # ---------------------------------------------------------------------------------------------------------
 def reason_of(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
 def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
@@ -531,9 +806,8 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     # A named pipe whose writer has not come yet looks like an empty one: give it a second.
     lonely = descriptor != 0 and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     grace = min(until, time.monotonic() + 1.0)
-    parts: list[bytes] = []
-    size = 0
-    while size <= limit:
+    kept = io.BytesIO()  # unlike a list of parts, it is never there twice
+    while kept.tell() <= limit:
         left = until - time.monotonic()
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
@@ -545,33 +819,40 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
             must_poll, lonely = True, False
             continue
         if not chunk and not lonely:
-            return b"".join(parts)
+            return kept.getvalue()
         if not chunk and time.monotonic() >= grace:
             raise OSError(errno.EPIPE, "nobody is writing to this pipe")
         if not chunk:
             time.sleep(0.01)
             continue
         lonely = False
-        parts.append(chunk)
-        size += len(chunk)
+        kept.write(chunk)
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
 def read_local(path: str, limit: int, seconds: float) -> bytes:
     """Read a file, a pipe or, for `-`, standard input.
 
-    Raises UsageError when it cannot be read, is larger than `limit` bytes or gives no end in `seconds`.
+    Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
+    end in `seconds`; OSError when this machine has a limit that forbids it.
     """
     name = "standard input" if path == "-" else f"'{path}'"
     try:
         descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
+        if refusal_of(error):
+            raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
     try:
-        if os.fstat(descriptor).st_size > limit:
+        found = os.fstat(descriptor)
+        if stat.S_ISCHR(found.st_mode):
+            limit = min(limit, MAX_DEVICE)
+        if found.st_size > limit:
             raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
         return read_descriptor(descriptor, limit, time.monotonic() + seconds)
     except OSError as error:
+        if refusal_of(error):
+            raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
     finally:
         if path != "-":
@@ -607,10 +888,20 @@ def add_budget(thresholds: dict[str, float], entry: str) -> None:
     try:
         thresholds[key] = parse_number(amount)
     except ValueError as error:
-        unit = ", without a unit" if amount.lower().endswith("s") else ""
+        slips = {"s": ", without a unit", ",": ", without a comma after it"}
+        slip = slips.get(amount.lower()[-1:], "")
         raise SloError(
-            f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{unit}"
+            f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{slip}"
         ) from None
+
+
+def split_budgets(specification: str) -> list[str]:
+    """Split KEY=MS[,KEY=MS] into its entries; raises SloError for a comma too many."""
+    entries = specification.split(",")
+    if len(entries) > 1 and not all(entry.strip() for entry in entries):
+        what = "a comma too many" if entries[-1].strip() else "a trailing comma"
+        raise SloError(f"SLO specification '{specification.strip()}' has {what}: expected KEY=MS[,KEY=MS]")
+    return entries
 
 
 def parse_slo(entries: Iterable[str]) -> dict[str, float]:
@@ -644,17 +935,126 @@ def parse_budgets(inline: Sequence[str] | None, path: str | None, seconds: float
     thresholds: dict[str, float] = {}
     if path is not None:
         thresholds.update(read_slo_file(path, seconds))
-    if inline is not None:
+    if inline:
         if not all(specification.strip() for specification in inline):
             raise SloError(
                 "Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000"
             )
-        thresholds.update(parse_slo(",".join(inline).split(",")))
+        thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
     return {key: thresholds[key] for key in SLO_KEYS if key in thresholds}
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
+# 7a. Names. A host that is not ASCII -> the name that browsers ask for (UTS #46, non-transitional). What this
+#    Python's Unicode data cannot tell for sure is refused: another host is never asked.
+# ---------------------------------------------------------------------------------------------------------
+# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata can tell, but for these.
+IDNA_DEVIATIONS = {"ß": "ß", "ẞ": "ß", "ς": "ς", "\u200c": "\u200c", "\u200d": "\u200d"}
+IDNA_DOTS = "\u3002\uff0e\uff61"
+IDNA_IGNORED = (
+    r"[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2064"
+    r"\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
+# What mapping must not leave: dots that were part of a character, and symbols that are valid in no name.
+IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
+# RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
+BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"} | dict.fromkeys(
+    ("ES", "CS", "ET", "ON", "BN"), "o"
+)
+BIDI_LABEL = "(L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*"
+# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
+JOINS_NEXT = (
+    r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
+    r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
+)
+JOINS_PREVIOUS = JOINS_NEXT + (
+    r"\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0"
+    r"\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
+)
+
+
+def map_character(char: str) -> str:
+    """Return what a character of a host name stands for (UTS #46 section 4); raises ValueError."""
+    from unicodedata import category, normalize, unidata_version
+
+    if char.isascii():
+        return char.lower()
+    if char in IDNA_DOTS:
+        return "."
+    if char in IDNA_DEVIATIONS:
+        return IDNA_DEVIATIONS[char]
+    if category(char) == "Cn":
+        raise ValueError(f"U+{ord(char):04X} is not in Unicode {unidata_version}, which this Python knows")
+    mapped = re.sub(IDNA_IGNORED, "", normalize("NFKC", normalize("NFKC", char).casefold()))
+    if re.search(IDNA_DISALLOWED, mapped) or any(category(each)[0] in "CZ" for each in mapped):
+        raise ValueError(f"U+{ord(char):04X} cannot stand in a name")
+    return mapped
+
+
+def map_name(text: str) -> str:
+    """Map a host name character by character, then compose it (UTS #46 section 4); raises ValueError."""
+    from unicodedata import normalize
+
+    return normalize("NFC", "".join(map(map_character, text)))
+
+
+def stray_joiner(label: str) -> bool:
+    """Tell whether a joiner stands where it may not (RFC 5892 appendix A.1 and A.2), or not be known to.
+
+    It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
+    them not counted.
+    """
+    from unicodedata import category, combining
+
+    rest = ""
+    for before, char in zip(" " + label, label):
+        if char in "\u200c\u200d" and combining(before) == 9:
+            rest += " "
+        elif category(char) != "Mn":
+            rest += char
+    rest = re.sub(f"(?<=[{JOINS_NEXT}])\u200c(?=[{JOINS_PREVIOUS}])", "", rest)
+    return "\u200c" in rest or "\u200d" in rest
+
+
+def encode_label(plain: str) -> str:
+    return plain if plain.isascii() else "xn--" + plain.encode("punycode").decode("ascii")
+
+
+def decode_label(label: str) -> str:
+    """Return a mapped label as it is read, its xn-- form undone; raises ValueError for what is no label."""
+    from unicodedata import category
+
+    plain = label
+    if label.startswith("xn--"):
+        wrong = f"'{label}' is no xn-- form"
+        try:
+            plain = label[4:].encode("ascii").decode("punycode")
+        except UnicodeError:
+            raise ValueError(wrong) from None
+        if plain.startswith("xn--") or map_name(plain) != plain or encode_label(plain) != label:
+            raise ValueError(wrong)
+    if plain and category(plain[0])[0] == "M":
+        raise ValueError("a label begins with a combining mark")
+    if stray_joiner(plain):
+        raise ValueError("U+200C or U+200D stands where it is not known to belong")
+    return plain
+
+
+def ascii_host(text: str) -> str:
+    """Return the ASCII form of a host name (UTS #46 section 4); raises ValueError where it is not known."""
+    from unicodedata import bidirectional
+
+    labels = [decode_label(label) for label in map_name(text).split(".")]
+    classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "x") for char in label) for label in labels]
+    if re.search("[RA]", "".join(classes)):
+        for each in filter(None, classes):
+            if not re.fullmatch(BIDI_LABEL, each):
+                raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
+    return ".".join(map(encode_label, labels))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 7b. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
 # ---------------------------------------------------------------------------------------------------------
 def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     """Tell whether a host is an address literal (of a family); an IPv6 zone id is allowed."""
@@ -670,22 +1070,27 @@ def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
 
 def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
-    host = text.lower()
-    if not host.isascii():
+    if text.isascii():
+        host = text.lower()
+    elif len(text) > MAX_HOST:
+        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
+    else:
         try:
-            host = text.encode("idna").decode("ascii").lower()
-        except UnicodeError as error:
-            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' has no IDNA form: {error}") from None
+            host = ascii_host(text)
+        except ValueError as error:
+            raise UsageError(f"host '{text}' has no sure ASCII form: {error}; write its xn-- form") from None
     wrong = re.search(r"[^a-z0-9._-]", host)
     if wrong:
         raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds '{wrong[0]}', which no host name can")
-    name = host[:-1] if host.endswith(".") else host
+    name = re.sub(r"\.$", "", host)
     for label in name.split("."):
-        if not 1 <= len(label) <= 63:
-            what = "an empty label" if not label else f"a label of {len(label)} characters, 63 are allowed"
+        if not label:
+            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds an empty label")
+        if len(label) > 63:
+            what = f"a label of {len(label)} characters, 63 are allowed"
             raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds {what}")
-    if len(name) > 253:
-        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than 253 characters")
+    if len(name) > MAX_HOST:
+        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
     return host
 
 
@@ -700,12 +1105,13 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
     if bracketed:
         address, _, zone = bracketed[1].partition("%")
-        zone = zone[2:] if zone.startswith("25") and len(zone) > 2 else zone
+        if zone.startswith("25") and len(zone) > 2:
+            zone = zone[2:]
         if not is_ip(address, socket.AF_INET6) or (
             "%" in bracketed[1] and not re.fullmatch(r"[\w.~-]+", zone, re.A)
         ):
             raise UsageError(f"'[{bracketed[1]}]' is not an IPv6 address")
-        host, port = address.lower() + (f"%{zone}" if zone else ""), bracketed[2] or ""
+        host, port = f"{address.lower()}%{zone}".rstrip("%"), bracketed[2] or ""
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -716,12 +1122,32 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     return host, parse_port(port) if port else default_port
 
 
-def quote_target(target: str) -> str:
-    """Return the request target in ASCII: a space and what is not ASCII percent-encoded as UTF-8."""
-    if not target.startswith("/"):
-        target = "/" + target
+def remove_dot_segments(path: str) -> str:
+    """Take `.` and `..` out of a path that begins with a slash (RFC 3986 5.2.4); empty segments stay."""
+    _, *segments = path.split("/")
+    kept: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in (".", ".."):
+        kept.append("")
+    return "/" + "/".join(kept)
+
+
+def percent_encode(text: str) -> str:
+    """Return text in ASCII: a space, a control character and what is not ASCII percent-encoded as UTF-8."""
     printable = bytes(range(0x21, 0x7F))
-    return urllib.parse.quote_from_bytes(target.encode("utf-8", "surrogateescape"), safe=printable)
+    return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
+
+
+def normal_target(target: str) -> str:
+    """Return a path and query as they are asked for: from a slash on, without dot segments, in ASCII."""
+    path, mark, query = target.partition("?")
+    if not path.startswith("/"):
+        path = "/" + path
+    return percent_encode(remove_dot_segments(path) + mark + query)
 
 
 def suggest_url(rest: str) -> str:
@@ -735,40 +1161,51 @@ def suggest_url(rest: str) -> str:
     return f"did you mean 'https://{rest}'?"
 
 
+def no_scheme(text: str) -> UsageError:
+    """Say what a URL without a scheme lacks."""
+    shown = re.sub(r"^[^/?#]*@", "***@", clip(mask_location(text)))
+    if re.match(r"(?i)https?:", shown):
+        return UsageError(
+            "URL '{}' lacks the // after its scheme: expected https://host/path", foreign(shown)
+        )
+    return UsageError("URL '{}' has no scheme: {}", foreign(shown), foreign(suggest_url(shown.lstrip("/"))))
+
+
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
-    """Normalise an http(s) URL; raises UsageError, whose message never repeats a password."""
-    shown = clip(mask_location(text))
+    """Normalise an http(s) URL; raises UsageError, whose message never repeats a password.
+
+    The userinfo of a Location is dropped.
+    """
+    shown = foreign(mask_location(text))
     if len(text) > MAX_URL:
-        raise UsageError(f"URL '{shown}' is longer than {MAX_URL} characters")
+        raise UsageError(f"URL '{{}}' is longer than {MAX_URL} characters", shown)
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise UsageError(f"URL '{shown}' holds a control character")
+        raise UsageError("URL '{}' holds a control character", shown)
     parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
     if not parts:
-        shown = re.sub(r"^[^/?#]*@", "***@", shown)
-        host = shown.lstrip("/")
-        if re.match(r"(?i)https?:", shown):
-            raise UsageError(f"URL '{shown}' lacks the // after its scheme: expected https://host/path")
-        raise UsageError(f"URL '{shown}' has no scheme: {suggest_url(host)}")
+        raise no_scheme(text)
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     if scheme not in ("http", "https"):
-        raise UsageError(f"URL '{shown}' has the scheme '{scheme}': only http and https can be measured")
+        message = "URL '{}' has the scheme '{}': only http and https can be measured"
+        raise UsageError(message, shown, foreign(scheme))
     _, at, authority = authority.rpartition("@")
     try:
         host, port = split_authority(authority, DEFAULT_PORTS[scheme])
     except UsageError as error:
         if "@" not in text:
-            raise UsageError(f"URL '{shown}': {error.message}") from None
+            raise UsageError("URL '{}': {}", shown, foreign(error.message)) from None
         # A password with / ? or # in it, as people write them: say nothing of its parts.
-        shown = f"{scheme}://***@{clip(text.rpartition('@')[2])}"
+        shown = foreign(f"{scheme}://***@{text.rpartition('@')[2]}")
         if drop_userinfo:
-            raise UsageError(f"URL '{shown}' cannot be read") from None
+            raise UsageError("URL '{}' cannot be read", shown) from None
         at = "@"
     if at and not drop_userinfo:
         raise UsageError(
-            f"URL '{shown}' holds a user name or password: "
-            'send it as a header instead, -H "Authorization: Basic …" (or Bearer …)'
+            "URL '{}' holds a user name or password: "
+            'send it as a header instead, -H "Authorization: Basic …" (or Bearer …)',
+            shown,
         )
-    return Url(scheme, host, port, quote_target(target))
+    return Url(scheme, host, port, normal_target(target))
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
@@ -796,8 +1233,11 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except UsageError as error:
         raise UsageError(f"{source}: proxy '{shown}': {error.message}") from None
     name, colon, secret = userinfo.partition(":")
-    username = urllib.parse.unquote_to_bytes(name) if at else None
-    password = urllib.parse.unquote_to_bytes(secret) if colon else None
+    username = password = None
+    if at:
+        username = urllib.parse.unquote_to_bytes(name)
+    if colon:
+        password = urllib.parse.unquote_to_bytes(secret)
     if scheme.startswith("socks") and max(len(username or b""), len(password or b"")) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
     return Proxy(scheme, host, port, username, password)
@@ -806,10 +1246,8 @@ def parse_proxy(text: str, source: str) -> Proxy:
 def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     """Return (name, value) of the variable that names a scheme's proxy, lower case before upper case."""
     names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-    if "REQUEST_METHOD" in environ:
-        names.remove(
-            "HTTP_PROXY"
-        ) if scheme == "http" else None  # CGI: a Proxy header would set it (CVE-2016-5385)
+    if "REQUEST_METHOD" in environ and scheme == "http":
+        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
     return next(((name, environ[name]) for name in names if environ.get(name)), None)
 
 
@@ -822,22 +1260,28 @@ def address_in(host: str, network: str) -> bool:
         return False
 
 
+def read_no_proxy(text: str) -> list[tuple[str, str]]:
+    """Return name and port ("" for any) of each entry; raises UsageError for a name that cannot be told.
+
+    All are read, used or not: a redirect may need the others, when it is too late for a usage error.
+    """
+    entries = []
+    for entry in re.split(r"[,\s]+", text.strip()):
+        bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
+        found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
+        name, port = found.groups("") if found else (entry, "")
+        if not name.isascii():
+            name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
+        entries.append((name.lower(), port))
+    return entries
+
+
 def bypasses(url: Url, no_proxy: str) -> bool:
     """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
     host = url.host.partition("%")[0].rstrip(".")
-    for entry in re.split(r"[,\s]+", no_proxy.strip().lower()):
-        if not entry.isascii():
-            try:
-                entry = entry.encode("idna").decode("ascii")
-            except UnicodeError:
-                continue
-        if entry == "*":
+    for name, port in read_no_proxy(no_proxy):
+        if name == "*" and not port:
             return True
-        bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
-        plain = re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = (
-            (bracketed[1], bracketed[2]) if bracketed else (plain[1], plain[2]) if plain else (entry, None)
-        )
         if not name or (port and int(port[:6]) != url.port):
             continue
         if is_ip(host):
@@ -852,22 +1296,47 @@ def bypasses(url: Url, no_proxy: str) -> bool:
 
 def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Route:
     """Decide how a URL is reached, --proxy before the environment. Raises UsageError if it is malformed."""
+    if proxy == "":
+        return Route(None, "--proxy")
     if proxy is not None:
-        return Route(parse_proxy(proxy, "--proxy"), "--proxy") if proxy else Route(None, "--proxy")
+        return Route(parse_proxy(proxy, "--proxy"), "--proxy")
     variable = proxy_variable(url.scheme, environ)
     if not variable:
         return Route(None, None)
     found = parse_proxy(variable[1], variable[0])
-    if bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
-        return Route(None, "NO_PROXY")
-    return Route(found, variable[0])
+    try:
+        exempt = bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+    except UsageError as error:
+        raise UsageError(f"NO_PROXY: {error.message}") from None
+    return Route(None, "NO_PROXY") if exempt else Route(found, variable[0])
 
 
-def absolute(base: str, reference: str) -> str:
-    """Resolve a reference against a URL (RFC 3986 section 5); what has a scheme or a host stays as it is."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", reference):
+def resolve_reference(base: str, reference: str) -> str:
+    """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
+
+    What has a scheme stays as it is: parse_url makes it normal, or refuses it.
+    """
+    reference = reference.partition("#")[0]
+    scheme, _, rest = base.partition("://")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference):
         return reference
-    return urllib.parse.urljoin(base, reference.replace(" ", "%20"))
+    if reference.startswith("//"):
+        return f"{scheme}:{reference}"
+    authority, _, base_target = rest.partition("/")
+    base_path, base_mark, base_query = f"/{base_target}".partition("?")
+    path, mark, query = reference.partition("?")
+    if not path and not mark:
+        mark, query = base_mark, base_query
+    if not path:
+        path = base_path
+    elif not path.startswith("/"):
+        path = base_path[: base_path.rindex("/") + 1] + path
+    return f"{scheme}://{authority}{remove_dot_segments(path)}{mark}{query}"
+
+
+def redirect_error(message: str, *details: Detail) -> NetworkError:
+    hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
+    return NetworkError("redirect", message, hint, *details)
 
 
 def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
@@ -875,40 +1344,38 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
 
     Raises NetworkError of kind `redirect`.
     """
-    hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
     if len(set(locations)) > 1:
-        raise NetworkError("redirect", "the redirect names two different Locations", hint)
+        raise redirect_error("the redirect names two different Locations")
     # Bytes that are not UTF-8 are to be percent-encoded as they are.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
-    shown = clip(mask_location(decode(locations[0])))
+    shown = foreign(mask_location(decode(locations[0])))
     if not text.partition("#")[0]:
         return url
-    if len(text) > MAX_URL:
-        raise NetworkError("redirect", f"the redirect's Location is longer than {MAX_URL} characters", hint)
+    if len(locations[0]) > MAX_URL:
+        raise redirect_error(f"the redirect's Location is longer than {MAX_URL} bytes")
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise NetworkError("redirect", f"the redirect's Location '{shown}' holds a control character", hint)
+        raise redirect_error("the redirect's Location '{}' holds a control character", shown)
+    if re.match(r"\\[/\\]|/\\", text):
+        # Browsers take a backslash for a slash and go to another host; RFC 3986 has a path of this one here.
+        message = "the redirect's Location '{}' has a backslash where // would name another host"
+        raise redirect_error(message, shown)
     try:
-        if text.startswith("//"):
-            text = f"{url.scheme}:{text}"
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!//)", text)
         if scheme:
-            raise UsageError(
-                f"'{shown}' has the scheme '{scheme[1]}': only http:// and https:// can be followed"
-            )
-        return parse_url(absolute(url.text, text), drop_userinfo=True)
+            message = "'{}' has the scheme '{}': only http:// and https:// can be followed"
+            raise UsageError(message, shown, foreign(scheme[1]))
+        return parse_url(resolve_reference(url.text, text), drop_userinfo=True)
     except UsageError as error:
-        raise NetworkError("redirect", f"the redirect cannot be followed: {error.message}", hint) from None
-    except ValueError as error:
-        raise NetworkError(
-            "redirect", f"the redirect's Location '{shown}' is no URL: {error}", hint
-        ) from None
+        message = f"the redirect cannot be followed: {error.template}"
+        raise redirect_error(message, *error.details) from None
 
 
 def next_request(request: Request, status: int, url: Url) -> Request:
     """Return the request that a redirect asks for (RFC 9110 section 15.4)."""
     method, body, headers = request.method, request.body, request.headers
     if status == 303 or (status in (301, 302) and method == "POST"):
-        method = "HEAD" if method == "HEAD" else "GET"
+        if method != "HEAD":
+            method = "GET"
         body = None
         headers = tuple(item for item in headers if not item[0].lower().startswith("content-"))
     if url.origin != request.url.origin:
@@ -925,24 +1392,111 @@ def parse_header(text: str) -> Header:
     """Read 'Name: value'; raises UsageError that never repeats the value."""
     name, colon, value = text.partition(":")
     if not colon:
-        raise UsageError("-H: a header has no colon: expected 'Name: value'")
+        raise UsageError("a header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        raise UsageError("-H: what stands before the colon is not a header name: expected 'Name: value'")
+        raise UsageError("what stands before the colon is not a header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"-H: the value of header '{name}' holds a line break or NUL")
+        raise UsageError(f"the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
-        raise UsageError("-H: 'Transfer-Encoding' cannot be set: the body is sent with its length")
+        raise UsageError("'Transfer-Encoding' cannot be set: the body is sent with its length")
     return name, os.fsencode(value.strip(" \t"))
+
+
+def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
+    """Read all of -H; raises UsageError, which says which one of several it is."""
+    headers = []
+    for number, text in enumerate(texts, 1):
+        try:
+            headers.append(parse_header(text))
+        except UsageError as error:
+            which = f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H"
+            raise UsageError(f"{which}: {error.message}") from None
+    return tuple(headers)
 
 
 def check_length(headers: Iterable[Header], body: Body | None) -> None:
     """Raise UsageError for a Content-Length that is not the body's."""
-    length = len(body.data) if body else 0
+    length = len(body.data if body else b"")
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != length:
             raise UsageError(
                 f"-H: 'Content-Length' is not the body's, which has {length} bytes: leave it out"
             )
+
+
+def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
+    """Give what user:password may come back as; True beside what is masked however short it is."""
+    user, _, password = pair.partition(b":")
+    yield decode(user), False
+    yield decode(password), True
+    yield decode(pair), bool(password)
+    yield base64.b64encode(pair).decode("ascii").rstrip("="), bool(password)
+
+
+def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
+    """Give what of a field may come back alone: cookies, or token, parameters, and Basic's user:password."""
+    if name.lower() == "cookie":
+        for cookie in value.split(";"):
+            before, equals, after = cookie.partition("=")
+            yield (after if equals else before).strip(' \t"'), False
+        return
+    yield value, False
+    scheme, blank, rest = value.partition(" ")
+    for parameter, content, token in re.findall(
+        r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest if blank else value).strip(" =")
+    ):
+        if parameter.lower() not in PUBLIC_PARAMETERS:
+            yield (token or content).strip('"'), False
+    if scheme.lower() == "basic":
+        token = rest.strip(" =")
+        try:
+            yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
+        except ValueError:
+            pass  # no Basic, whatever it says
+
+
+def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
+    """Arrange credentials for a search; True beside one that is masked however short it is."""
+    long, short = set(), set()
+    for secret, always in found:
+        forms = {secret, urllib.parse.quote(secret, safe=""), percent_encode(secret)}
+        forms.add(secret.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
+        if len(secret) >= MIN_SECRET:
+            long |= forms
+        elif secret and always:
+            short |= forms
+    tree: SecretTree = {}
+    sizes: dict[int, list[int]] = {}
+    for secret in long:
+        node = tree
+        for at in range(0, len(secret) + 1, MIN_SECRET):
+            node = node.setdefault(secret[at : at + MIN_SECRET], {})
+    for length in sorted(set(map(len, long)), reverse=True):
+        sizes.setdefault(length - length % MIN_SECRET, []).append(length % MIN_SECRET)
+    pieces: dict[str, list[int]] = {}
+    for offset in range(MIN_SECRET - 4, -1, -1):
+        for piece in {head[offset : offset + 4] for head in tree}:
+            pieces.setdefault(piece, []).append(offset)
+    # The text first: that is what re searches for quickly.
+    quoted = [re.escape(secret) for secret in sorted(short, key=len, reverse=True)]
+    words = "|".join(rf"{secret}(?<![^\W_]{secret})(?![^\W_])" for secret in quoted)
+    return Secrets(tree, sizes, pieces, re.compile(words) if words else None)
+
+
+def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]) -> Secrets:
+    """Gather every credential that the user gave, in a header or for a proxy."""
+    found: list[tuple[str, bool]] = []
+    for name, value in request.headers:
+        if name.lower() in SECRET_HEADERS:
+            found += header_secrets(name, decode(value))
+    for scheme in ("http", "https"):
+        try:
+            used = choose_route(request.url._replace(scheme=scheme), proxy, environ).proxy
+        except UsageError:  # of a variable that this run does not use
+            continue
+        if used and used.username is not None:
+            found += pair_secrets(used.username + b":" + (used.password or b""))
+    return index_secrets(found)
 
 
 def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
@@ -975,7 +1529,9 @@ def parse_method(text: str | None, has_data: bool) -> str:
     return text.upper()
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str | None) -> float:
+    if text is None:
+        return DEFAULT_MAX_TIME
     try:
         return parse_number(text)
     except ValueError as error:
@@ -984,7 +1540,7 @@ def parse_seconds(text: str) -> float:
 
 def is_json(data: bytes) -> bool:
     """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity."""
-    if not data.strip():
+    if not re.match(rb"[ \t\r\n]*[\[{\"0-9tfn-]", data):
         return False
     import json
 
@@ -995,6 +1551,17 @@ def is_json(data: bytes) -> bool:
         # Numbers stay text: one of 5,000 digits is JSON too, but no int().
         json.loads(data.decode("utf-8"), parse_constant=reject, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def is_utf8(data: bytes) -> bool:
+    decoder, view = codecs.getincrementaldecoder("utf-8")(), memoryview(data)
+    try:
+        for at in range(0, len(data), BUFFER):
+            decoder.decode(view[at : at + BUFFER])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
         return False
     return True
 
@@ -1012,11 +1579,7 @@ def detect_type(data: bytes, extension: str) -> str:
         return "application/json"
     if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
         return "application/xml"
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "application/octet-stream"
-    return "text/plain; charset=utf-8"
+    return "text/plain; charset=utf-8" if is_utf8(data) else "application/octet-stream"
 
 
 def read_body(argument: str | None, seconds: float, typed: bool) -> Body | None:
@@ -1056,6 +1619,64 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
         raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
 
 
+CURL_OPTIONS = (  # what those who are used to curl type, and what there is instead
+    ("-u --user", 'credentials go as a header, -H "Authorization: Basic …"'),
+    ("-U --proxy-user", "credentials of a proxy go into its URL, -x http://user:password@host:port"),
+    ("-I --head", "use -X HEAD"),
+    ("-A --user-agent", "use -H 'User-Agent: …'"),
+    ("-e --referer", "use -H 'Referer: …'"),
+    ("-b --cookie", "use -H 'Cookie: …'"),
+    ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
+    ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
+    (
+        "-o --output -O --remote-name",
+        "leave it out: the body is measured, not kept; --json PATH has the report",
+    ),
+    ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
+    (
+        "-v --verbose",
+        "leave it out: the report shows the connection, -i the header fields, --json - has both",
+    ),
+    ("-D --dump-header", "-i shows the header fields, --json - has them too"),
+    ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
+    ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
+    ("--retry", "nothing is sent twice: run it again when it exits with 75"),
+    ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
+    (
+        "--tls-max --tlsv1.2 --tlsv1.3",
+        "leave it out: TLS 1.2 or newer is agreed on, with -k older ones too, and the report says which",
+    ),
+    ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
+)
+OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
+
+
+def split_flags(word: str) -> list[str]:
+    """Take curl's way of writing flags apart, -sSLo/dev/null: argparse names at most the first of them."""
+    flags = re.match(r"-([kLfi46sSvIO]+)(?=[A-Za-z])", word)
+    if not flags or " " in word:
+        return [word]
+    return [f"-{letter}" for letter in flags[1]] + [f"-{word[flags.end() :]}"]
+
+
+def explain_options(words: Iterable[str]) -> str:
+    """Name the options that do not exist, never with their values, and say what there is instead."""
+    names = []
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name = word.partition("=")[0]
+        if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
+            name = name[:2]
+        if name.startswith("-"):
+            names.append(name)
+        if name in OPTION_HINTS:
+            found.setdefault(OPTION_HINTS[name], []).append(name)
+    hints = list(found) or ["--help lists the options there are"]
+    if len(found) > 1:
+        hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
+    return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 9. Command line. The grammar of argv, what excludes what; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
@@ -1063,7 +1684,7 @@ EXAMPLES = """\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM
    64 usage error: the command line or a file it names is wrong; nothing sent
-   70 internal error
+   70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written
@@ -1085,12 +1706,19 @@ FORCE_COLOR and COLUMNS are honoured.
 """
 
 
-OPTION_HINTS = {  # for those who are used to curl's
-    "-u": 'credentials go as a header, -H "Authorization: Basic …"',
-    "--user": 'credentials go as a header, -H "Authorization: Basic …"',
-    "-I": "use -X HEAD",
-    "--head": "use -X HEAD",
-}
+class Answered(Exception):
+    """An option asked for a text in place of a run: exit 0."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Answer(argparse.Action):
+    """An option whose answer is its constant, or the whole help."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        raise Answered(self.const or parser.format_help())
 
 
 class Once(argparse.Action):
@@ -1107,133 +1735,94 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(mask_location(message))
 
     def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse a whole command line; what is not understood is named, but never with its value."""
+        """Parse a whole command line; raises UsageError, which names what is not understood."""
         # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
         self._has_negative_number_optionals.clear()
-        args, unknown = self.parse_known_args(argv)
-        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        if not names:
-            args.url += unknown
-            return args
-        names = [name[:2] if set(name) & {":", "@"} else name for name in names]  # -ubob:password
-        hints = [OPTION_HINTS[name] for name in names if name in OPTION_HINTS]
-        hint = hints[0] if hints else "--help lists the options there are"
-        raise UsageError(f"unrecognized arguments: {' '.join(names)}; {hint}")
+        words = list(sys.argv[1:] if argv is None else argv)
+        end = words.index("--") if "--" in words else len(words)
+        options = [part for word in words[:end] for part in split_flags(word)]
+        args, unknown = self.parse_known_args(options + words[end:])
+        if any(word.startswith("-") for word in unknown):
+            raise UsageError(explain_options(unknown))
+        args.url += unknown
+        return args
+
+
+OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
+    "request": (
+        ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
+        ("-d --data", "DATA", "request body: text, @FILE, or @- for standard input"),
+        ("-H --header", "'NAME: VALUE'", "add a header; may be repeated"),
+        ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
+        ("-m --max-time --timeout", "SECONDS", "give up after this time in all (default: 20)"),
+        ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
+    ),
+    "connection": (
+        ("-4 --ipv4", "", "use IPv4 addresses only"),
+        ("-6 --ipv6", "", "use IPv6 addresses only"),
+        ("--resolve", "HOST:PORT:ADDR", "use ADDR for HOST:PORT, without a lookup; may be repeated"),
+        (
+            "-x --proxy",
+            "URL",
+            "http, https, socks5 or socks5h proxy; '' for none, whatever the environment says",
+        ),
+        ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
+    ),
+    "TLS": (
+        (
+            "-k --insecure --ignore-ssl",
+            "",
+            "do not verify certificates; allow old protocols and weak ciphers",
+        ),
+        ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
+    ),
+    "output (default: a drawn waterfall)": (
+        ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
+        ("--compact", "", "one line a step"),
+        ("--metrics-only", "", "one line of key=value tokens a step"),
+        ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
+        ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for standard output"),
+    ),
+    "latency budgets": (
+        ("--slo", "KEY=MS[,KEY=MS]", f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded"),
+        ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
+    ),
+}
+COLLECTED = ("-H", "--resolve", "--slo")  # each value counts; of the others the last one does
+GIVEN_ONCE = ("-d", "--json", "--har", "--slo-file")
 
 
 def build_parser(width: int) -> Parser:
+    """Return the parser of the table above; --help takes `width` columns."""
     parser = Parser(
         prog="httphases",
         usage="httphases [OPTIONS] URL",
         description="Make one HTTP request, or follow a redirect chain, and say where the time went.",
         epilog=EXAMPLES,
-        # Without a width argparse imports shutil, with bz2 and lzma, for every option that is added.
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
         allow_abbrev=False,
         add_help=False,
     )
-    parser.add_argument("url", nargs="*", metavar="URL", help="http:// or https:// URL")
-    add = parser.add_argument_group("request").add_argument
-    add(
-        "-X",
-        "--request",
-        "--method",
-        dest="method",
-        metavar="METHOD",
-        help=f"one of {', '.join(METHODS)} (default: GET, with -d POST)",
-    )
-    add(
-        "-d",
-        "--data",
-        action=Once,
-        metavar="DATA",
-        help="request body: text, @FILE, or @- for standard input",
-    )
-    add(
-        "-H",
-        "--header",
-        action="append",
-        default=[],
-        metavar="'NAME: VALUE'",
-        help="add a header; may be repeated",
-    )
-    add(
-        "-L",
-        "--location",
-        "--follow",
-        dest="follow",
-        action="store_true",
-        help=f"follow up to {MAX_REDIRECTS} redirects, each a step",
-    )
-    add(
-        "-m",
-        "--max-time",
-        "--timeout",
-        dest="max_time",
-        default="20",
-        metavar="SECONDS",
-        help="give up after this time in all (default: 20)",
-    )
-    add("-f", "--fail", action="store_true", help="exit 22 when the last response is 4xx or 5xx")
-    add = parser.add_argument_group("connection").add_argument
-    add("-4", "--ipv4", action="store_true", help="use IPv4 addresses only")
-    add("-6", "--ipv6", action="store_true", help="use IPv6 addresses only")
-    add(
-        "--resolve",
-        action="append",
-        default=[],
-        metavar="HOST:PORT:ADDR",
-        help="use ADDR for HOST:PORT, without a lookup; may be repeated",
-    )
-    add(
-        "-x",
-        "--proxy",
-        metavar="URL",
-        help="http, https, socks5 or socks5h proxy; '' for none, whatever the environment says",
-    )
-    add("--no-http2", "--http1.1", dest="http1", action="store_true", help="do not offer HTTP/2")
-    add = parser.add_argument_group("TLS").add_argument
-    add(
-        "-k",
-        "--insecure",
-        "--ignore-ssl",
-        dest="insecure",
-        action="store_true",
-        help="do not verify certificates; allow old protocols and weak ciphers",
-    )
-    add(
-        "--cacert",
-        "--ca-bundle",
-        dest="cacert",
-        metavar="PATH",
-        help="trust the CAs in this PEM file, and no others",
-    )
-    add = parser.add_argument_group("output (default: a drawn waterfall)").add_argument
-    add("--compact", action="store_true", help="one line a step")
-    add("--metrics-only", action="store_true", help="one line of key=value tokens a step")
-    add(
-        "--json",
-        action=Once,
-        metavar="PATH",
-        help="write the JSON export; - for standard output (the report moves to stderr)",
-    )
-    add("--har", action=Once, metavar="PATH", help="write an HTTP archive (HAR 1.2); - for standard output")
-    add = parser.add_argument_group("latency budgets").add_argument
-    add(
-        "--slo",
-        action="append",
-        metavar="KEY=MS[,KEY=MS]",
-        help=f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded",
-    )
-    add(
-        "--slo-file",
-        action=Once,
-        metavar="PATH",
-        help="read budgets from a file, one KEY=MS a line; --slo wins",
-    )
-    add = parser.add_argument_group("about").add_argument
-    add("-h", "--help", action="help", help="show this and exit")
-    add("--version", action="version", version=f"httphases {__version__}", help="show the version and exit")
+    # Every argument stands in a group: for one of the parser's own argparse makes a help formatter at once,
+    # which on Python 3.14 imports dataclasses and inspect, on any where it is told no width, shutil with bz2.
+    positional = parser.add_argument_group("positional arguments")
+    positional.add_argument("url", nargs="*", metavar="URL", help="http:// or https:// URL")
+    for title, options in OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for text, value, explanation in options:
+            spellings = text.split()
+            kind: dict[str, Any] = {"metavar": value}
+            if not value:
+                kind = {"action": "store_true"}
+            elif spellings[0] in COLLECTED:
+                kind.update(action="append", default=[])
+            elif spellings[0] in GIVEN_ONCE:
+                kind.update(action=Once)
+            group.add_argument(*spellings, help=explanation, **kind)
+    about = parser.add_argument_group("about")
+    version = f"httphases {__version__}\n"
+    about.add_argument("-h", "--help", action=Answer, nargs=0, help="show this and exit")
+    about.add_argument("--version", action=Answer, nargs=0, const=version, help="show the version and exit")
     return parser
 
 
@@ -1275,7 +1864,7 @@ def check_routes(options: Options) -> None:
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
         route = choose_route(options.request.url._replace(scheme=scheme), options.proxy, options.environ)
-        if route.proxy and route.proxy.socks and optional("socks") is None:
+        if "socks" in route.hops(options.request.url) and optional("socks") is None:
             raise UsageError(
                 f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
                 "pip install PySocks, or use httphases.pyz, which contains it"
@@ -1295,47 +1884,91 @@ def explain_urls(urls: Sequence[str], headers: Sequence[str]) -> str:
     return f"expected one URL, got {len(urls)}: '{clip(mask_location(urls[1]))}' is one too many"
 
 
+def check_urls(args: argparse.Namespace) -> None:
+    """Raise UsageError unless there is just one URL."""
+    if len(args.url) == 1:
+        return
+    taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+    if not args.url and taken:
+        raise UsageError(
+            f"no URL given: '{clip(mask_location(taken[0]))}' was taken as the value of an option"
+        )
+    raise UsageError(explain_urls(args.url, args.header))
+
+
+def choose_family(args: argparse.Namespace) -> int:
+    """Return the address family that -4 or -6 asks for, as a constant of socket."""
+    if args.ipv4:
+        return socket.AF_INET
+    if args.ipv6:
+        return socket.AF_INET6
+    return socket.AF_UNSPEC
+
+
+def choose_style(args: argparse.Namespace) -> str:
+    if args.metrics_only:
+        return "metrics"
+    if args.compact:
+        return "compact"
+    return "waterfall"
+
+
+def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
+    """Say what of the command line goes ahead but may not be meant."""
+    request = options.request
+    if args.request and request.method in ("GET", "HEAD") and request.body is not None:
+        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    if args.compact and args.metrics_only:
+        yield "--metrics-only wins over --compact"
+    if args.include and options.style != "waterfall":
+        yield "--include shows header fields in the waterfall alone; --json has them too"
+    place = (request.url.host, request.url.port)
+    if options.follow or args.proxy is not None:
+        return  # another step, or the proxy, may need it
+    for host, port in options.overrides:
+        if (host, port) != place:
+            yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
+
+
+def load_bundle(args: argparse.Namespace, seconds: float, url: Url) -> CaBundle | None:
+    """Return what --cacert names; raises UsageError."""
+    if args.cacert is None:
+        return None
+    bundle = read_ca_bundle(args.cacert, "--cacert", seconds)
+    if not url.secure:  # for https the handshake's context finds out, before anything is sent
+        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), bundle)
+    return bundle
+
+
+def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
+    """Return the first request; raises UsageError."""
+    headers = parse_headers(args.header)
+    body = read_body(args.data, seconds, any(name.lower() == "content-type" for name, _ in headers))
+    check_length(headers, body)
+    return Request(parse_method(args.request, args.data is not None), url, headers, body)
+
+
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or SystemExit after --help and --version.
+    """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
 
     `width` is how many columns --help may take.
     """
     args = build_parser(width).parse_all(argv)
-    if len(args.url) != 1:
-        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
-        if not args.url and taken:
-            raise UsageError(
-                f"no URL given: '{clip(mask_location(taken[0]))}' was taken as the value of an option"
-            )
-        raise UsageError(explain_urls(args.url, args.header))
+    check_urls(args)
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
     url = parse_url(args.url[0])
-    method = parse_method(args.method, args.data is not None)
-    family = socket.AF_INET if args.ipv4 else socket.AF_INET6 if args.ipv6 else socket.AF_UNSPEC
+    family = choose_family(args)
     overrides = parse_resolve(args.resolve, family)
-    ca_bundle = None if args.cacert is None else read_ca_bundle(args.cacert, "--cacert", seconds)
-    if ca_bundle and not url.secure:  # for https the handshake's context finds out, before anything is sent
-        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_bundle)
-    headers = tuple(parse_header(header) for header in args.header)
-    body = read_body(args.data, seconds, any(name.lower() == "content-type" for name, _ in headers))
-    check_length(headers, body)
-    warnings = []
-    if args.method and method in ("GET", "HEAD") and body is not None:
-        warnings.append(f"{method} with a request body: many servers ignore it or refuse it")
-    if args.compact and args.metrics_only:
-        warnings.append("--metrics-only wins over --compact")
-    for host, port in overrides if not args.follow and args.proxy is None else ():
-        if (host, port) != (url.host, url.port):
-            warnings.append(
-                f"--resolve {host}:{port} is not the URL's {url.host}:{url.port} and was not used"
-            )
+    ca_bundle = load_bundle(args, seconds, url)
+    request = read_request(args, seconds, url)
     options = Options(
-        request=Request(method, url, headers, body),
-        follow=args.follow,
+        request=request,
+        secrets=find_secrets(request, args.proxy, environ),
+        follow=args.location,
         max_time=seconds,
-        http2=not args.http1,
+        http2=not args.no_http2,
         insecure=args.insecure,
         ca_bundle=ca_bundle,
         proxy=args.proxy,
@@ -1343,43 +1976,145 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         fail=args.fail,
         family=family,
         overrides=overrides,
-        style="metrics" if args.metrics_only else "compact" if args.compact else "waterfall",
+        style=choose_style(args),
+        include=args.include,
         json_path=args.json,
         har_path=args.har,
         thresholds=thresholds,
-        warnings=tuple(warnings),
+        warnings=(),
     )
     check_routes(options)
-    return options
+    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Clock. Instants shared by two phases, so that phases leave no hole; nanoseconds of time.perf_counter_ns.
+# 10. Clock. What happens in a step is an append-only log of events; all that is said of its times is read
+#     from that log, at its end and at the deadline alike. Nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
-class Stopwatch:
-    """The instants of one step: its start, and the end of each phase so far, in the order of PHASES."""
+class Event(NamedTuple):
+    """Something that happened, and when. The names, each with its instant and its detail:
 
-    def __init__(self) -> None:
-        self.start = 0
-        self.ends: list[int] = []
-        self.sent: int | None = None
+    start       the clock starts; whether a name is to be looked up
+    resolving   a hop asks for addresses; the number of the hop
+    resolved    they are known; the addresses, of the first hop
+    dialling    a SYN is about to leave; Dialling
+    dialled     the attempt ended: SYN-ACK, or its failure; Dialled
+    connection  from here on the socket is this one
+    open        the answer that opened a hop came; when the first flight of what is above it left
+    handshake   a handshake with the target ended, or failed; Handshake
+    asking      the exchange begins; the Exchange
+    sent        the kernel has taken the last byte of the request
+    interim     a 1xx response came; its status code
+    first byte  of the final response
+    response    its header section is whole; the Response
+    counters    struct tcp_info was read; for which field of Evidence, and the struct
+    done        the last byte of the body
+    failed      the step failed; the NetworkError
+    """
 
-    def begin(self) -> None:
-        self.start = time.perf_counter_ns()
+    name: str
+    at: int
+    detail: Any
+
+
+class Dialling(NamedTuple):
+    number: int
+    peer: Peer
+
+
+class Dialled(NamedTuple):
+    number: int
+    error: str | None
+
+
+def divide(answered: int, departed: int) -> int:
+    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
+
+    The one should end when the other side's answer came (`answered`), the wait start when the request that
+    this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
+    wait never bears more, or the server would be blamed for a machine that is short of CPUs.
+    """
+    return departed - min((departed - answered) // 2, WAKE_UP // 2)
+
+
+class History(NamedTuple):
+    """A log at one moment. Each answer is a pure function of the events."""
+
+    hops: tuple[str, ...]
+    events: tuple[Event, ...]
+    received: int
+
+    def all(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+    def instant(self, name: str) -> int | None:
+        """Return when something first happened, None if it has not."""
+        return next((event.at for event in self.events if event.name == name), None)
+
+    def detail(self, name: str) -> Any:
+        """Return the newest detail of that name, None when there is none."""
+        return next((event.detail for event in reversed(self.events) if event.name == name), None)
+
+    @property
+    def start(self) -> int:
+        return self.instant("start") or 0
+
+    @property
+    def ended(self) -> bool:
+        return self.instant("done") is not None or self.instant("failed") is not None
+
+    @property
+    def hop(self) -> int:
+        """Return the number of the hop under way, `len(hops)` when all are open."""
+        if self.instant("dialling") is None:
+            return self.detail("resolving") or 0
+        return len(self.all("open"))
+
+    def _opened(self, count: int) -> int | None:
+        """Return when the first `count` hops were open.
+
+        Between two hops that is when the answer came. Between the last one and the request it is the end of
+        a wait for the network and the start of one for the server: see `divide`.
+        """
+        opened = self.all("open")
+        if not 0 < count <= len(opened):
+            return None
+        last = opened[count - 1]
+        return last.at if count < len(self.hops) else divide(last.at, last.detail)
+
+    def _boundaries(self) -> Iterator[int | None]:
+        """Give the end of each phase, in the order of PHASES; None for what is not over."""
+        looked_up = self.detail("start")
+        dialling = self.instant("dialling")
+        yield dialling if looked_up or dialling is None else self.start
+        yield self._opened(self.hops.count("connect"))
+        yield self._opened(len(self.hops))
+        yield self.instant("first byte")
+        yield self.instant("done")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Return the ends of the phases that are over. The end of one is the start of the next, and no
+        instant lies before the one before it.
+        """
+        ends: list[int] = []
+        newest = self.start
+        for instant in self._boundaries():
+            if instant is None:
+                break
+            newest = max(newest, instant)
+            ends.append(newest)
+        return tuple(ends)
+
+    @property
+    def newest(self) -> int:
+        """Return the start of the phase under way."""
+        return max(self.start, *self.ends, 0)
 
     @property
     def phase(self) -> str:
         """Return the phase under way."""
         return PHASES[min(len(self.ends), len(PHASES) - 1)]
-
-    @property
-    def newest(self) -> int:
-        return self.ends[-1] if self.ends else self.start
-
-    def end(self, phase: str, at: int | None = None) -> None:
-        """Stamp the end of the phase under way; an instant never lies before the one before it."""
-        assert phase == self.phase, (phase, self.phase)
-        self.ends.append(max(self.newest, time.perf_counter_ns() if at is None else at))
 
     def timing(self, failed_at: int | None) -> Timing:
         """Round every instant to a microsecond from the start, then subtract: all sums are exact.
@@ -1388,17 +2123,36 @@ class Stopwatch:
         """
         ends = list(self.ends)
         reached = len(ends)
-        if failed_at is not None and len(ends) < len(PHASES):
+        if failed_at is not None and reached < len(PHASES):
             ends.append(max(self.newest, failed_at))
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
-        send = None
+        send = ttfb = None
         if reached >= 3 and wait is not None:
-            last = min(self.sent or ends[3], ends[3])
+            last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
-        ttfb = offsets[4] if reached >= 4 else None
+        if reached >= 4:
+            ttfb = offsets[4]
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
+
+    def attempts(self, now: int) -> tuple[Attempt, ...]:
+        """Return the attempts to connect, in the order in which they began."""
+        outcomes = {event.detail.number: event for event in self.all("dialled")}
+        attempts = []
+        for begun in self.all("dialling"):
+            pending = Event("", now, Dialled(0, "no answer"))
+            ended = outcomes.get(begun.detail.number, pending)
+            duration = max(0, round((ended.at - begun.at) / 1000))
+            attempts.append(Attempt(begun.detail.peer.ip, duration, ended.detail.error))
+        return tuple(attempts)
+
+    @property
+    def peer(self) -> Peer | None:
+        """Return the other end of the newest connection that stood."""
+        peers = {event.detail.number: event.detail.peer for event in self.all("dialling")}
+        stood = [event.detail.number for event in self.all("dialled") if event.detail.error is None]
+        return peers[stood[-1]] if stood else None
 
 
 def tcp_info(connection: socket.socket | None) -> bytes:
@@ -1414,13 +2168,37 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """Return (round trip in us, retransmitted segments), None where they are not told.
 
-    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
+    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements. Nothing
+    but zeros, the state included, comes from what plays a kernel's part and keeps no such books.
     """
-    if len(info) < 104:
+    if len(info) < 104 or not any(info):
         return None, None
     (rtt,) = struct.unpack_from("@I", info, 148 if len(info) >= 152 else 68)
     (retransmits,) = struct.unpack_from("@I", info, 100)
     return (rtt if rtt not in (0, 0xFFFFFFFF) else None), retransmits
+
+
+def parse_tcp_info(info: bytes) -> Counters | None:
+    """Read what findings need of Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
+
+    None for what is too short for the counters of Linux 4.6, and for what a kernel filled with zeros.
+    """
+    if len(info) < 160 or not any(info[1:]):
+        return None
+    rtt, retransmits = read_tcp_info(info)
+    segments_in, segments_out = struct.unpack_from("@II", info, 152)
+    return Counters(
+        window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
+        segment=struct.unpack_from("@I", info, 16)[0],
+        retransmits=retransmits or 0,
+        rtt_us=rtt,
+        received=struct.unpack_from("@Q", info, 128)[0],
+        quiet_us=struct.unpack_from("@I", info, 52)[0] * 1000,  # tcpi_last_data_recv, ms
+        segments_in=segments_in,
+        segments_out=segments_out,
+        duplicates=struct.unpack_from("@I", info, 216)[0] if len(info) >= 220 else None,
+        disorder=struct.unpack_from("@I", info, 224)[0] if len(info) >= 228 else None,
+    )
 
 
 def run_delay(thread_id: int) -> int:
@@ -1435,41 +2213,29 @@ def run_delay(thread_id: int) -> int:
         return 0
 
 
-class Draft:
-    """A step in the making: the measuring thread writes it, the waiting thread may read it at any moment."""
+class Log:
+    """The events of one step. The measuring thread appends; any thread may look at any moment.
 
-    def __init__(self, number: int, request: Request, route: Route) -> None:
-        self.number = number
-        self.request = request
-        self.route = route
-        self.sent_headers: tuple[Header, ...] = ()
-        self.sent_header_bytes: int | None = None  # over HTTP/1.1, request line included
-        self.started_at = datetime.datetime.now(datetime.timezone.utc)
-        self.watch = Stopwatch()
-        self.addresses: tuple[str, ...] = ()
-        self.attempts: list[tuple[int, Attempt]] = []  # with the instant at which each began
-        self.dialling: dict[int, tuple[Peer, int]] = {}
-        self.socket: socket.socket | None = None
-        self.peer: Peer | None = None
-        self.secured: Any = None  # the TlsTransport to the target, once its handshake has ended
-        self.interim: list[int] = []
-        self.response: Response | None = None
+    `hops` names the phase that each hop of the way belongs to, in the order of opening. `received` counts
+    the bytes of the body: reads are too many to be events.
+    """
+
+    def __init__(self) -> None:
+        self.hops: tuple[str, ...] = ()
         self.received = 0
-        self.failed_at: int | None = None
-        self.thread = threading.get_native_id()
-        self.run_delay = 0
+        self._events: list[Event] = []
 
-    def frozen(self) -> Draft:
-        """Return a copy that stays as it is, while the measuring thread goes on writing this one."""
-        copy = Draft(self.number, self.request, self.route)
-        copy.__dict__.update(self.__dict__)
-        copy.watch = Stopwatch()
-        copy.watch.__dict__.update(self.watch.__dict__, ends=list(self.watch.ends))
-        return copy
+    def add(self, name: str, detail: Any = None, at: int | None = None) -> None:
+        self._events.append(Event(name, time.perf_counter_ns() if at is None else at, detail))
 
-    @property
-    def complete(self) -> bool:
-        return self.failed_at is not None or len(self.watch.ends) == len(PHASES)
+    def count(self, instant: str) -> None:
+        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
+        connection = next((e.detail for e in reversed(self._events) if e.name == "connection"), None)
+        self.add("counters", (instant, tcp_info(connection)))
+
+    def history(self) -> History:
+        """Return what has happened so far."""
+        return History(self.hops, tuple(self._events), self.received)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1491,9 +2257,8 @@ class Der(NamedTuple):
     content: bytes
 
 
-def read_der(data: bytes) -> list[Der]:
-    """Split DER into its elements; raises ValueError for what does not fit."""
-    elements = []
+def each_der(data: bytes) -> Iterator[Der]:
+    """Give the elements of DER; raises ValueError at the first that does not fit."""
     at = 0
     while at < len(data):
         if at + 2 > len(data):
@@ -1508,14 +2273,31 @@ def read_der(data: bytes) -> list[Der]:
             at += size
         if at + length > len(data):
             raise ValueError("truncated DER")
-        elements.append(Der(tag, data[at : at + length]))
+        yield Der(tag, data[at : at + length])
         at += length
-    return elements
+
+
+def read_der(data: bytes) -> list[Der]:
+    return list(each_der(data))
+
+
+def der_serial(element: Der) -> str:
+    if element.tag != 0x02:
+        raise ValueError("no INTEGER")
+    return element.content.lstrip(b"\0").hex().upper() or "00"
+
+
+DER_CODECS = {  # of string types that are not UTF-8; the codecs' names would be imported when first used
+    0x1C: codecs.utf_32_be_decode,
+    0x1E: codecs.utf_16_be_decode,
+}
 
 
 def der_text(element: Der) -> str:
-    codecs = {0x14: "latin-1", 0x1C: "utf-32-be", 0x1E: "utf-16-be"}
-    return element.content.decode(codecs.get(element.tag, "utf-8"), "replace")
+    if element.tag == 0x14:
+        return element.content.decode("latin-1")
+    decode_text = DER_CODECS.get(element.tag, codecs.utf_8_decode)
+    return decode_text(element.content, "replace", True)[0]
 
 
 def der_time(element: Der) -> datetime.datetime:
@@ -1529,10 +2311,10 @@ def der_time(element: Der) -> datetime.datetime:
     return datetime.datetime(year, *rest, tzinfo=datetime.timezone.utc)  # type: ignore[misc, arg-type]
 
 
-def der_name(content: bytes) -> list[tuple[str, str]]:
+def der_name(element: Der) -> list[tuple[str, str]]:
     """Return the (type, value) pairs of a distinguished name, in order; unnamed types are left out."""
     pairs = []
-    for relative in read_der(content):
+    for relative in read_der(element.content):
         for attribute in read_der(relative.content):
             kind, value = read_der(attribute.content)[:2]
             if kind.content in NAME_TYPES:
@@ -1540,10 +2322,20 @@ def der_name(content: bytes) -> list[tuple[str, str]]:
     return pairs
 
 
-def alternative_names(extensions: bytes) -> list[str]:
+def common_name(subject: Der) -> str | None:
+    names = [value for kind, value in der_name(subject) if kind == "CN"]
+    return names[-1] if names else None
+
+
+def name_text(name: Der) -> str:
+    """Write a distinguished name as RFC 4514 does, the last part first."""
+    return ", ".join(f"{kind}={value}" for kind, value in reversed(der_name(name)))
+
+
+def alternative_names(extensions: Der) -> tuple[str, ...]:
     """Return the DNS names, addresses, mail addresses and URIs of subjectAltName."""
     names = []
-    for extension in read_der(read_der(extensions)[0].content):
+    for extension in read_der(read_der(extensions.content)[0].content):
         fields = read_der(extension.content)
         if fields[0].content != SUBJECT_ALT_NAME:
             continue
@@ -1553,40 +2345,66 @@ def alternative_names(extensions: bytes) -> list[str]:
             elif name.tag == 0x87 and len(name.content) in (4, 16):
                 family = socket.AF_INET if len(name.content) == 4 else socket.AF_INET6
                 names.append(socket.inet_ntop(family, name.content))
-    return names
+    return tuple(names)
 
 
 def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
     """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
     days = abs(moment - now).days
-    return "less than a day" if days == 0 else "1 day" if days == 1 else f"{days} days"
+    return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
 
 
-def parse_certificate(der: bytes | None) -> Certificate | None:
-    """Read what a report shows of a certificate; None when it cannot be read."""
+def certificate_name(certificate: Certificate) -> str:
+    """Name a certificate: by its Common Name, else its first alternative name, else its issuer."""
+    if certificate.common_name:
+        return f"CN {certificate.common_name}"
+    if certificate.names is None:
+        return "no legible name"
+    if certificate.names:
+        return certificate.names[0]
+    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
+
+
+def certificate_fields(der: bytes) -> list[Der]:
+    """Return the fields of TBSCertificate as far as it is DER, without the version (RFC 5280 section 4.1)."""
+    fields: list[Der] = []
     try:
-        fields = read_der(read_der(read_der(der or b"")[0].content)[0].content)
-        if fields[0].tag == 0xA0:  # the version, absent from version 1
-            fields = fields[1:]
-        serial, _, issuer, validity, subject = fields[:5]
-        not_before, not_after = (der_time(moment) for moment in read_der(validity.content)[:2])
-        extensions = [field.content for field in fields[5:] if field.tag == 0xA3]
-        common_names = [value for kind, value in der_name(subject.content) if kind == "CN"]
-        return Certificate(
-            common_name=common_names[-1] if common_names else None,
-            names=tuple(alternative_names(extensions[0]) if extensions else ()),
-            issuer=", ".join(f"{kind}={value}" for kind, value in reversed(der_name(issuer.content))),
-            self_signed=issuer.content == subject.content,
-            serial=serial.content.lstrip(b"\0").hex().upper() or "00",
-            not_before=not_before,
-            not_after=not_after,
-        )
+        certificate = next(each_der(der), Der(0, b""))
+        for field in each_der(next(each_der(certificate.content), Der(0, b"")).content):
+            fields.append(field)
+    except ValueError:
+        pass
+    return fields[1:] if fields and fields[0].tag == 0xA0 else fields
+
+
+def legible(read: Callable[[Der], Any], element: Der) -> Any:
+    """Read one field; None when it cannot be read, which is no reason not to show the others."""
+    try:
+        return read(element)
     except (ValueError, IndexError):
         return None
 
 
+def parse_certificate(der: bytes | None) -> Certificate | None:
+    """Read what a report shows of a certificate, each field by itself; None for what is no certificate."""
+    fields = certificate_fields(der or b"")
+    if len(fields) < 5:
+        return None
+    serial, _, issuer, validity, subject = fields[:5]
+    extensions = [field for field in fields[5:] if field.tag == 0xA3]
+    return Certificate(
+        common_name=legible(common_name, subject),
+        names=legible(alternative_names, extensions[0]) if extensions else (),
+        issuer=legible(name_text, issuer),
+        serial=legible(der_serial, serial),
+        not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
+        not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------
-# 12. Lookup. Names to addresses, and what the system's error numbers mean.
+# 12a. Failures. What errors mean, in plain words, with one thing to try: tables first, then what chooses
+#     from them. The hop or the exchange that failed asks here; nobody else writes such sentences.
 # ---------------------------------------------------------------------------------------------------------
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
@@ -1597,8 +2415,6 @@ SYSTEM_ERRORS = {
     errno.EHOSTUNREACH: "host unreachable",
     errno.ENETUNREACH: "network unreachable",
     errno.EADDRNOTAVAIL: "address not available on this machine",
-    errno.EMFILE: "this process has no file descriptor left (ulimit -n)",
-    errno.ENFILE: "this machine has no file descriptor left",
     errno.EACCES: "forbidden by this machine (firewall or policy)",
     errno.EPERM: "forbidden by this machine (firewall or policy)",
     errno.EINVAL: "not an address that can be reached from here",
@@ -1615,54 +2431,548 @@ CONNECT_HINTS = {
     errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
+BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
+CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
+HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
+NO_PROXY_THERE = "Check that the address belongs to such a proxy, and look at the proxy's log."
+PROXY_HINTS = {
+    407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
+    403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
+    405: "This proxy does not tunnel (CONNECT): ask whoever runs it for one that does.",
+    502: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
+    503: "The proxy is overloaded, or the target is out of its reach: look at the proxy's log.",
+    504: "The target did not answer the proxy: check the target, and the network behind the proxy.",
+}
+SOCKS_HINTS = {
+    0x02: "The proxy's rules forbid this target: ask whoever runs it.",
+    0x03: "The network of the target is out of the proxy's reach.",
+    0x04: "The proxy could not find or reach the target: check its name and address as the proxy sees them.",
+    0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
+    0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
+}
+# Replies that speak of an address: of a target that has several, the next one may fare better.
+SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
+RESET_HINTS = {
+    "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
+    "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
+    "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
+}
+INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
+HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
+TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
+CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
+BROKEN = {  # where a connection broke, while which kind of exchange was at which point
+    "upload": (
+        "{} while the request was being sent",
+        "The server broke off while taking the body: look at its limit for bodies, and its log.",
+    ),
+    "sending in the clear": (
+        "{} while the request was being sent",
+        f"{CUT}, or the port speaks TLS: try https://.",
+    ),
+    "sending over TLS": ("{} while the request was being sent", f"{CUT}: look at its log."),
+    "waiting in the clear": (
+        "{} before any answer came",
+        f"{CUT}, or the port speaks TLS: try https://.",
+    ),
+    "waiting over TLS": ("{} before any answer came", f"{CUT}: look at its log."),
+    "header": ("{} in the middle of the header", CLOSED_EARLY),
+    "body": ("{} after {} bytes of the body", CLOSED_EARLY),
+}
+HANDSHAKE_BROKEN = (
+    "A server or firewall that dislikes the TLS version or the host name does this; "
+    "or the port does not speak TLS."
+)
+HANDSHAKE_HUNG_UP = (
+    "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve."
+)
+RAISE_M = "raise -m if that is to be expected."
+TIMEOUTS = {  # what the step was waiting for: the message, and what to try
+    "start": (
+        "the time of {} was over before this step began",
+        f"This machine or its CA store is too slow: {RAISE_M}",
+    ),
+    "later start": ("the time of {} was over before this step began", f"Earlier steps took it: {RAISE_M}"),
+    "lookup": (
+        "the resolver gave no answer for {} within {}",
+        (
+            "Check that the name servers in /etc/resolv.conf can be reached; "
+            "--resolve HOST:PORT:ADDR goes around them."
+        ),
+    ),
+    "connection": (
+        "no connection to {} within {}",
+        "Nothing came back: a firewall drops packets, the host is down, or the service is too busy.",
+    ),
+    "proxy": ("{} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"),
+    "handshake": (
+        "the TLS handshake was not finished within {}",
+        "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
+    ),
+    "handshake behind a proxy": (
+        "the TLS handshake was not finished within {}",
+        "The proxy opened the way, but the target does not shake hands: look at both their logs.",
+    ),
+    "upload": (
+        "the request could not be sent whole within {}",
+        f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
+    ),
+    "answer": (
+        "no response came within {}",
+        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
+    ),
+    "final answer": (
+        "only interim responses ({}) came within {}",
+        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
+    ),
+    "body": (
+        "the response was not complete within {}: {}",
+        f"A large body, a slow path or a stalled server: {RAISE_M}",
+    ),
+}
 
 
-def words_of(error: OSError) -> str:
-    return SYSTEM_ERRORS.get(error.errno or 0) or (error.strerror or str(error)).lower()
+def words_of_system(error: Exception) -> str:
+    """Put an error of the system in words, lower case, to follow what it happened to."""
+    number = getattr(error, "errno", 0) or 0
+    return refusal_of(error) or SYSTEM_ERRORS.get(number) or reason_of(error).lower()
+
+
+def explain_refusal(error: BaseException) -> NetworkError | None:
+    """Say which limit of this machine was met, None where it was no limit."""
+    refusal = refusal_of(error)
+    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
+
+
+def explain_unprepared(error: Exception) -> NetworkError | None:
+    """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    if isinstance(error, UsageError):
+        hint = "Correct the variable, or name a CA bundle with --cacert."
+        return NetworkError("tls", "{}", hint, error.message)
+    return explain_refusal(error)
+
+
+def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
+    return NetworkError("protocol", message, hint, *details)
+
+
+def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
+    """Say what a step was waiting for when the time of -m was over; `details` fill the message."""
+    message, hint = TIMEOUTS[waiting_for]
+    return NetworkError("timeout", message, hint, *details)
+
+
+def negotiation_broken(error: Exception) -> NetworkError:
+    message = "{} during the negotiation with the proxy"
+    return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
+
+
+def handshake_broken(error: Exception) -> NetworkError:
+    """Say how a connection ended in a TLS handshake: EOFError when the other side closed it."""
+    if isinstance(error, EOFError):
+        message = "the server closed the connection during the TLS handshake"
+        return NetworkError("tls", message, HANDSHAKE_HUNG_UP)
+    message = "{} during the TLS handshake"
+    return NetworkError("network", message, HANDSHAKE_BROKEN, words_of_system(error))
+
+
+def no_answer_to_connect(proxy: Proxy) -> NetworkError:
+    hint = "Check that the address belongs to an HTTP proxy, and the proxy's log."
+    return NetworkError("proxy", "the proxy {} hung up without answering CONNECT", hint, proxy.shown)
+
+
+def no_tunnel(proxy: Proxy) -> NetworkError:
+    """Say what it means that more than an empty answer came to CONNECT."""
+    hint = "That address most likely belongs to a web server: check host and port of the proxy."
+    message = "the proxy {} answered CONNECT with a page of its own, as a web server would"
+    return NetworkError("proxy", message, hint, proxy.shown)
+
+
+def lookup_failed(host: str, error: Exception) -> NetworkError:
+    hint = "Check the resolver of this machine."
+    return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
+
+
+def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
+    """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
+    families: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
+    wanted = families.get(family)
+    no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
+    if error.errno == socket.EAI_AGAIN:
+        message = "the resolver gave no answer for {} (temporary failure)"
+        hint = "Check that the name servers in /etc/resolv.conf can be reached from this machine."
+    elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
+        message = f"{{}} has no {wanted} address, or no such name exists"
+        hint = f"Check the spelling, or leave out -{wanted[3]} to use whatever addresses it has."
+    elif error.errno in no_name:
+        message = "the name {} was not found"
+        hint = "Check the spelling, the search domain, and whether this machine asks the right name servers."
+    else:
+        return lookup_failed(host, error)
+    return NetworkError("dns", message, hint, host)
+
+
+def not_http(line: bytes) -> NetworkError:
+    """Say what a server speaks that does not speak HTTP."""
+    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
+        return protocol_error(
+            "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
+        )
+    hint = "Check that the port belongs to an HTTP server."
+    return protocol_error("the answer does not start like HTTP: '{}'", foreign(line), hint=hint)
+
+
+def broken_http2(words: Detail) -> NetworkError:
+    return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
+
+
+def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> NetworkError:
+    """Say why an HTTP proxy did not open a tunnel; `authorized` tells that a credential was sent."""
+    hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
+    if response.status == 407 and authorized:
+        hint = "The proxy refused the user name and password: check them, and that it takes Basic."
+    message = "the proxy {} refused the tunnel: {} {}"
+    return NetworkError("proxy", message, hint, proxy.shown, response.status, foreign(response.reason))
+
+
+class SocksRefusal(NetworkError):
+    """A SOCKS proxy did not open the way; `reply` is its code (RFC 1928 section 6), None without one."""
+
+    reply: int | None = None
+
+
+def explain_socks(error: Any, proxy: Proxy) -> SocksRefusal:
+    """Put an error of PySocks in words."""
+    reply = re.match(r"0x([0-9a-f]{2}): (.*)", error.msg)
+    message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
+    hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
+    code = None
+    if reply:
+        code = int(reply[1], 16)
+        message = f"the proxy {{}} refused: {reply[2].lower()} (SOCKS reply {code})"
+        hint = SOCKS_HINTS.get(code, "Look at the proxy's log.")
+    elif type(error).__name__ == "SOCKS5AuthError":
+        message = "the proxy {} refused the credentials, or the lack of them"
+        hint = f"Check the user name and password in the proxy URL: {proxy.scheme}://user:password@host:port."
+    elif "closed unexpectedly" not in error.msg:
+        message = "the proxy {} does not answer like SOCKS5: {}"
+        details.append(error.msg.lower())
+    refusal = SocksRefusal("proxy", message, hint, *details)
+    refusal.reply = code
+    return refusal
+
+
+def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
+    """Say that it was the way through a proxy that failed; `connected`: something answered there."""
+    if found.kind == "proxy":
+        return found
+    hint = found.hint
+    if connected and found.kind in ("network", "protocol"):
+        hint = NO_PROXY_THERE
+    message = "the proxy {} cannot be used: " + found.template
+    return NetworkError("proxy", message, hint, proxy.shown, *found.details)
+
+
+def mention_forwarder(proxy: Proxy, found: NetworkError) -> NetworkError:
+    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
+    hint = f"This was the proxy {proxy.shown}, or the server behind it. {found.hint}"
+    return NetworkError(found.kind, found.template, hint, *found.details)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 12b. Alerts. The same for TLS: what OpenSSL's errors and verdicts mean.
+# ---------------------------------------------------------------------------------------------------------
+ALERTS = {  # of the other side, by what tls_reason() calls them
+    "close_notify": "the server closed the TLS connection",
+    "unexpected_message": "the server did not expect our message",
+    "bad_record_mac": "a record of ours was damaged on the way",
+    "handshake_failure": "the server accepted nothing we offered",
+    "bad_certificate": "the server refused the lack of a client certificate",
+    "illegal_parameter": "the server rejected a parameter",
+    "unknown_ca": "the server does not trust our side",
+    "access_denied": "the server denied access",
+    "decode_error": "the server could not read our handshake",
+    "decrypt_error": "the server could not verify our handshake",
+    "protocol_version": "the server refused the TLS versions offered",
+    "insufficient_security": "the server wants stronger ciphers",
+    "internal_error": "the server broke off with an error of its own",
+    "unrecognized_name": "the server does not know this name",
+    "certificate_required": "the server requires a client certificate",
+    "no_application_protocol": "the server refused our ALPN",
+}
+YOUNG_ALERTS = {
+    0: "close_notify",
+    115: "unknown_psk_identity",
+    120: "no_application_protocol",
+    121: "ech_required",
+}
+TLS_REASONS = {  # of our own side, by what tls_reason() calls them
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
+    "RECORD_LAYER_FAILURE": "a record of the server was damaged on the way",
+    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
+    "NO_PROTOCOLS_AVAILABLE": "this machine's OpenSSL has no TLS version to offer",
+    "NO_CIPHERS_AVAILABLE": "this machine's OpenSSL has no cipher to offer",
+    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
+    "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
+}
+# What OpenSSL before 3.2 says where younger ones say RECORD_LAYER_FAILURE, and what both say of no TLS.
+BAD_RECORD = (
+    "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
+    "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
+).split()
+OLD_TLS = (
+    "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
+    "handshake_failure"
+).split()
+
+
+ISSUER_VERDICTS = {
+    18: "the certificate is self-signed",
+    19: "the certificate's chain ends in a self-signed CA that is not trusted here",
+}
+VERDICTS = {  # of OpenSSL's on a chain, those that its versions word in their own ways, or in riddles
+    7: "a signature in the certificate's chain is wrong",
+    26: "the certificate is not meant for a server",
+    66: "the certificate's key is too small to be safe",
+    67: "the key of a CA in the certificate's chain is too small to be safe",
+    68: "a signature in the certificate's chain is made with a hash too weak to be safe",
+}
+
+
+class TlsFailure(NamedTuple):
+    """What is known of a handshake, or of a record after it, that failed."""
+
+    error: ssl.SSLError
+    chain: tuple[Certificate | None, ...]  # that the other side sent, its own first
+    wanted: bool  # the other side asked for a certificate
+    alert: int | None  # of the other side, where it had the last word
+    spoken: bool  # a record of TLS came
+    stray: bytes  # what came where a record had to begin, and cannot begin one
+    established: bool
+    place: tuple[str, int]
+    trust: Trust
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self.chain[0] if self.chain else None
+
+    @property
+    def code(self) -> int:
+        """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
+        return getattr(self.error, "verify_code", 0)
+
+
+def has_trust_store() -> bool:
+    """Tell whether this machine has any CA certificate where OpenSSL looks."""
+    paths = ssl.get_default_verify_paths()
+    try:
+        return bool(paths.cafile) or bool(paths.capath and os.listdir(paths.capath))
+    except OSError:
+        return False
+
+
+def trusted_ca_expired(trust: Trust) -> NetworkError:
+    """Say that the certificate whose time is over is none that the server sent, but one that is trusted."""
+    where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
+    if trust.ca_bundle is not None:
+        where, hint = "the bundle given with --cacert", "Renew it in the bundle."
+    return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
+
+
+def expiry_error(failure: TlsFailure) -> NetworkError:
+    """Say which certificate's time is over (10), as their own times tell."""
+    now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
+    ends = [(each, each and each.not_after) for each in failure.chain]
+    hint = f"Renew it on the server. {INSECURE_HINT}"
+    if own and own.not_after and own.not_after < now:
+        return NetworkError("tls", "the certificate expired {} ago", hint, in_days(own.not_after, now))
+    for each, end in ends[1:]:
+        if each and end and end < now:
+            message = "a certificate further up the chain expired {} ago: {}"
+            return NetworkError("tls", message, hint, in_days(end, now), foreign(certificate_name(each)))
+    if all(end for _, end in ends) and ends:
+        return trusted_ca_expired(failure.trust)
+    whose = "a certificate further up the chain" if own and own.not_after else "the certificate"
+    return NetworkError("tls", f"{whose} expired", hint)
+
+
+def prematurity_error(failure: TlsFailure) -> NetworkError:
+    """Say which certificate's time has not come (9)."""
+    now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
+    hint = f"Check the clock of this machine, then the certificate on the server. {INSECURE_HINT}"
+    if own and own.not_before and own.not_before > now:
+        message = "the certificate is not valid yet for another {}"
+        return NetworkError("tls", message, hint, in_days(own.not_before, now))
+    for each in failure.chain[1:]:
+        if each and each.not_before and each.not_before > now:
+            message = "a certificate further up the chain is not valid yet: {}, from {} on"
+            begin = f"{each.not_before:%Y-%m-%d}"
+            return NetworkError("tls", message, hint, foreign(certificate_name(each)), begin)
+    whose = "a certificate further up the chain" if own and own.not_before else "the certificate"
+    return NetworkError("tls", f"{whose} is not valid yet", hint)
+
+
+def name_error(failure: TlsFailure) -> NetworkError:
+    """Say for which names a certificate was issued."""
+    host, certificate = failure.place[0], failure.certificate
+    names: tuple[str, ...] = ("another name",)
+    if certificate and certificate.names is not None:
+        names = certificate.names or (certificate.common_name or "no name at all",)
+    listed = ", ".join(names[:5])
+    if len(names) > 5:
+        listed += f" and {len(names) - 5} more"
+    hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
+    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, clip(listed), host)
+
+
+def issuer_error(failure: TlsFailure) -> NetworkError:
+    """Say that no trusted CA stands behind a certificate, and how to name one."""
+    issuer = ""
+    if failure.certificate and failure.certificate.issuer:
+        issuer = f" ({clip(failure.certificate.issuer)})"
+    message = ISSUER_VERDICTS.get(failure.code, "the certificate's issuer is unknown{}")
+    hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
+    hint += "if not, the server may not send its intermediate certificates."
+    if failure.trust.ca_bundle is not None:
+        hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
+    elif not has_trust_store():
+        message = "this machine has no CA certificates, so no certificate can be verified"
+        hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
+    elif failure.code == 18:
+        hint = "To trust it, pass it with --cacert PATH."
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", issuer)
+
+
+def explain_certificate(failure: TlsFailure) -> NetworkError:
+    """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
+    explainers = {9: prematurity_error, 10: expiry_error, 62: name_error, 64: name_error}
+    explainers.update(dict.fromkeys((18, 19, 20, 21), issuer_error))
+    if failure.code in explainers:
+        return explainers[failure.code](failure)
+    words = f"the certificate was rejected: {failure.error.verify_message}"  # type: ignore[attr-defined]
+    return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, words))
+
+
+def tls_reason(failure: TlsFailure) -> str:
+    """Return why TLS failed, called the same whatever OpenSSL and Python are installed.
+
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
+    upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
+    """
+    error = failure.error
+    if isinstance(error, ssl.SSLZeroReturnError):
+        return "close_notify"
+    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
+    reason = error.reason or text.upper().replace(" ", "_")
+    alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
+    if alert:
+        return alert[1].lower()
+    if reason.startswith("UNKNOWN_ERROR") and failure.alert is not None:
+        return YOUNG_ALERTS.get(failure.alert, str(failure.alert))
+    if failure.stray and not failure.spoken:
+        return "WRONG_VERSION_NUMBER"
+    if failure.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and failure.established):
+        return "RECORD_LAYER_FAILURE"
+    return reason
+
+
+def tls_hint(reason: str, failure: TlsFailure) -> str:
+    """Return one thing to try that is true for a TLS failure."""
+    if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
+        return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+    if reason == "WRONG_VERSION_NUMBER":
+        return "Check the port: what answers there speaks neither TLS nor HTTP."
+    if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
+        return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
+    if reason in OLD_TLS and not failure.trust.insecure:
+        return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
+    if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
+        return "Something damages data on the way: check middleboxes, network cards and memory."
+    if "certificate" in reason or reason == "unknown_ca":
+        return "Client certificates are not supported here: try an endpoint that needs none."
+    if reason == "unrecognized_name":
+        return "Check the host name, or the virtual hosts that the server has certificates for."
+    return "Look at the server's TLS configuration and log."
+
+
+def explain_tls(failure: TlsFailure) -> NetworkError:
+    """Put a TLS failure in plain words, with a hint that fits it."""
+    if isinstance(failure.error, ssl.SSLCertVerificationError):
+        return explain_certificate(failure)
+    reason = meaning = tls_reason(failure)
+    if reason == "handshake_failure" and failure.wanted:
+        meaning = "certificate_required"  # TLS 1.2 has no alert for it
+    hint = tls_hint(meaning, failure)
+    if reason == reason.lower():  # the name of the other side's alert stays beside what it means
+        words = ALERTS.get(meaning, "the server broke off")
+        return NetworkError("tls", "{} (alert {})", hint, words, reason)
+    if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
+        return NetworkError("tls", "the server speaks plain HTTP on this port, not TLS", hint)
+    words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
+    if failure.stray:
+        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(failure.stray))
+    return NetworkError("tls", "{}", hint, words)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 13. Lookup. Names to addresses.
+# ---------------------------------------------------------------------------------------------------------
+def scope_id(zone: str) -> int:
+    """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
+    if not zone:
+        return 0
+    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
 
 
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
         return Peer(literal, socket.AF_INET, (literal, port))
-    address, _, zone = literal.partition("%")
+    address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
     try:
-        scope = int(zone) if zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
+        scope = scope_id(zone)
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
-        raise NetworkError("dns", f"{literal}: this machine has no interface '{zone}'", hint) from None
-    return Peer(f"{address}%{zone}" if zone else address, socket.AF_INET6, (address, port, 0, scope))
+        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
+    return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
-def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
-    """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
-    wanted = "IPv4 " if family == socket.AF_INET else "IPv6 " if family == socket.AF_INET6 else ""
-    if error.errno == socket.EAI_AGAIN:
-        return NetworkError(
-            "dns",
-            f"the resolver gave no answer for {host} (temporary failure)",
-            "Check that the name servers in /etc/resolv.conf can be reached from this machine.",
-        )
-    if wanted and error.errno in (
-        socket.EAI_NONAME,
-        getattr(socket, "EAI_NODATA", -5),
-        getattr(socket, "EAI_ADDRFAMILY", -9),
-    ):
-        return NetworkError(
-            "dns",
-            f"{host} has no {wanted}address, or no such name exists",
-            f"Check the spelling, or leave out -{wanted[3]} to use whatever addresses it has.",
-        )
-    if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5)):
-        return NetworkError(
-            "dns",
-            f"the name {host} was not found",
-            "Check the spelling, the search domain, and whether this machine asks the right name servers.",
-        )
-    return NetworkError(
-        "dns", f"{host} could not be looked up: {reason_of(error)}", "Check the resolver of this machine."
+def is_glibc() -> bool:
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (OSError, ValueError):
+        return False
+
+
+def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
+    """Return a resolver's time-outs (us), given its own (s), in the order in which they pass unanswered.
+
+    glibc (resolv/res_send.c) asks one server after the other, each round anew, and shares the longer
+    time-outs of the later ones among all; musl (src/network/res_msend.c) asks all at once, again and again.
+    """
+    if not is_glibc():
+        return (timeout * 1_000_000 // attempts,) * attempts
+    shares = [max(1, (timeout << index) // (servers if index else 1)) for index in range(servers)]
+    return tuple(seconds * 1_000_000 for seconds in shares) * attempts
+
+
+def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
+    """Read whom this machine asks for names (resolv.conf(5)); None when that cannot be read."""
+    try:
+        text = decode(read_local("/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
+    except UsageError:
+        return None
+    servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
+    options = " ".join(
+        [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
     )
+    timeouts = re.findall(r"(?:^| |\t)timeout:([0-9]{1,9})", options)
+    attempts = re.findall(r"(?:^| |\t)attempts:([0-9]{1,9})", options)
+    timeout = min(max(1, int(timeouts[-1])), 30) if timeouts else 5
+    rounds = min(max(1, int(attempts[-1])), 5) if attempts else 2
+    return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -1683,6 +2993,10 @@ def look_up(host: str, port: int, family: int) -> list[Peer]:
     return interleave(list(dict.fromkeys(peers)))
 
 
+def needs_lookup(host: str, port: int, options: Options) -> bool:
+    return not is_ip(host) and (host, port) not in options.overrides
+
+
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
     """Return the addresses of a host; raises NetworkError of kind `dns`.
 
@@ -1692,7 +3006,7 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     if literal and not is_ip(literal, options.family):
         family = "IPv4" if options.family == socket.AF_INET else "IPv6"
         hint = f"It is an address of the other family: leave out -{family[3]}."
-        raise NetworkError("dns", f"{host} has no {family} address", hint)
+        raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
         return [literal_peer(literal, port)]
     try:
@@ -1700,14 +3014,13 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     except socket.gaierror as error:
         raise explain_lookup(host, options.family, error) from None
     except (OSError, UnicodeError) as error:
-        raise NetworkError(
-            "dns", f"{host} could not be looked up: {reason_of(error)}", "Check the resolver of this machine."
-        ) from None
+        raise lookup_failed(host, error) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 13. Wire. Addresses to a connection, a connection to bytes with their time of arrival.
+# 14a. Streams. Bytes in both directions, with their time of arrival.
 # ---------------------------------------------------------------------------------------------------------
+GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 # Linux keeps what is sent so until the next send, and in a segment of its own.
@@ -1719,7 +3032,13 @@ def silence() -> bytes:
     return b""
 
 
-class Transport:
+def once(data: bytes) -> Source:
+    """Return a source that gives its data once."""
+    pieces = iter([data])
+    return lambda: next(pieces, b"")
+
+
+class Stream:
     """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
@@ -1733,47 +3052,51 @@ class Transport:
         self.arrived = 0
         self.truncated = False
 
+    @property
+    def alpn(self) -> str | None:
+        """Return the protocol that was agreed on (RFC 7301), None when none was."""
+        return None
+
     def read_into(self, view: memoryview) -> int:
         """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
-    def hold(self) -> None:
-        """Hand over all that `source` offers, to leave beside what `push` sends next; raises OSError."""
-        raise NotImplementedError
-
-    def push(self) -> int:
-        """Send the beginning of what `source` offers, without waiting; return the instant.
+    def begin(self, source: Source) -> int:
+        """Send from `source` from now on, and what can leave at once without waiting; return the instant.
 
         That it could not be sent is told by the next read.
         """
+        self.source = source
+        return self.push()
+
+    def hold(self) -> None:
+        """Hand over all that `source` offers, to leave beside what `begin` sends next; raises OSError."""
         raise NotImplementedError
 
-    def hurry(self) -> None:
-        """Prefer large reads from here on: no instant inside them matters any more."""
+    def push(self) -> int:
+        """Send what can leave at once without waiting; return the instant."""
+        raise NotImplementedError
+
+    def send_until_readable(self) -> None:
+        """Send what `source` offers, until something can be read or there is nothing to send for now."""
+        raise NotImplementedError
+
+    def hurry(self, yes: bool = True) -> None:
+        """Prefer large reads, while no instant inside them matters; or do so no longer."""
 
 
-class SocketTransport(Transport):
+class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
     that a process that was not running does not blame the server.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._socket: socket.socket
+        self.socket: socket.socket
         self._unsent: bytes | memoryview = b""
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
-
-    def load(self) -> None:
-        """Take the first flight from `source`, ready to go."""
-        self._refill()
-
-    def attach(self, connection: socket.socket) -> None:
-        """Take over a connection, and send the first flight at once, without waiting for anything."""
-        self._socket = connection
-        self.push()
-        self._poller.register(connection, select.POLLIN)
 
     def push(self) -> int:
         departed = time.perf_counter_ns()
@@ -1782,8 +3105,8 @@ class SocketTransport(Transport):
         return departed
 
     def read_into(self, view: memoryview) -> int:
-        self._send_until_readable()
-        count, ancillary, _, _ = self._socket.recvmsg_into([view], self._ancillary)
+        self.send_until_readable()
+        count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary)
         self.arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
@@ -1800,7 +3123,7 @@ class SocketTransport(Transport):
         if self._send_error:
             raise self._send_error
 
-    def _send_until_readable(self) -> None:
+    def send_until_readable(self) -> None:
         blocked = started = False
         while self._unsent or self._refill():
             if started and self._readable(blocked):
@@ -1810,10 +3133,12 @@ class SocketTransport(Transport):
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
         try:
-            count = self._socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
+            count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
+            if flags and error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return self._send()  # unknown here, and nothing needs them
             # The answer may have come before the connection broke: reading decides.
             self._send_error, self._unsent, self.source = error, b"", silence
             return True
@@ -1826,262 +3151,184 @@ class SocketTransport(Transport):
 
     def _readable(self, wait: bool) -> bool:
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
-        self._poller.modify(self._socket, select.POLLIN | select.POLLOUT if wait else select.POLLIN)
-        events = self._poller.poll(None if wait else 0)
-        return any(event & ~select.POLLOUT for _, event in events)
-
-
-def open_socket(family: int) -> socket.socket:
-    """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setblocking(False)
-    # Nagle would hold the request back behind the client's Finished for a round trip.
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if sys.platform == "linux":
-        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    return made
-
-
-def divide(answered: int, departed: int) -> int:
-    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
-
-    The one should end when the other side's answer came (`answered`), the wait start when the request that
-    this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
-    wait never bears more, or the server would be blamed for a machine that is short of CPUs.
-    """
-    return departed - min((departed - answered) // 2, WAKE_UP // 2)
-
-
-def established(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
-
-    A process that was kept waiting notices late; the kernel still holds that single sample.
-    """
-    rtt, retransmits = read_tcp_info(info)
-    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
-        return noticed
-    return begun + rtt * 1000
-
-
-class Dial:
-    """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
-
-    The winner is given to `wire`, which sends its first flight before any book is kept: what passes here
-    between SYN-ACK and request is neither the network's time nor the server's.
-    """
-
-    def __init__(self, draft: Draft, wire: SocketTransport | None) -> None:
-        self.draft = draft
-        self.connected = self.wait_starts = 0
-        self._wire = wire
-        self._spare: dict[int, socket.socket] = {}
-        self._waiting: list[Peer] = []
-        self._open: dict[int, socket.socket] = {}
-        self._poller = select.poll()
-        self._next_start = 0
-        self._failures: list[OSError] = []
-
-    def get_ready(self, families: Iterable[int]) -> None:
-        """Make the first socket of each family that this machine has, if they leave room for a resolver's."""
-        for family in families:
-            try:
-                self._spare[family] = open_socket(family)
-            except OSError:
-                pass
-        for spare in tuple(self._spare.values()):
-            try:
-                os.close(os.dup(spare.fileno()))
-            except OSError:
-                self.close()
-
-    def close(self) -> None:
-        """Close the sockets that were not needed."""
-        while self._spare:
-            self._spare.popitem()[1].close()
-
-    def run(self, peers: list[Peer]) -> socket.socket:
-        """Return the first connection that stands; raises OSError, the first failure, when none does.
-
-        `connected` is then when the kernel had it; `wait_starts` when a wait starts whose request was the
-        first flight.
-        """
-        self._waiting = list(peers)
-        while self._waiting or self._open:
-            now = time.perf_counter_ns()
-            if self._waiting and (not self._open or now >= self._next_start):
-                self._next_start = now + round(CONNECT_STAGGER * 1e9)
-                self._start(self._waiting.pop(0))
-            elif self._open:
-                pause = max(0, -(-(self._next_start - now) // 1_000_000)) if self._waiting else None
-                for descriptor, events in self._poller.poll(pause):
-                    winner = self._settle(descriptor, events == select.POLLOUT)
-                    if winner:
-                        return winner
-        raise self._failures[0]
-
-    def _begin(self) -> int:
-        """Stamp the start of an attempt; the first one ends the dns phase."""
-        now = time.perf_counter_ns()
-        if self.draft.watch.phase == "dns":
-            self.draft.watch.end("dns", now)
-        return now
-
-    def _start(self, peer: Peer) -> None:
-        """Send a SYN and go on; an attempt that fails at once is recorded at once."""
-        try:
-            attempt = self._spare.pop(peer.family, None) or open_socket(peer.family)
-        except OSError as error:
-            self._fail(peer, self._begin(), error)
-            return
-        begun = self._begin()
-        code = attempt.connect_ex(peer.address)
-        if code not in (0, errno.EINPROGRESS):
-            attempt.close()
-            self._fail(peer, begun, OSError(code, os.strerror(code)))
-            return
-        self._open[attempt.fileno()] = attempt
-        self.draft.dialling[attempt.fileno()] = (peer, begun)
-        self._poller.register(attempt.fileno(), select.POLLOUT)
-
-    def _settle(self, descriptor: int, stands: bool) -> socket.socket | None:
-        """Take the outcome of one attempt: its socket when it won. `stands` when poll() saw no trouble."""
-        now = time.perf_counter_ns()
-        attempt = self._open.pop(descriptor)
-        if stands and self._wire:
-            self._wire.attach(attempt)
-        self._poller.unregister(descriptor)
-        peer, begun = self.draft.dialling.pop(descriptor)
-        code = 0 if stands else attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            attempt.close()
-            self._fail(peer, begun, OSError(code, os.strerror(code)))
-            return None
-        if not stands and self._wire:
-            self._wire.attach(attempt)
-        info = tcp_info(attempt)
-        attempt.setblocking(True)
-        self.connected = established(info, begun, now)
-        self.wait_starts = divide(self.connected, now)
-        self.draft.socket, self.draft.peer = attempt, peer
-        self._record(peer, begun, self.connected, None)
-        for other, loser in self._open.items():
-            peer, begun = self.draft.dialling.pop(other)
-            self._record(peer, begun, now, "given up: another was faster")
-            loser.close()
-        return attempt
-
-    def _fail(self, peer: Peer, begun: int, error: OSError) -> None:
-        self._failures.append(error)
-        self._next_start = 0
-        self._record(peer, begun, time.perf_counter_ns(), words_of(error))
-
-    def _record(self, peer: Peer, begun: int, ended: int, error: str | None) -> None:
-        self.draft.attempts.append((begun, Attempt(peer.ip, round((ended - begun) / 1000), error)))
+        wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
+        self._poller.register(self.socket, wanted)
+        return any(event & ~select.POLLOUT for _, event in self._poller.poll(patience))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14. TLS. Always through memory: the same code with and without a proxy's TLS around it, every record's
-#     time of arrival known, and what ended the connection never hidden behind OpenSSL's own errors.
+# 14b. Streams over TLS. On any other stream, always through memory: the same code with and without a
+#     proxy's TLS around it, and what ended the connection never hidden behind OpenSSL's own errors.
 # ---------------------------------------------------------------------------------------------------------
-class CertificateTap:
-    """Keep the leaf certificate of a handshake, which OpenSSL forgets when verification fails.
+# The interpreter's own, since CPython 3.8: what ssl.py puts around it makes enums of the numbers, in Python,
+# at every record. Without it the certificate of a failed handshake is not shown.
+MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
+MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
+UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
 
-    It reads the Certificate message (RFC 8446 section 4.4.2, RFC 5246 section 7.4.2) through
-    SSLContext._msg_callback, which CPython has since 3.8; without it there is no certificate to show.
+
+def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
+    """Call `listener` at each message of the TLS objects that are made, and were, while it was not None.
+
+    Never set it back to None: an object keeps calling into the interpreter, which before 3.9.3 then keeps its
+    lock for ever. UNHEARD ends it.
+    """
+    if MESSAGE_CALLBACK:
+        MESSAGE_CALLBACK.__set__(context, listener)
+
+
+# The random by which a ServerHello is a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
+HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+
+def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
+    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off.
+
+    In TLS 1.3 a context stands before them, and extensions behind each (RFC 8446 section 4.4.2; RFC 5246
+    section 7.4.2).
+    """
+    young = version == 0x0304
+    at = 4 + 3
+    if young:
+        at += 1 + int.from_bytes(message[4:5], "big")
+    while at + 3 < len(message):
+        size = int.from_bytes(message[at : at + 3], "big")
+        at += 3 + size
+        if not size or at > len(message):
+            return
+        yield message[at - size : at]
+        if young:
+            at += 2 + int.from_bytes(message[at : at + 2], "big")
+
+
+class HandshakeTap:
+    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
+    of ours was asked for, the last alert.
     """
 
-    def __init__(self, tls: ssl.SSLObject | None) -> None:
+    def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
-        self.der: bytes | None = None
+        self._certificates = (b"", 0)  # the message that held them, and the version of TLS
         self.wanted = False  # a CertificateRequest came
-        self.closed = False  # an alert close_notify came
+        self.hello_retry = False  # a HelloRetryRequest came
+        self.alert: int | None = None  # the other side's, where it had the last word
 
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
-        if tls is not self._tls or direction != "read":  # a proxy's TLS may share the context
+        if tls is not self._tls:
+            return
+        if content == 21:
+            self.alert = data[1] if direction == "read" and len(data) == 2 else None
+        if direction != "read":
             return
         if (content, kind) == (22, 13):
             self.wanted = True
-        if content == 21 and data[1:2] == b"\0":
-            self.closed = True
-        if (content, kind) != (22, 11) or self.der:
-            return
-        at = 4
-        if version == 0x0304:
-            at += 1 + data[4] if len(data) > 4 else 0
-        length = int.from_bytes(data[at + 3 : at + 6], "big")
-        self.der = bytes(data[at + 6 : at + 6 + length]) or None
+        if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
+            self.hello_retry = True
+        if (content, kind) == (22, 11) and not self._certificates[0]:
+            self._certificates = (bytes(data), version)
+
+    @property
+    def certificates(self) -> tuple[bytes, ...]:
+        """Return the certificates that came (DER), the other side's own first."""
+        return tuple(der for _, der in zip(range(MAX_CHAIN), each_certificate(*self._certificates)))
 
 
-class TlsTransport(Transport):
-    """TLS over another transport. Made before the clock starts, ClientHello and all."""
+def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
+    """Give up SSLKEYLOGFILE where it is what failed, on a full disk perhaps; the call may then be repeated.
+
+    OpenSSL reports it as if the handshake or a read had failed, which go on without it.
+    """
+    if context.keylog_filename is None or (
+        isinstance(error, ssl.SSLError) and "system lib" not in str(error)
+    ):
+        return False
+    context.keylog_filename = None  # type: ignore[assignment]
+    return True
+
+
+class TlsStream(Stream):
+    """TLS over another stream. Made before the clock starts, ClientHello and all."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
-        self.certificate: bytes | None = None
-        self.tap = CertificateTap(None)
-        self.greeting = b""  # the first bytes of an other side that does not speak TLS
-        # Version, cipher, ALPN; taken before anything is read, because OpenSSL forgets them after an alert.
-        self.agreed: tuple[str | None, tuple[str, str, int] | None, str | None] = (None, None, None)
-        self._precise = True
-        self._answered = 0  # when the handshake ended, if with a flight of the other side
         self.established = False
+        self.spoken = False  # a record of TLS came
+        self.stray = b""  # what came where a record had to begin, and cannot begin one
+        self._failure: OSError | None = None
+        self._precise = True
+        self._rest = 0  # bytes of the record under way that are still to be read
+        self._answered = 0  # when the handshake ended, if with a flight of the other side
+        self._inner: Stream
         self._buffer = memoryview(bytearray(BUFFER))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        # An SSL object takes this callback over from its context only when it is made.
-        context._msg_callback = self.tap  # type: ignore[attr-defined]
+        overhear(context, UNHEARD)  # an object that is made unheard stays so
         # The name as bytes, because a str would go through the idna codec.
-        self.tls = context.wrap_bio(
+        self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
         )
-        self._try_handshake()
-
-    def attach(self, inner: Transport) -> None:
-        """Speak through another transport from now on; the first flight is ready."""
-        self._inner = inner
-        inner.source = self._ciphertext
-
-    def open(self) -> None:
-        """Shake hands; what is left to send of that leaves with what `push` sends.
-
-        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up; `certificate` is then the
-        DER of what came in that handshake.
-        """
-        tap = CertificateTap(self.tls)
-        self.tls.context._msg_callback = tap  # type: ignore[attr-defined]
+        self.tap = HandshakeTap(self._tls)
         try:
+            self._try_handshake()
+        except ssl.SSLError as error:
+            self._failure = error  # nothing is left to offer: `shake_hands` says so
+
+    @property
+    def alpn(self) -> str | None:
+        return self._tls.selected_alpn_protocol()
+
+    def shake_hands(self, inner: Stream) -> None:
+        """Shake hands over `inner`; what is left to send of that leaves with what `begin` sends.
+
+        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
+        """
+        self._inner = inner
+        overhear(self._tls.context, self.tap)
+        try:
+            if self._failure:
+                raise self._failure
             while not self._try_handshake():
                 if not self._pull():
                     raise EOFError
-        except ssl.SSLError:
-            self.certificate, self.tap = tap.der, tap
-            raise
         finally:
-            self.tls.context._msg_callback = None  # type: ignore[attr-defined]
-        self._answered = 0 if self._outgoing.pending else self.arrived
-        self._inner.hold()
+            overhear(self._tls.context, UNHEARD)
+        if not self._outgoing.pending:
+            self._answered = self.arrived
+        inner.hold()
         self.established = True
+
+    def answered(self, departed: int) -> int:
+        """Return when the handshake ended: its last flight came, or left with what follows it."""
+        return self._answered or departed
+
+    def agreed(self) -> Handshake:
+        """Return what the handshake agreed on, and the certificates even of one that failed.
+
+        OpenSSL forgets its part after an alert. The other side's own certificate is all that is known where
+        they came in a way that was not understood: compressed (RFC 8879), or to an interpreter that is deaf.
+        """
+        certificates, again = self.tap.certificates, self.tap.hello_retry
+        if not self.established:
+            return Handshake(False, None, None, None, certificates, again)
+        cipher = self._tls.cipher()
+        own = self._tls.getpeercert(True)
+        if own and certificates[:1] != (own,):
+            certificates = (own,)
+        return Handshake(True, self._tls.version(), cipher and cipher[0], self.alpn, certificates, again)
 
     def push(self) -> int:
         return self._inner.push()
 
-    def send_first(self) -> int:
-        """Send the beginning of what `source` offers; return the instant that ends the handshake before it.
+    def hold(self) -> None:
+        self._inner.hold()
 
-        What was agreed is asked of OpenSSL only then, because that would delay the request.
-        """
-        departed = self.push()
-        self.certificate = self.tls.getpeercert(True)
-        self.agreed = (self.tls.version(), self.tls.cipher(), self.tls.selected_alpn_protocol())
-        return divide(self._answered or departed, departed)
+    def send_until_readable(self) -> None:
+        self._inner.send_until_readable()
 
-    def _try_handshake(self) -> bool:
-        try:
-            self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
+    def hurry(self, yes: bool = True) -> None:
+        self._precise = not yes
+        self._inner.hurry(yes)
 
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
@@ -2092,46 +3339,82 @@ class TlsTransport(Transport):
             count = self._decrypt(view)
         return count
 
+    def ciphertext(self) -> bytes:
+        """Return what this side has to send: the source of the stream below."""
+        if self.established and not self._outgoing.pending:
+            data = memoryview(self.source())
+            while data:
+                data = data[self._tls.write(data) :]  # one record of at most 16 KiB at a time
+        return self._outgoing.read()
+
+    def _try_handshake(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except OSError as error:
+            if not stop_logging_keys(self._tls.context, error):
+                raise
+            return self._try_handshake()
+        return True
+
     def _decrypt(self, view: memoryview) -> int | None:
         """Take what is decrypted, 0 after close_notify, None when more must come first.
 
-        One record at a time while instants matter, then as many as there are.
+        One record at a time while instants matter, then as many as there are. What fails behind them is told
+        by the next call: OpenSSL says it only once.
         """
+        if self._failure:
+            raise self._failure
         count = 0
         try:
             while count < len(view):
-                got: int = self.tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
+                got: int = self._tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
                 count += got
                 if not got or self._precise:
                     break
         except ssl.SSLWantReadError:
             return count or None
-        except ssl.SSLError:
-            if not count:  # else OpenSSL says it again at the next call
+        except OSError as error:
+            if stop_logging_keys(self._tls.context, error):
+                return count or self._decrypt(view)
+            if not count:
                 raise
+            self._failure = error
         return count
-
-    def hold(self) -> None:
-        self._inner.hold()
-
-    def _ciphertext(self) -> bytes:
-        if self.established and not self._outgoing.pending:
-            data = memoryview(self.source())
-            while data:
-                data = data[self.tls.write(data) :]  # one record of at most 16 KiB at a time
-        return self._outgoing.read()
 
     def _pull(self) -> bool:
         """Feed OpenSSL what comes next; False at the end. One record at a time while instants matter."""
-        count = self._read_record() if self._precise else self._inner.read_into(self._buffer)
+        read = self._read_record
         if not self._precise:
-            self.arrived = self._inner.arrived
+            self._inner.send_until_readable()  # after the last byte of an upload instants matter again
+        if not self._precise:
+            read = self._read_records
+        count = read()
         self._incoming.write(self._buffer[:count])
         return count > 0
 
+    def _read_records(self) -> int:
+        """Read what there is, up to the middle of a record perhaps, but never of its header."""
+        count = self._inner.read_into(self._buffer[:-5])
+        self.arrived = self._inner.arrived
+        end = self._rest
+        while end < count:
+            while count < end + 5:
+                got = self._inner.read_into(self._buffer[count : end + 5])
+                if not got:
+                    return count
+                count += got
+            end += 5 + self._length_at(end)
+        self._rest = end - count
+        return count
+
+    def _length_at(self, at: int) -> int:
+        return self._buffer[at + 3] << 8 | self._buffer[at + 4]
+
     def _read_record(self) -> int:
         """Read one TLS record, whose header's arrival is the instant of all in it (RFC 8446 section 5.1)."""
-        count, wanted = 0, 5
+        begun, count, wanted = self._rest > 0, 0, self._rest or 5
         while count < wanted:
             got = self._inner.read_into(self._buffer[count:wanted])
             if not got:
@@ -2139,19 +3422,21 @@ class TlsTransport(Transport):
             if not count:
                 self.arrived = self._inner.arrived
             count += got
-            if count == 5:
-                kind, major, length = self._buffer[0], self._buffer[1], self._buffer[3] << 8 | self._buffer[4]
-                if not (20 <= kind <= 24 and major == 3):
-                    self.greeting = bytes(self._buffer[:5])
+            if count == 5 and not begun:
+                kind, major, length = self._buffer[0], self._buffer[1], self._length_at(0)
+                if not (20 <= kind <= 24 and major == 3 and length <= MAX_RECORD):
+                    self.stray = self.stray or bytes(self._buffer[:5])
                     break  # not TLS: OpenSSL says so, and waiting for the rest could take for ever
+                self.spoken = True
                 wanted += length
+        self._rest = 0
         return count
 
-    def hurry(self) -> None:
-        self._precise = False
-        self._inner.hurry()
 
-
+# ---------------------------------------------------------------------------------------------------------
+# 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
+#     offered to a proxy.
+# ---------------------------------------------------------------------------------------------------------
 def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
@@ -2182,210 +3467,125 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
     return context
 
 
-def log_keys(context: ssl.SSLContext, path: str | None) -> str | None:
-    """Write the session keys where SSLKEYLOGFILE says; return a warning when that cannot be done."""
-    if not path:
-        return None
+def log_keys(context: ssl.SSLContext, path: str) -> str | None:
+    """Have session keys written where SSLKEYLOGFILE says; return the reason why that cannot be done."""
     try:
         # Opened here first: OpenSSL would wait for ever for the reader of a pipe.
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600))
         context.keylog_filename = path
     except (OSError, ValueError) as error:
-        return f"SSLKEYLOGFILE '{path}' cannot be written: {reason_of(error)}"
+        return reason_of(error)
     return None
 
 
-def tls_info(transport: TlsTransport, trust: Trust) -> TlsInfo:
-    """Return what a handshake agreed on; of a failed one only the certificate."""
-    version, cipher, alpn = transport.agreed
-    return TlsInfo(
-        version=f"{version}.0" if version == "TLSv1" else version,
-        cipher=cipher[0] if cipher else None,
-        alpn=alpn,
-        verified=not trust.insecure and transport.established,
-        custom_ca=trust.ca_bundle is not None,
-        certificate=parse_certificate(transport.certificate),
-    )
+NO_THREAD_NOW = (RuntimeError, MemoryError)
+ROOM_TO_START = 4 << 20  # bytes; CPython takes memory from the system by the megabyte
+
+
+def start_thread(work: Callable[[], None], patience: float = 0.0) -> None:
+    """Start a thread that nobody waits for; raises one of NO_THREAD_NOW if none can be had within `patience`.
+
+    One that finds no memory for its first call dies without a sign, for which threading.Thread would wait for
+    ever: there is room for it, held until it exists.
+    """
+    give_up = time.monotonic() + patience
+    while True:
+        try:
+            room = bytearray(ROOM_TO_START)
+            _thread.start_new_thread(work, ())
+            del room
+            return
+        except NO_THREAD_NOW:
+            if time.monotonic() >= give_up:
+                raise
+        time.sleep(0.01)
+
+
+class PendingContext:
+    """A TLS context that is made in a thread: while OpenSSL reads the CA store, Python can import what else
+    is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._key_log = options.environ.get("SSLKEYLOGFILE")
+        self._unlogged: str | None = None
+        self._context: ssl.SSLContext | None = None
+        self._error: BaseException | None = None
+        self._made = threading.Event()
+        try:
+            start_thread(self._make)
+        except NO_THREAD_NOW:
+            self._make()
+
+    def _make(self) -> None:
+        options = self._options
+        trust = Trust(options.insecure, options.ca_bundle)
+        try:
+            context = build_context(trust, options.environ, options.max_time)
+            if self._key_log:
+                self._unlogged = log_keys(context, self._key_log)
+            self._context = context
+        except BaseException as error:
+            self._error = error
+        self._made.set()
+
+    def get(self) -> ssl.SSLContext:
+        """Wait for the context; raises UsageError when SSL_CERT_FILE is broken."""
+        self._made.wait()
+        if self._error:
+            raise self._error
+        assert self._context
+        return self._context
+
+    @property
+    def warning(self) -> str | None:
+        """Say that the session keys were not written, None when they were or need not be."""
+        if not self._key_log or not self._context or self._context.keylog_filename:
+            return None
+        reason = self._unlogged or "the disk may be full"
+        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
+
+
+class TlsContexts:
+    """The contexts of a run by role: "tls" to the target, "proxy tls". Each is made once, when first asked
+    for, and never asked for by another role.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._pending: dict[str, PendingContext] = {}
+
+    def start(self, role: str) -> PendingContext:
+        if role not in self._pending:
+            self._pending[role] = PendingContext(self._options)
+        return self._pending[role]
+
+    def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
+        context = self.start(role).get()
+        context.set_alpn_protocols(list(protocols))
+        return context
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [pending.warning for pending in self._pending.values() if pending.warning]
+        return list(dict.fromkeys(found))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. Alerts. What OpenSSL's errors and verdicts mean, in plain words, with one thing to try.
-# ---------------------------------------------------------------------------------------------------------
-TLS_REASONS = {
-    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
-    "HTTP_REQUEST": "the server speaks plain HTTP on this port, not TLS",
-    "PACKET_LENGTH_TOO_LONG": "the server's bytes are not TLS",
-    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
-    "NO_PROTOCOLS_AVAILABLE": "no TLS version is left to offer (see this machine's openssl.cnf)",
-    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
-    "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
-    "EE_KEY_TOO_SMALL": "the server's certificate has a key too small to be safe",
-    "CA_MD_TOO_WEAK": "the server's certificate is signed with a hash too weak to be safe",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the server refused the TLS versions offered (alert protocol_version)",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server accepted nothing we offered (handshake_failure)",
-    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the server wants stronger ciphers (alert insufficient_security)",
-    "TLSV1_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
-    "TLSV1_ALERT_UNRECOGNIZED_NAME": "the server does not know this name (alert unrecognized_name)",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (certificate_required)",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the server refused the lack of a client certificate (bad_certificate)",
-    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "the server refused our ALPN (no_application_protocol)",
-    "TLSV1_ALERT_INTERNAL_ERROR": "the server broke off with an error of its own (alert internal_error)",
-    "TLSV1_ALERT_ACCESS_DENIED": "the server denied access (alert access_denied)",
-    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust our side (alert unknown_ca)",
-    "TLSV1_ALERT_DECODE_ERROR": "the server could not read our handshake (alert decode_error)",
-    "TLSV1_ALERT_DECRYPT_ERROR": "the server could not verify our handshake (alert decrypt_error)",
-    "SSLV3_ALERT_UNEXPECTED_MESSAGE": "the server did not expect our message (alert unexpected_message)",
-    "SSLV3_ALERT_ILLEGAL_PARAMETER": "the server rejected a parameter (alert illegal_parameter)",
-    "SSLV3_ALERT_CLOSE_NOTIFY": "the server closed the TLS connection (alert close_notify)",
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "a record of the server was damaged on the way",
-    "SSLV3_ALERT_BAD_RECORD_MAC": "a record of ours was damaged on the way (alert bad_record_mac)",
-}
-DAMAGED = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_RECORD_TYPE")
-NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
-OLD_TLS = (
-    "UNSUPPORTED_PROTOCOL TLSV1_ALERT_PROTOCOL_VERSION UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL "
-    "EE_KEY_TOO_SMALL CA_MD_TOO_WEAK SSLV3_ALERT_HANDSHAKE_FAILURE"
-).split()
-
-
-def has_trust_store() -> bool:
-    """Tell whether this machine has any CA certificate where OpenSSL looks."""
-    paths = ssl.get_default_verify_paths()
-    try:
-        return bool(paths.cafile) or bool(paths.capath and os.listdir(paths.capath))
-    except OSError:
-        return False
-
-
-def explain_certificate(
-    error: ssl.SSLCertVerificationError, certificate: Certificate | None, host: str, trust: Trust
-) -> NetworkError:
-    """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    code = getattr(error, "verify_code", 0)
-    insecure = "To see the timings all the same, use -k (on a trusted network only)."
-    issuer = f" ({clip(certificate.issuer)})" if certificate and certificate.issuer else ""
-    if code == 10:
-        age = (
-            f" {in_days(certificate.not_after, now)} ago"
-            if certificate and certificate.not_after < now
-            else ""
-        )
-        whose = "the certificate" if age or not certificate else "a certificate further up the chain"
-        return NetworkError("tls", f"{whose} expired{age}", f"Renew it on the server. {insecure}")
-    if code == 9:
-        ahead = f" for another {in_days(certificate.not_before, now)}" if certificate else ""
-        hint = f"Check the clock of this machine, then the certificate on the server. {insecure}"
-        return NetworkError("tls", f"the certificate is not valid yet{ahead}", hint)
-    if code in (62, 64):
-        names = (
-            certificate.names or (certificate.common_name or "no name at all",)
-            if certificate
-            else ("another name",)
-        )
-        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        hint = f"Ask for one of its names, or give the server a certificate for {host}. {insecure}"
-        return NetworkError("tls", f"the certificate was issued for {clip(listed)}, not {host}", hint)
-    if code in (18, 19, 20, 21):
-        if trust.ca_bundle is None and not has_trust_store():
-            return NetworkError(
-                "tls",
-                "this machine has no CA certificates, so no certificate can be verified",
-                f"Install the package ca-certificates, or pass a CA bundle with --cacert PATH. {insecure}",
-            )
-        message = {
-            18: "the certificate is self-signed",
-            19: "the certificate's chain ends in a self-signed CA that is not trusted here",
-        }.get(code, f"the certificate's issuer is unknown{issuer}")
-        if trust.ca_bundle is not None:
-            hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}. {insecure}"
-        else:
-            hint = f"To trust it, pass it with --cacert PATH. {insecure}"
-            if code != 18:
-                hint = (
-                    "If it is an internal CA, pass its certificate with --cacert PATH; "
-                    f"if not, the server may not send its intermediate certificates. {insecure}"
-                )
-        return NetworkError("tls", message, hint)
-    return NetworkError("tls", f"the certificate was rejected: {error.verify_message}", insecure)
-
-
-def tls_reason(error: ssl.SSLError) -> str:
-    """Return OpenSSL's name of an error; Python leaves out those that are younger than itself."""
-    if isinstance(error, ssl.SSLZeroReturnError):
-        return "SSLV3_ALERT_CLOSE_NOTIFY"
-    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
-    return error.reason or text.upper().replace(" ", "_")
-
-
-def tls_hint(reason: str, place: tuple[str, int], trust: Trust, greeting: bytes) -> str:
-    """Return one thing to try that is true for a TLS failure."""
-    if reason in NOT_TLS and greeting not in (b"", b"HTTP/"):
-        return "Check the port: what answers there speaks neither TLS nor HTTP."
-    if reason in NOT_TLS:
-        return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*place)
-    if reason in OLD_TLS and not trust.insecure:
-        return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    if reason in DAMAGED:
-        return "Something damages data on the way: check middleboxes, network cards and memory."
-    if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-        return "Client certificates are not supported here: try an endpoint that needs none."
-    if "NAME" in reason:
-        return "Check the host name, or the virtual hosts that the server has certificates for."
-    return "Look at the server's TLS configuration and log."
-
-
-def explain_tls(
-    error: ssl.SSLError, transport: TlsTransport | None, place: tuple[str, int], trust: Trust
-) -> NetworkError:
-    """Put a TLS failure in plain words, with a hint that fits it."""
-    host = place[0]
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return explain_certificate(
-            error, parse_certificate(transport.certificate if transport else None), host, trust
-        )
-    reason = tls_reason(error)
-    if transport and transport.tap.closed:
-        reason = "SSLV3_ALERT_CLOSE_NOTIFY"
-    elif reason == "SSLV3_ALERT_HANDSHAKE_FAILURE" and transport and transport.tap.wanted:
-        reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
-    alert = re.sub(r"^(SSLV3|TLSV13?)_(ALERT_)?", "", reason).lower()
-    words = TLS_REASONS.get(reason)
-    if not words and alert != reason.lower():
-        words = f"the server broke off with the TLS alert {alert}"
-    if reason in NOT_TLS and transport and transport.greeting:
-        plain = transport.greeting == b"HTTP/"
-        words = (
-            "the server speaks plain HTTP on this port, not TLS"
-            if plain
-            else TLS_REASONS["WRONG_VERSION_NUMBER"]
-        )
-        words += "" if plain else f": it began with '{foreign(transport.greeting)}'"
-    return NetworkError(
-        "tls",
-        words or f"TLS failed: {alert.replace('_', ' ')}",
-        tls_hint(reason, place, trust, transport.greeting if transport else b""),
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 16. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
+# 16a. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
 #     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
 #     and stamps nothing before the header section was parsed.
 # ---------------------------------------------------------------------------------------------------------
-BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
-CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
-
-
-def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
-    return NetworkError("protocol", message, hint)
+BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a transport, through one buffer."""
+    """Take lines and lengths from a stream, through one buffer."""
 
     def __init__(self) -> None:
-        self.transport = Transport()
+        self.stream = Stream()
         self._buffer = bytearray(BUFFER)
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
@@ -2393,7 +3593,7 @@ class Reader:
     def fill(self, most: int = BUFFER) -> bool:
         """Read when nothing is left; False at the end of the stream."""
         if self._at == self._end:
-            self._at, self._end = 0, self.transport.read_into(self._view[:most])
+            self._at, self._end = 0, self.stream.read_into(self._view[:most])
         return self._end > 0
 
     @property
@@ -2402,7 +3602,7 @@ class Reader:
 
     @property
     def arrived(self) -> int:
-        return self.transport.arrived
+        return self.stream.arrived
 
     def line(self, most: int) -> bytes:
         """Return the next line without its ending.
@@ -2413,12 +3613,15 @@ class Reader:
         size = 0
         while self.fill():
             stop = self._buffer.find(b"\n", self._at, self._end)
-            parts.append(bytes(self._view[self._at : self._end if stop < 0 else stop]))
+            whole = stop >= 0
+            if not whole:
+                stop = self._end
+            parts.append(bytes(self._view[self._at : stop]))
             size += len(parts[-1])
-            self._at = self._end if stop < 0 else stop + 1
+            self._at = stop + whole
             if size > most:
                 raise protocol_error(f"a line of the response is longer than {most} bytes")
-            if stop >= 0:
+            if whole:
                 line = b"".join(parts)
                 return line[:-1] if line.endswith(b"\r") else line
         raise EOFError(b"".join(parts))
@@ -2479,35 +3682,9 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
 
 
-def upload(head: bytes, body: bytes, watch: Stopwatch) -> Source:
-    """Return a source that gives a request piece by piece, and stamps when the last was taken."""
-    view = memoryview(body)
-    pieces: Iterator[bytes | memoryview] = iter(
-        [head, *(view[at : at + BUFFER] for at in range(0, len(view), BUFFER))]
-    )
-
-    def source() -> bytes | memoryview:
-        piece = next(pieces, b"")
-        if not piece and watch.sent is None:
-            watch.sent = time.perf_counter_ns()
-        return piece
-
-    return source
-
-
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
     return int(text) if len(text) == 3 and text.isdigit() and text[:1] != b"0" else None
-
-
-def not_http(line: bytes) -> NetworkError:
-    """Say what a server speaks that does not speak HTTP."""
-    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
-        return protocol_error(
-            "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
-        )
-    hint = "Check that the port belongs to an HTTP server."
-    return protocol_error(f"the answer does not start like HTTP: '{foreign(line)}'", hint)
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -2528,12 +3705,17 @@ def read_status_line(reader: Reader) -> bytes:
         (start,) = ended.args
         if not b"HTTP/".startswith(start[:5]):
             raise not_http(start) from None
-        raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
+        raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
+
+
+def field_value(lines: Iterable[bytes]) -> bytes:
+    """Return the value of a field that may be folded; CR and NUL are blanks (RFC 9110 section 5.5)."""
+    return b" ".join(lines).translate(BLANKED).strip(b" \t")
 
 
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
     """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
-    headers: list[Header] = []
+    fields: list[tuple[str, list[bytes]]] = []
     size = 0
     for _ in range(MAX_HEADER_LINES + 1):
         line = reader.line(MAX_HEADER_BYTES - size)
@@ -2541,92 +3723,91 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
         if not line:
-            return headers, size
-        if line[:1] in b" \t" and headers:  # obs-fold (section 5.2)
-            name, value = headers[-1]
-            headers[-1] = (name, value + b" " + line.strip(b" \t"))
+            return [(name, field_value(lines)) for name, lines in fields], size
+        if line[:1] in b" \t" and fields:  # obs-fold (section 5.2)
+            fields[-1][1].append(line.strip(b" \t"))
             continue
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
         if not colon or not is_token(field):
-            raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
-        headers.append((field.decode("ascii"), content.strip(b" \t").replace(b"\r", b" ")))
+            raise protocol_error("a header line of the response is malformed: '{}'", foreign(line))
+        fields.append((field.decode("ascii"), [content.strip(b" \t")]))
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
 
-def read_head(reader: Reader, interim: list[int], watch: Stopwatch | None) -> Response:
-    """Read up to the final response's header section; 1xx responses go to `interim` (RFC 9110 section 15.2).
+def read_head(reader: Reader, log: Log) -> Response:
+    """Read up to the final response's header section; 1xx responses are only noted (RFC 9110 section 15.2).
 
-    Ends the wait at the first byte of the final response, known once its status line was read. Raises
-    EOFError when nothing came at all.
+    Notes the first byte of the final response too, known once its status line was read. Raises EOFError
+    when nothing came at all.
     """
-    while True:
+    for _ in range(MAX_INTERIM + 1):
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.arrived
         line = read_status_line(reader)
         version, status, reason = parse_status_line(line)
-        if status >= 200 and watch:
-            watch.end("wait", first_byte)
+        if status >= 200:
+            log.add("first byte", at=first_byte)
+            log.count("answered")
         try:
             headers, size = read_headers(reader)
         except EOFError:
-            raise protocol_error("the server hung up in the middle of its header", CLOSED_EARLY) from None
+            raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
             return Response(status, reason, version, tuple(headers), len(line) + 2 + size)
-        interim.append(status)
-        if len(interim) > MAX_INTERIM:
-            raise protocol_error(f"more than {MAX_INTERIM} interim (1xx) responses came before the answer")
+        log.add("interim", status)
+    raise protocol_error(TOO_MANY_INTERIM)
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
     return [value for key, value in headers if key.lower() == name]
 
 
-def content_length(headers: Iterable[Header]) -> int | None:
-    """Return the announced length; raises NetworkError when it is malformed or contradicts itself.
+def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
+    """Return the different lengths that Content-Length names, None for what is no length.
 
-    Repeated equal values count as one (RFC 9110 section 8.6).
+    One may be said several times, in a list too, and with leading zeros (RFC 9110 section 8.6).
     """
-    values = {
-        part.strip(b" \t") for value in values_of(headers, "content-length") for part in value.split(b",")
-    }
-    if not values:
-        return None
-    if len(values) > 1:
-        shown = ", ".join(sorted(decode(value) for value in values))
-        raise protocol_error(f"the response has conflicting Content-Length values: {foreign(shown)}")
-    value = values.pop()
-    length = parse_length(value, 10)
-    if length is None:
-        raise protocol_error(f"the response's Content-Length is not a length: '{foreign(value)}'")
-    return length
+    parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
+    return {parse_length(part.strip(b" \t"), 10) for part in parts}
+
+
+def content_length(headers: Sequence[Header]) -> int | None:
+    """Return the announced length; raises NetworkError when it is malformed or contradicts itself."""
+    lengths = announced_lengths(headers)
+    shown = foreign(b", ".join(values_of(headers, "content-length")))
+    if None in lengths:
+        raise protocol_error("the response's Content-Length is not a length: '{}'", shown)
+    if len(lengths) > 1:
+        raise protocol_error("the response has conflicting Content-Length values: {}", shown)
+    return lengths.pop() if lengths else None
 
 
 def has_body(method: str, status: int) -> bool:
     return method != "HEAD" and status not in (204, 304)
 
 
-def read_body_by_length(reader: Reader, length: int, draft: Draft) -> None:
+def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
     left = length
     while left:
         count = reader.skip(left)
         if not count:
-            raise protocol_error(f"the body ended after {draft.received} of {length} bytes", CLOSED_EARLY)
+            raise protocol_error(f"the body ended after {log.received} of {length} bytes", hint=CLOSED_EARLY)
         left -= count
-        draft.received += count
+        log.received += count
 
 
-def read_body_in_chunks(reader: Reader, draft: Draft) -> None:
+def read_body_in_chunks(reader: Reader, log: Log) -> None:
     """Pass over a chunked body and its trailers (RFC 9112 section 7.1)."""
     while True:
         line = reader.line(65536)
         size = line.partition(b";")[0].strip(b" \t")
-        left = parse_length(size, 16)
+        left = parse_length(size.lstrip(b"0") or size[:1], 16)
         if left is None:
-            raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
+            raise protocol_error("a chunk size is no hexadecimal number: '{}'", foreign(size))
         if not left:
             read_headers(reader)
             return
@@ -2635,7 +3816,7 @@ def read_body_in_chunks(reader: Reader, draft: Draft) -> None:
             if not count:
                 raise EOFError
             left -= count
-            draft.received += count
+            log.received += count
         ending = reader.exactly(1)
         if ending == b"\r":
             ending = reader.exactly(1)
@@ -2643,75 +3824,35 @@ def read_body_in_chunks(reader: Reader, draft: Draft) -> None:
             raise protocol_error("a chunk is longer than its size says")
 
 
-def read_body_to_end(reader: Reader, draft: Draft) -> None:
+def read_body_to_end(reader: Reader, log: Log) -> None:
     count = reader.skip(BUFFER)
     while count:
-        draft.received += count
+        log.received += count
         count = reader.skip(BUFFER)
-    if reader.transport.truncated:
+    if reader.stream.truncated:
         raise protocol_error(
-            f"the connection ended after {draft.received} bytes without close_notify: the body may be cut",
-            CLOSED_EARLY,
+            f"the connection ended after {log.received} bytes without close_notify: the body may be cut",
+            hint=CLOSED_EARLY,
         )
 
 
-def read_response_body(reader: Reader, response: Response, draft: Draft) -> None:
+def read_response_body(reader: Reader, method: str, response: Response, log: Log) -> None:
     """Pass over the body, framed as RFC 9112 section 6.3 says; raises NetworkError when it is not whole."""
     codings = b",".join(values_of(response.headers, "transfer-encoding")).lower()
     length = content_length(response.headers)
-    if not has_body(draft.request.method, response.status):
+    if not has_body(method, response.status):
         return
     last = codings.rpartition(b",")[2].strip()
     try:
         if last == b"chunked":
-            read_body_in_chunks(reader, draft)
+            read_body_in_chunks(reader, log)
         elif length is not None and last in (b"", b"identity"):
-            read_body_by_length(reader, length, draft)
+            read_body_by_length(reader, length, log)
         else:
-            read_body_to_end(reader, draft)
+            read_body_to_end(reader, log)
     except EOFError:
-        message = f"the chunked body ended after {draft.received} bytes, without its last chunk"
-        raise protocol_error(message, CLOSED_EARLY) from None
-
-
-def exchange_http1(draft: Draft, reader: Reader) -> None:
-    """Read the response while the rest of the request is sent, ending the phases wait and xfer."""
-    transport = reader.transport
-    try:
-        response = read_head(reader, draft.interim, draft.watch)
-    except EOFError:
-        raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
-    draft.response = response
-    transport.hurry()
-    if response.status >= 300:
-        transport.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
-    read_response_body(reader, response, draft)
-    draft.watch.end("xfer", reader.arrived)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 17. Roads. Through a proxy: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
-# ---------------------------------------------------------------------------------------------------------
-PROXY_HINTS = {
-    407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
-    403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
-    405: "This proxy does not tunnel (CONNECT): ask whoever runs it for one that does.",
-    502: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
-    503: "The proxy is overloaded, or the target is out of its reach: look at the proxy's log.",
-    504: "The target did not answer the proxy: check the target, and the network behind the proxy.",
-}
-SOCKS_HINTS = {
-    0x02: "The proxy's rules forbid this target: ask whoever runs it.",
-    0x03: "The network of the target is out of the proxy's reach.",
-    0x04: "The proxy could not find or reach the target: check its name and address as the proxy sees them.",
-    0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
-    0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
-}
-
-
-def uses_absolute_form(request: Request, route: Route) -> bool:
-    """Tell whether an HTTP proxy is asked for the whole URL (RFC 9112 section 3.2.2), not for a tunnel."""
-    return not request.url.secure and route.proxy is not None and route.proxy.scheme in ("http", "https")
+        message = f"the chunked body ended after {log.received} bytes, without its last chunk"
+        raise protocol_error(message, hint=CLOSED_EARLY) from None
 
 
 def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
@@ -2726,8 +3867,9 @@ def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
 def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
     """Return what goes to the target, or to the proxy that forwards it; its credential goes nowhere else."""
     headers = [item for item in complete_headers(request) if item[0].lower() != "proxy-authorization"]
-    if route.proxy and uses_absolute_form(request, route):
-        headers += proxy_authorization(request, route.proxy)
+    forwarder = route.forwarder(request.url)
+    if forwarder:
+        headers += proxy_authorization(request, forwarder)
     return tuple(headers)
 
 
@@ -2741,108 +3883,260 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
     return request_head("CONNECT", authority, headers)
 
 
-def once(data: bytes) -> Source:
-    """Return a source that gives its data once."""
-    pieces = iter([data])
-    return lambda: next(pieces, b"")
+# ---------------------------------------------------------------------------------------------------------
+# 16b. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# ---------------------------------------------------------------------------------------------------------
+# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
+INSIDE = r'(?:[^"\\]+|\\.)*'
+MEMBER, PARAMETER = (rf'(?s)(?:[^"{mark}]+|"{INSIDE}"?)+' for mark in ",;")
+BLANK = " \t"
 
 
-def open_tunnel(reader: Reader, proxy: Proxy, authorized: bool) -> int:
-    """Read an HTTP proxy's answer to CONNECT; return the instant at which the tunnel stood.
+def parameter_value(text: str) -> str:
+    """Return the value of a parameter: a string without its quotes and escapes, else the text as it is."""
+    string = re.match(rf'(?s)"({INSIDE})', text)
+    return re.sub(r"(?s)\\(.)", r"\1", string[1]) if string else text
 
-    `authorized` tells that a credential was sent. Raises NetworkError.
+
+def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give each member of a list with its parameters, by name in lower case; the first of a name counts.
+
+    A member that does not end within the first `most` bytes is left out.
     """
-    try:
-        response = read_head(reader, [], None)
-    except EOFError:
-        hint = "Check that the address belongs to an HTTP proxy, and the proxy's log."
-        raise NetworkError(
-            "proxy", f"the proxy {proxy.shown} hung up without answering CONNECT", hint
-        ) from None
-    reader.transport.source = silence
-    if not 200 <= response.status < 300:
-        message = f"the proxy {proxy.shown} refused the tunnel: {response.status} {foreign(response.reason)}"
-        hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
-        if response.status == 407 and authorized:
-            hint = "The proxy refused the user name and password: check them, and that it takes Basic."
-        raise NetworkError("proxy", message, hint)
-    if reader.left:
-        hint = "Check that the address belongs to an HTTP proxy."
-        raise NetworkError("proxy", f"the proxy {proxy.shown} sent data into the tunnel by itself", hint)
-    return reader.arrived
+    members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
+    for member in members if len(value) <= most else members[:-1]:
+        if member[:1] in ("", ";"):
+            continue
+        name, *rest = re.findall(PARAMETER, member)
+        parameters: dict[str, str] = {}
+        for key, _, found in (parameter.partition("=") for parameter in rest):
+            parameters.setdefault(key.strip(BLANK).lower(), parameter_value(found.strip(BLANK)))
+        yield name.rstrip(BLANK), parameters
 
 
-class Credential(bytes):
-    """A user name or password that PySocks takes for given even when it is empty."""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-class SocksWriter:
-    """The file that PySocks writes to. PySocks 1.7.1 writes a length from 128 upward as two bytes."""
-
-    def __init__(self, file: Any, proxy: Proxy) -> None:
-        fields = (proxy.username or b"", proxy.password or b"")
-        self._wrong = b"\x01" + b"".join(chr(len(field)).encode() + field for field in fields)
-        self._right = b"\x01" + b"".join(bytes([len(field)]) + field for field in fields)
-        self._file = file
-        self.flush, self.close = file.flush, file.close
-
-    def write(self, data: bytes) -> None:
-        self._file.write(self._right if data == self._wrong else data)
+def read_duration(text: str) -> float | None:
+    """Read a finite number from 0 in ASCII; None for anything else."""
+    if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
+        return None
+    value = float(text)
+    return value if value < float("inf") else None
 
 
-def explain_socks(error: Any, proxy: Proxy) -> NetworkError:
-    reply = re.match(r"0x([0-9a-f]{2}): (.*)", error.msg)
-    if reply:
-        code = int(reply[1], 16)
-        message = f"the proxy {proxy.shown} refused: {reply[2].lower()} (SOCKS reply {code})"
-        return NetworkError("proxy", message, SOCKS_HINTS.get(code, "Look at the proxy's log."))
-    if type(error).__name__ == "SOCKS5AuthError":
-        hint = f"Check the user name and password in the proxy URL: {proxy.scheme}://user:password@host:port."
-        return NetworkError(
-            "proxy", f"the proxy {proxy.shown} refused the credentials, or the lack of them", hint
-        )
-    hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
-    if "closed unexpectedly" in error.msg:
-        return NetworkError("proxy", f"the proxy {proxy.shown} hung up during the negotiation", hint)
-    return NetworkError(
-        "proxy", f"the proxy {proxy.shown} does not answer like SOCKS5: {error.msg.lower()}", hint
-    )
+def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
+    """Give the metrics of all lines of Server-Timing, as far as they are read."""
+    left = MAX_LIST
+    for value in values_of(headers, "server-timing"):
+        for name, parameters in read_list(value, left):
+            yield Metric(name, read_duration(parameters.get("dur", "")), parameters.get("desc") or None)
+        left = max(0, left - len(value))
 
 
-def open_socks(connection: socket.socket, proxy: Proxy, host: str, port: int) -> socket.socket:
-    """Have PySocks negotiate over a connected socket; return the socket. Raises NetworkError, OSError."""
-    socks = optional("socks")
+def cache_word(text: str) -> str | None:
+    """Return the word that a text begins with, in lower case, without Squid's TCP_."""
+    found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
+    return found[1] if found else None
 
-    class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
-        def makefile(self, mode: str = "r", *args: Any) -> Any:
-            file = super().makefile(mode, *args)
-            return SocksWriter(file, proxy) if mode == "wb" else file
 
-    negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
-    remote = proxy.scheme == "socks5h"
-    given = proxy.username is not None
-    username = Credential(proxy.username or b"") if given else None
-    password = Credential(proxy.password or b"") if given else None
-    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, remote, username, password)
-    try:
-        negotiator._negotiate_SOCKS5(host, port)
-    except socks.ProxyError as error:
-        negotiator.close()
-        raise explain_socks(error, proxy) from None
-    return socket.socket(fileno=negotiator.detach())
+def standard_status(lines: Sequence[bytes]) -> str | None:
+    """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
+    last = lines[-1] if lines else b""
+    members = list(read_list(last, MAX_LIST)) if len(last) <= MAX_LIST else []
+    parameters = members[-1][1] if members else {}
+    if parameters.get("hit", "?0") != "?0":
+        return "hit"
+    word = cache_word(parameters.get("fwd", ""))
+    return "miss" if word and word.endswith("miss") else word
+
+
+def other_status(lines: Sequence[bytes]) -> str | None:
+    """Return the first word of the last member: each cache writes behind those that are farther away."""
+    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK)) if lines else None
+
+
+# The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
+CACHE_FIELDS: dict[str, Callable[[Sequence[bytes]], str | None]] = {
+    "Cache-Status": standard_status,
+    "CF-Cache-Status": other_status,
+    "X-Cache": other_status,
+}
+
+
+def read_cache(headers: Sequence[Header]) -> CacheUse | None:
+    """Return what a response says of caches, None when it speaks of none."""
+    lines = {
+        name: [value for value in values_of(headers, name.lower()) if value.strip()]
+        for name in (*CACHE_FIELDS, "Age", "Via")
+    }
+    # RFC 9111 section 5.1: the first value counts.
+    age = parse_length(lines["Age"][0].partition(b",")[0].strip(), 10) if lines["Age"] else None
+    if age is None:
+        lines["Age"] = []
+    statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
+    spoke = [name for name in statuses if statuses[name]] or [name for name in lines if lines[name]]
+    if not spoke:
+        return None
+    return CacheUse(statuses.get(spoke[0]), age, ", ".join(map(decode, lines["Via"])) or None, spoke[0])
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18. HTTP/2. h2 speaks the protocol (RFC 9113); DATA is counted here, since nothing in it is kept and h2
-#     takes three times as long for it. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
+# 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
-DATA, HEADERS, RST_STREAM, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x7, 0x8
-END_STREAM, PADDED = 0x1, 0x8
+class Setup(NamedTuple):
+    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN)."""
+
+    request: Request
+    route: Route
+    options: Options
+    contexts: TlsContexts
+    protocols: tuple[str, ...]
+    log: Log
+
+
+class Stage:
+    """A part of the way, hop or exchange, that can fail and then says what its failure means.
+
+    What it finds out goes to its log, from which all that is reported is read.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.log = setup.log
+        self.request = setup.request
+        self.proxy = setup.route.proxy
+
+    def source(self) -> bytes | memoryview:
+        """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
+        return b""
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        """Put an error that was raised in this stage in words."""
+        raise NotImplementedError
+
+    def blame(self, found: NetworkError, history: History) -> NetworkError:
+        """Say who else may be at fault, where somebody stands in between."""
+        return found
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        """Say what this stage was waiting for when the time of -m was over."""
+        raise NotImplementedError
+
+
+class Exchange(Stage):
+    """One request and its response. Made before the clock starts; `headers` are those that go out.
+
+    `head_bytes` is the size of request line and header section, where it has one.
+    """
+
+    head_bytes: int | None = None
+    request_bytes: int  # body included; over HTTP/2 before its fields are packed
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.headers = headers_to_send(setup.request, setup.route)
+        self._forwarder = setup.route.forwarder(setup.request.url)
+        self._reader = Reader()
+        self._sent = False
+
+    def run(self, stream: Stream) -> None:
+        """Read the response while the rest of the request is sent.
+
+        Raises NetworkError, OSError, and ssl.SSLError.
+        """
+        raise NotImplementedError
+
+    def blame(self, found: NetworkError, history: History) -> NetworkError:
+        return mention_forwarder(self._forwarder, found) if self._forwarder else found
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        broken = "waiting in the clear"
+        if history.phase == "xfer" and history.detail("response"):
+            broken = "body"
+        elif history.phase == "xfer":
+            broken = "header"
+        elif history.instant("sent") is None and self.request.body:
+            broken = "upload"
+        elif history.instant("sent") is None:
+            broken = "sending in the clear"
+        if self.request.url.secure:
+            broken = broken.replace("in the clear", "over TLS")
+        message, hint = BROKEN[broken]
+        return NetworkError("network", message, hint, words_of_system(error), history.received)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        interim = history.all("interim")
+        if history.phase == "xfer":
+            found = timed_out("body", limit, self._progress(history))
+        elif history.instant("sent") is None:
+            found = timed_out("upload", limit)
+        elif interim:
+            found = timed_out("final answer", ", ".join(str(event.detail) for event in interim[-3:]), limit)
+        else:
+            found = timed_out("answer", limit)
+        return self.blame(found, history)
+
+    def _progress(self, history: History) -> str:
+        """Say how much of the response came."""
+        response = history.detail("response")
+        if not response:
+            return "not even its header is whole"
+        lengths = announced_lengths(response.headers) - {None}
+        if values_of(response.headers, "transfer-encoding"):
+            lengths.clear()  # it holds in its place (RFC 9112 section 6.3)
+        whole = "".join(f" of {length}" for length in lengths)
+        return f"{history.received}{whole} bytes of the body came"
+
+    def _note_sent(self) -> None:
+        """Note, the first time, that nothing is left to send."""
+        if not self._sent:
+            self._sent = True
+            self.log.add("sent")
+
+
+class Http1Exchange(Exchange):
+    """HTTP/1.1 (RFC 9112)."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        request = setup.request
+        target = request.url.target
+        if self._forwarder:  # absolute form (section 3.2.2)
+            target = f"http://{request.url.authority}{target}"
+        head = request_head(request.method, target, self.headers)
+        self.head_bytes = len(head)
+        self.request_bytes = len(head) + len(request.data)
+        body = memoryview(request.data)
+        pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
+        self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
+
+    def source(self) -> bytes | memoryview:
+        piece = next(self._pieces, b"")
+        if not piece:
+            self._note_sent()
+        return piece
+
+    def run(self, stream: Stream) -> None:
+        self._reader.stream = stream
+        try:
+            response = read_head(self._reader, self.log)
+        except EOFError:
+            raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        self.log.add("response", response)
+        stream.hurry()
+        if response.status >= 300:
+            stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
+        read_response_body(self._reader, self.request.method, response, self.log)
+        self.log.add("done", at=self._reader.arrived)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 18. HTTP/2. h2 speaks the protocol (RFC 9113); DATA and its credit are read and written here, since servers
+#     send two WINDOW_UPDATE for every few KiB, and h2 takes several times as long for each of these frames.
+#     GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
+# ---------------------------------------------------------------------------------------------------------
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
+END_STREAM = ACK = 0x1
+END_HEADERS, PADDED = 0x4, 0x8
 MAX_FRAME = 16384
-HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
+INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 HTTP2_ERRORS = (
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
@@ -2892,18 +4186,66 @@ def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
     return status
 
 
-class Http2Exchange:
-    """One request on stream 1. Made before the clock starts; `run` does the exchange."""
+def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
+    return struct.pack(">IBI", length << 8 | kind, flags, stream)
 
-    def __init__(self, draft: Draft) -> None:
+
+class SendWindows:
+    """What the other side lets us send, on the connection (0) and on stream 1 (RFC 9113 section 5.2)."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._initial = INITIAL_WINDOW
+        self._room = [INITIAL_WINDOW, INITIAL_WINDOW]
+        self._uncredited = [0, 0]  # of what was sent
+
+    @property
+    def room(self) -> int:
+        """Return how many bytes may be sent now; below 0 where SETTINGS made the stream's window smaller."""
+        return min(self._room)
+
+    def use(self, size: int) -> None:
+        self.sent += size
+        for stream in (0, 1):
+            self._room[stream] -= size
+            self._uncredited[stream] += size
+
+    def widen(self, stream: int, payload: bytes) -> bool:
+        """Take a WINDOW_UPDATE; tell whether it returns credit for anything that was sent."""
+        increment = int.from_bytes(payload, "big") & MAX_WINDOW
+        if len(payload) != 4:
+            raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
+        if not increment:
+            raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
+        self._grow(stream, increment)
+        returns = self._uncredited[stream] > 0
+        self._uncredited[stream] = max(0, self._uncredited[stream] - increment)
+        return returns
+
+    def resize(self, initial: int) -> None:
+        """Take a new SETTINGS_INITIAL_WINDOW_SIZE, which counts from the start (section 6.9.2)."""
+        self._grow(1, initial - self._initial)
+        self._initial = initial
+
+    def _grow(self, stream: int, increment: int) -> None:
+        self._room[stream] += increment
+        if self._room[stream] > MAX_WINDOW:
+            raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
+
+
+class Http2Exchange(Exchange):
+    """HTTP/2 (RFC 9113): one request on stream 1."""
+
+    def __init__(self, setup: Setup) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
         from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
         self._events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
-        self._draft = draft
-        self._body = memoryview(draft.request.body.data if draft.request.body else b"")
+        super().__init__(setup)
+        self.headers = fit_for_http2(self.headers)
+        self._body = memoryview(self.request.data)
         self._connection = H2Connection(
             H2Configuration(header_encoding=False, validate_outbound_headers=False)
         )
@@ -2919,123 +4261,151 @@ class Http2Exchange:
         self._connection.decoder.max_header_list_size = room
         self._connection.initiate_connection()
         self._connection.increment_flow_control_window(HTTP2_WINDOW - 65535)
-        self.headers = fit_for_http2(draft.sent_headers)
-        fields = http2_headers(draft.request, self.headers)
+        fields = http2_headers(self.request, self.headers)
+        self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
         self._connection.send_headers(1, fields, end_stream=not self._body)
+        self._windows = SendWindows()
         self._credit = b""
         self._consumed = 0
         self._chatter = 0
-        self._allowance = MAX_HTTP2_CHATTER
+        self._unanswered = 1  # SETTINGS of ours
+        self._in_block = False  # HEADERS came, the CONTINUATION that ends them did not
         self._farewell: NetworkError | None = None
         self._headers_at = 0
+        self._interim = 0
+        self._response: Response | None = None
         self._ended = False
 
-    def run(self, reader: Reader) -> None:
-        """Read the response while the rest of the request is sent, ending the phases wait and xfer."""
-        draft, self._transport = self._draft, reader.transport
+    def run(self, stream: Stream) -> None:
+        self._reader.stream = stream
+        stream.hurry(bool(self._body))  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
-                self._read_frame(reader)
+                self._read_frame()
         except EOFError:
-            if self._farewell:
-                raise self._farewell from None
-            if draft.response is None:
-                raise protocol_error("the server hung up without an answer", CLOSED_EARLY) from None
-            message = f"the connection ended after {draft.received} bytes, before the end of the response"
-            raise protocol_error(message, CLOSED_EARLY) from None
+            raise self._hung_up() from None
         self._check_length()
-        draft.watch.end("xfer", reader.arrived)
+        self.log.add("done", at=self._reader.arrived)
+
+    def _hung_up(self) -> NetworkError:
+        if self._farewell:
+            return self._farewell
+        if self._response is None:
+            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
+        message = f"the connection ended after {self.log.received} bytes, before the end of the response"
+        return protocol_error(message, hint=CLOSED_EARLY)
 
     def source(self) -> bytes:
         """Return what h2 has to send, then as much of the body as the windows allow."""
         data: bytes = self._credit + self._connection.data_to_send()
         self._credit = b""
-        if not data and self._body:
-            room = min(
-                self._connection.local_flow_control_window(1), self._connection.max_outbound_frame_size
-            )
-            if room > 0:
-                chunk, self._body = self._body[:room], self._body[room:]
-                self._connection.send_data(1, bytes(chunk), end_stream=not self._body)
-                self._allowance += 4  # the credit that comes back, of connection and stream
-                data = self._connection.data_to_send()
-        elif not data and self._draft.watch.sent is None:
-            self._draft.watch.sent = time.perf_counter_ns()
-        return data
+        if data:
+            return data
+        if not self._body and not self._sent:
+            self._note_sent()
+            self._reader.stream.hurry(self._response is not None)
+        return self._next_data()
 
-    def _read_frame(self, reader: Reader) -> None:
+    def _next_data(self) -> bytes:
+        """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
+        left = min(self._windows.room, len(self._body), UPLOAD_PIECE)
+        parts: list[bytes | memoryview] = []
+        while left > 0:
+            size = min(left, self._connection.max_outbound_frame_size)
+            chunk, self._body = self._body[:size], self._body[size:]
+            parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, 1), chunk)
+            self._windows.use(size)
+            left -= size
+        return b"".join(parts)
+
+    def _read_frame(self) -> None:
         """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
+        reader = self._reader
         header = reader.exactly(9)
         arrived = reader.arrived
         length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
         stream = int.from_bytes(header[5:9], "big") & 0x7FFFFFFF
         if header[:5] == b"HTTP/":
-            raise protocol_error("the server agreed on HTTP/2 but answers in HTTP/1", "Ask with --http1.1.")
+            raise protocol_error(
+                "the server agreed on HTTP/2 but answers in HTTP/1", hint="Ask with --http1.1."
+            )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
-        if kind == DATA and stream == 1 and self._draft.response is not None:
-            self._count_data(reader, length, flags)
-            return
-        payload = reader.exactly(length)
-        if kind == RST_STREAM and stream == 1 and length == 4:
-            raise self._reset(http2_error(payload))
-        if kind == GOAWAY and stream == 0 and length >= 8:
-            self._go_away(payload)
+        if kind == DATA and stream == 1 and self._response is not None and not self._in_block:
+            self._count_data(length, flags)
             return
         if kind == HEADERS and stream == 1:
             self._headers_at = arrived
-        else:
-            self._chatter += 1
-            if self._chatter > self._allowance:
-                raise protocol_error(
-                    f"more than {MAX_HTTP2_CHATTER} HTTP/2 control frames came with one response"
-                )
-        self._give(header + payload)
+        if not self._serves(header, reader.exactly(length)):
+            self._count_chatter()
 
-    def _count_data(self, reader: Reader, length: int, flags: int) -> None:
+    def _serves(self, header: bytes, payload: bytes) -> bool:
+        """Take a frame; tell whether it serves the request or its response."""
+        kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
+        if not self._in_block:
+            if kind == WINDOW_UPDATE and stream in (0, 1):
+                return self._windows.widen(stream, payload)
+            if kind == RST_STREAM and stream == 1 and len(payload) == 4:
+                raise self._reset(http2_error(payload))
+            if kind == GOAWAY and stream == 0 and len(payload) >= 8:
+                self._go_away(payload)
+                return False
+        self._give(header + payload)
+        if kind in (HEADERS, CONTINUATION):
+            self._in_block = not flags & END_HEADERS
+        if kind == SETTINGS and not flags & ACK:
+            self._windows.resize(self._connection.remote_settings.initial_window_size)
+        if kind == SETTINGS and flags & ACK and self._unanswered:
+            self._unanswered -= 1
+            return True
+        return kind == HEADERS and stream == 1
+
+    def _count_chatter(self) -> None:
+        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
+        self._chatter += 1
+        if self._chatter > MAX_HTTP2_CHATTER + (self._windows.sent + self.log.received) // 1024:
+            raise protocol_error(
+                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
+            )
+
+    def _count_data(self, length: int, flags: int) -> None:
         """Pass over one DATA frame and return its credit to the sender (RFC 9113 section 6.1, 6.9)."""
+        reader = self._reader
         left = length
         if flags & PADDED:
             padding = reader.exactly(1)[0] if length else 0
             if padding >= length:
                 raise protocol_error("an HTTP/2 DATA frame has more padding than content")
             left -= 1 + padding
+        empty = not left
         while left:
             count = reader.skip(left)
             if not count:
                 raise EOFError
             left -= count
-            self._draft.received += count
+            self.log.received += count
         if flags & PADDED:
             reader.exactly(padding)
         self._ended = bool(flags & END_STREAM)
+        if empty and not self._ended:
+            self._count_chatter()
         self._consumed += length
         if self._consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", self._consumed)
-            self._credit = (
-                b"\x00\x00\x04\x08\x00\x00\x00\x00\x00"
-                + update
-                + b"\x00\x00\x04\x08\x00\x00\x00\x00\x01"
-                + update
-            )
+            self._credit = b"".join(frame_header(4, WINDOW_UPDATE, 0, each) + update for each in (0, 1))
             self._consumed = 0
 
     def _reset(self, code: str) -> NetworkError:
-        hints = {
-            "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
-            "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
-            "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
-        }
-        hint = hints.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
-        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
+        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
+        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
 
     def _go_away(self, payload: bytes) -> None:
         """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
-        self._farewell = protocol_error(
-            f"the server closed the HTTP/2 connection ({code}{words})", self._reset(code).hint
-        )
+        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
+        if words:
+            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
+        self._farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
         if last < 1:
             raise self._farewell
 
@@ -3050,133 +4420,693 @@ class Http2Exchange:
             words = str(error) or type(error).__name__
             if "header block" in words:  # with addresses of memory in its details
                 words = "a header section cannot be decompressed"
-            raise protocol_error(
-                f"the server broke the rules of HTTP/2: {foreign(words)}", HTTP2_HINT
-            ) from None
+            raise broken_http2(foreign(words)) from None
         for event in events:
             if isinstance(event, interim):
-                self._draft.interim.append(parse_http2_status(event.headers))
-                if len(self._draft.interim) > MAX_INTERIM:
-                    raise protocol_error(
-                        f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
-                    )
+                self._interim += 1
+                if self._interim > MAX_INTERIM:
+                    raise protocol_error(TOO_MANY_INTERIM)
+                self.log.add("interim", parse_http2_status(event.headers))
             elif isinstance(event, final):
                 self._answer(event.headers)
             elif isinstance(event, ended) and event.stream_id == 1:
                 self._ended = True
             elif isinstance(event, reset) and event.stream_id == 1:  # by h2 itself
                 code = http2_error(int(event.error_code).to_bytes(4, "big"))
-                raise protocol_error(f"the server broke the rules of HTTP/2 ({code})", HTTP2_HINT)
+                raise protocol_error(f"the server broke the rules of HTTP/2 ({code})", hint=HTTP2_HINT)
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
-        self._draft.watch.end("wait", self._headers_at)
+        self.log.add("first byte", at=self._headers_at)
+        self.log.count("answered")
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
-        self._draft.response = Response(status, "", "HTTP/2", headers, None)
-        self._transport.hurry()
+        self._response = Response(status, "", "HTTP/2", headers, None)
+        self.log.add("response", self._response)
+        self._reader.stream.hurry()
         if status >= 300:
             self._body = self._body[:0]
 
     def _check_length(self) -> None:
-        draft, response = self._draft, self._draft.response
+        """Raise NetworkError unless the body is as long as its header says (RFC 9113 section 8.1.1)."""
+        response, received = self._response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
         length = content_length(response.headers)
-        if (
-            length is not None
-            and length != draft.received
-            and has_body(draft.request.method, response.status)
-        ):
-            raise protocol_error(f"the body has {draft.received} bytes, its content-length says {length}")
+        if length not in (None, received) and has_body(self.request.method, response.status):
+            raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19. Step. What must be ready before the clock starts, and the way from a name to a secured connection.
+# 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 # ---------------------------------------------------------------------------------------------------------
-class Prepared(NamedTuple):
-    """What a step needs and the clock must not see being made."""
+class Hop(Stage):
+    """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    trust: Trust
-    looks_up: bool
-    dial: Dial
-    wire: SocketTransport
-    proxy_tls: TlsTransport | None
-    tunnel: Source | None
-    target_tls: TlsTransport | None
-    reader: Reader
-    head_bytes: int
-    request: Source
-    http2: Http2Exchange | None
-
-
-class TlsSetup:
-    """The one TLS context of a run. It is made in a thread: while OpenSSL reads the CA store, Python can
-    import what else is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
+    `open` makes it stand, in the timed region. Then what is above sends its first flight, before any book is
+    kept: what passes between the answer that opened a hop and that flight is neither the network's time nor
+    the server's. `stands` keeps the books.
     """
 
-    def __init__(self, options: Options) -> None:
-        self.trust = Trust(options.insecure, options.ca_bundle)
-        self.warnings: list[str] = []
-        self._environ, self._seconds = options.environ, options.max_time
-        self._thread: threading.Thread | None = None
-        self._context: ssl.SSLContext
-        self._error: BaseException | None = None
+    phase = "connect"
+    below: Hop | None = None  # the one that it is opened on
 
-    def start(self) -> threading.Thread:
-        self._thread = threading.Thread(target=self._make, daemon=True)
-        self._thread.start()
-        return self._thread
+    def prepare(self) -> None:
+        """Do what is left to do just before the clock starts."""
 
-    def _make(self) -> None:
-        try:
-            self._context = build_context(self.trust, self._environ, self._seconds)
-            warning = log_keys(self._context, self._environ.get("SSLKEYLOGFILE"))
-        except BaseException as error:
-            self._error = error
-        else:
-            self.warnings += [warning] if warning else []
+    @property
+    def looks_up(self) -> bool:
+        """Tell whether a resolver is asked."""
+        return False
 
-    def context(self, *protocols: str) -> ssl.SSLContext:
-        """Return the context, for one TLS object that offers these protocols (ALPN).
+    def look_up(self) -> None:
+        """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
 
-        Raises UsageError when SSL_CERT_FILE is broken.
+    def open(self, below: Stream) -> Stream:
+        """Make this hop stand on the stream below, and return the stream that leads on.
+
+        Raises NetworkError, OSError, ssl.SSLError, and EOFError when the other side hangs up.
         """
-        (self._thread or self.start()).join()
-        if self._error:
-            raise self._error
-        self._context.set_alpn_protocols(protocols)
-        return self._context
+        raise NotImplementedError
+
+    def stands(self, departed: int) -> None:
+        """Note when the answer came that opened this hop; the flight above it left at `departed`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what the kernel holds for this hop."""
+
+    def blame(self, found: NetworkError, history: History) -> NetworkError:
+        if self.proxy is None:
+            return found
+        return blame_proxy(self.proxy, found, history.peer is not None)
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        return negotiation_broken(error)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
+        return timed_out("proxy", f"the proxy {self.proxy.shown}", limit)
 
 
-def needs_lookup(request: Request, route: Route, options: Options) -> bool:
-    """Tell whether a resolver is asked here: for the first hop, and with socks5 for the target."""
-    places = {route.first_hop(request.url)}
-    if route.proxy and route.proxy.scheme == "socks5":
-        places.add((request.url.host, request.url.port))
-    return any(not is_ip(host) and (host, port) not in options.overrides for host, port in places)
+def open_socket(family: int) -> socket.socket:
+    """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    # Nagle would hold the request back behind the client's Finished for a round trip.
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
+    if sys.platform == "linux":
+        options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS))
+    for level, option in options:
+        try:
+            made.setsockopt(level, option, 1)
+        except OSError:
+            pass  # an emulation or a sandbox may not have it: the figures are coarser then
+    return made
+
+
+def established(info: bytes, begun: int, noticed: int) -> int:
+    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
+
+    A process that was kept waiting notices late; the kernel still holds that single sample.
+    """
+    rtt, retransmits = read_tcp_info(info)
+    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
+        return noticed
+    return begun + rtt * 1000
+
+
+class Contender(NamedTuple):
+    """An attempt to connect that has no outcome yet; `begun` is when its SYN left."""
+
+    number: int
+    begun: int
+    connection: socket.socket
+
+
+class Race:
+    """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
+
+    `spare` holds sockets that were made before the clock, by family.
+    """
+
+    def __init__(self, log: Log, spare: dict[int, socket.socket]) -> None:
+        self.noticed = 0  # when the winner was seen to stand
+        self._log, self._spare = log, spare
+        self._poller = select.poll()
+        self._under_way: dict[int, Contender] = {}  # by descriptor
+        self._next_start = 0
+        self._failures: list[OSError] = []
+
+    def run(self, peers: Iterable[Peer]) -> Contender:
+        """Return the first that stands; raises OSError, the first failure, when none does."""
+        waiting = list(peers)
+        while waiting or self._under_way:
+            now = time.perf_counter_ns()
+            if waiting and (not self._under_way or now >= self._next_start):
+                self._start(waiting.pop(0))
+                continue
+            pause = None
+            if waiting:
+                pause = max(0, -(-(self._next_start - now) // 1_000_000))
+            for descriptor, events in self._poller.poll(pause):
+                self.noticed = time.perf_counter_ns()
+                contender = self._under_way.pop(descriptor)
+                if events == select.POLLOUT or not self._has_failed(contender):
+                    return contender
+        raise self._failures[0]
+
+    def end(self) -> None:
+        """Give up the others, once the winner's first flight has left."""
+        for other in self._under_way.values():
+            self._log.add("dialled", Dialled(other.number, GIVEN_UP), self.noticed)
+            other.connection.close()
+
+    def _start(self, peer: Peer) -> None:
+        """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
+        number = len(self._log.history().all("dialling"))
+        error: OSError | None = None
+        try:
+            connection = self._spare.pop(peer.family, None) or open_socket(peer.family)
+        except OSError as refused:
+            error = refused
+        begun = time.perf_counter_ns()
+        self._next_start = begun + round(CONNECT_STAGGER * 1e9)
+        self._log.add("dialling", Dialling(number, peer), begun)
+        if error:
+            self._fail(number, error)
+            return
+        code = connection.connect_ex(peer.address)
+        contender = Contender(number, begun, connection)
+        if code not in (0, errno.EINPROGRESS):
+            connection.close()
+            self._fail(number, OSError(code, os.strerror(code)))
+            return
+        self._under_way[connection.fileno()] = contender
+        self._poller.register(connection, select.POLLOUT)
+
+    def _has_failed(self, contender: Contender) -> bool:
+        code = contender.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._poller.unregister(contender.connection)
+            contender.connection.close()
+            self._fail(contender.number, OSError(code, os.strerror(code)))
+        return bool(code)
+
+    def _fail(self, number: int, error: OSError) -> None:
+        self._failures.append(error)
+        self._next_start = 0
+        self._log.add("dialled", Dialled(number, words_of_system(error)))
+
+
+class Tcp(Hop):
+    """The connection to the first machine on the way: the target, or a proxy."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.place = setup.route.first_hop(setup.request.url)
+        self._options = setup.options
+        self._peers: list[Peer] = []
+        self._spare: dict[int, socket.socket] = {}
+        self._stream = SocketStream()
+        self._race = Race(self.log, self._spare)
+        self._winner: Contender
+
+    @property
+    def looks_up(self) -> bool:
+        return needs_lookup(*self.place, self._options)
+
+    def prepare(self) -> None:
+        """Make the first socket of each family that this machine has, if they leave room for a resolver's.
+
+        Raises OSError when this machine has a limit that allows none.
+        """
+        wanted, refused = self._options.family, None
+        for family in (wanted,) if wanted else (socket.AF_INET, socket.AF_INET6):
+            try:
+                self._spare[family] = open_socket(family)
+            except OSError as error:
+                if refusal_of(error):
+                    refused = error
+        if refused and not self._spare:
+            raise refused
+        for spare in tuple(self._spare.values()):
+            try:
+                os.close(os.dup(spare.fileno()))
+            except OSError:
+                self._close_spare()
+
+    def look_up(self) -> None:
+        self._peers = resolve(*self.place, self._options)
+        self.log.add("resolved", tuple(peer.ip for peer in self._peers))
+
+    def open(self, below: Stream) -> Stream:
+        self._winner = self._race.run(self._peers)
+        self._stream.socket = self._winner.connection
+        return self._stream
+
+    def open_again(self) -> Stream:
+        """Connect once more, for a hop above whose first try cost it the connection."""
+        self._race = Race(self.log, {})
+        stream = self.open(Stream())
+        self._note_winner()
+        return stream
+
+    def stands(self, departed: int) -> None:
+        self.log.add("open", departed, self._note_winner())
+
+    def _note_winner(self) -> int:
+        """Note the outcome of the race; return when the SYN-ACK came."""
+        number, begun, connection = self._winner
+        info = tcp_info(connection)
+        answered = established(info, begun, self._race.noticed)
+        connection.setblocking(True)
+        self.log.add("dialled", Dialled(number, None), answered)
+        self.log.add("connection", connection)
+        self.log.add("counters", ("stood", info))
+        self._race.end()
+        return answered
+
+    def close(self) -> None:
+        self._close_spare()
+        connection = self.log.history().detail("connection")
+        if connection:
+            connection.close()
+
+    def _close_spare(self) -> None:
+        while self._spare:
+            self._spare.popitem()[1].close()
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        failed = [event.detail.number for event in history.all("dialled") if event.detail.error]
+        message = "no connection to {}: {}"
+        if len(failed) > 1:
+            message += f" ({len(failed)} addresses tried)"
+        hint = CONNECT_HINTS.get(getattr(error, "errno", 0) or 0, "Check the network of this machine.")
+        words = words_of_system(error)
+        return NetworkError("network", message, hint, self._where(history, failed[:1]), words)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        if history.phase == "dns":
+            return timed_out("lookup", self.place[0], limit)
+        tried = [event.detail.number for event in history.all("dialling")]
+        where = self._where(history, tried)
+        if self.proxy:
+            where = f"the proxy {self.proxy.shown}"
+        return timed_out("connection", where, limit)
+
+    def _where(self, history: History, numbers: Sequence[int]) -> str:
+        """Name the place, and of its addresses those that were tried: three at most."""
+        peers = {event.detail.number: event.detail.peer.ip for event in history.all("dialling")}
+        tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
+        listed = ", ".join(tried[:3])
+        if len(tried) > 3:
+            listed += f" and {len(tried) - 3} more"
+        addresses = f" ({listed})" if tried else ""
+        return f"{self.place[0]}{addresses} port {self.place[1]}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 19b. Hops of TLS. To a proxy, and to the target.
+# ---------------------------------------------------------------------------------------------------------
+class Tls(Hop):
+    """A TLS handshake. Each role has a context of its own: what one may show, another cannot."""
+
+    role = ""
+
+    def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
+        super().__init__(setup)
+        self.place = place
+        self._trust = Trust(setup.options.insecure, setup.options.ca_bundle)
+        context = setup.contexts.get(self.role, protocols)
+        self.stream = TlsStream(context, server_name(place[0]))
+
+    def source(self) -> bytes:
+        return self.stream.ciphertext()
+
+    def open(self, below: Stream) -> Stream:
+        self.stream.shake_hands(below)
+        return self.stream
+
+    def stands(self, departed: int) -> None:
+        self.log.add("open", departed, self.stream.answered(departed))
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        if isinstance(error, ssl.SSLError):
+            return explain_tls(
+                TlsFailure(
+                    error=error,
+                    chain=tuple(map(parse_certificate, self.stream.tap.certificates)),
+                    wanted=self.stream.tap.wanted,
+                    alert=self.stream.tap.alert,
+                    spoken=self.stream.spoken,
+                    stray=self.stream.stray,
+                    established=self.stream.established,
+                    place=self.place,
+                    trust=self._trust,
+                )
+            )
+        return handshake_broken(error)
+
+
+class ProxyTls(Tls):
+    """TLS to an https proxy; part of connect."""
+
+    role = "proxy tls"
+
+    def __init__(self, setup: Setup) -> None:
+        proxy = setup.route.proxy
+        assert proxy
+        super().__init__(setup, (proxy.host, proxy.port), ("http/1.1",))
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        if isinstance(error, (ssl.SSLError, EOFError)):
+            return super().explain(error, history)
+        return negotiation_broken(error)
+
+
+class TargetTls(Tls):
+    """TLS with the target: the phase tls."""
+
+    role = "tls"
+    phase = "tls"
+
+    def __init__(self, setup: Setup) -> None:
+        url = setup.request.url
+        super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
+
+    def stands(self, departed: int) -> None:
+        # What was agreed is asked of OpenSSL only now, because that would delay the request.
+        self.log.add("handshake", self.stream.agreed())
+        super().stands(departed)
+
+    def open(self, below: Stream) -> Stream:
+        try:
+            return super().open(below)
+        except ssl.SSLError:
+            if self.stream.tap.certificates:
+                self.log.add("handshake", self.stream.agreed())
+            raise
+
+    def blame(self, found: NetworkError, history: History) -> NetworkError:
+        return found
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        if self.proxy:
+            return timed_out("handshake behind a proxy", limit)
+        return timed_out("handshake", limit)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 20. Proxies. The hops through one: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# ---------------------------------------------------------------------------------------------------------
+class Tunnel(Hop):
+    """A way through an HTTP proxy: CONNECT."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        request, proxy = setup.request, setup.route.proxy
+        assert proxy
+        self._proxy = proxy
+        self._reader = Reader()
+        self._flight = once(tunnel_head(request, proxy))
+        self._authorized = bool(proxy_authorization(request, proxy))
+
+    def source(self) -> bytes | memoryview:
+        return self._flight()
+
+    def open(self, below: Stream) -> Stream:
+        self._reader.stream = below
+        try:
+            response = read_head(self._reader, Log())
+        except EOFError:
+            raise no_answer_to_connect(self._proxy) from None
+        if not 200 <= response.status < 300:
+            raise refused_tunnel(self._proxy, response, self._authorized)
+        if self._reader.left:
+            raise no_tunnel(self._proxy)
+        return below
+
+    def stands(self, departed: int) -> None:
+        self.log.add("open", departed, self._reader.arrived)
+
+
+class Credential(bytes):
+    """A user name or password that PySocks takes for given even when it is empty."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class SocksWriter:
+    """The file that PySocks writes to. PySocks 1.7.1 writes a length from 128 upward as two bytes."""
+
+    def __init__(self, file: Any, proxy: Proxy) -> None:
+        fields = (proxy.username or b"", proxy.password or b"")
+        self._wrong = b"\x01" + b"".join(chr(len(field)).encode() + field for field in fields)
+        self._right = b"\x01" + b"".join(bytes([len(field)]) + field for field in fields)
+        self._file = file
+        self.flush, self.close = file.flush, file.close
+
+    def write(self, data: bytes) -> None:
+        self._file.write(self._right if data == self._wrong else data)
+
+
+def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
+    """Have PySocks negotiate over a connected socket; return the socket. Raises NetworkError, OSError."""
+    socks = optional("socks")
+
+    class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
+        def makefile(self, mode: str = "r", *args: Any) -> Any:
+            file = super().makefile(mode, *args)
+            return SocksWriter(file, proxy) if mode == "wb" else file
+
+    negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
+    username = password = None
+    if proxy.username is not None:
+        username, password = Credential(proxy.username), Credential(proxy.password or b"")
+    resolves_names = proxy.scheme == "socks5h"
+    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, resolves_names, username, password)
+    try:
+        negotiator._negotiate_SOCKS5(*place)
+    except socks.ProxyError as error:
+        negotiator.close()
+        raise explain_socks(error, proxy) from None
+    return socket.socket(fileno=negotiator.detach())
+
+
+class Socks(Hop):
+    """A way through a SOCKS5 proxy: PySocks negotiates it and sends, alone, what has to be sent."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        proxy, url = setup.route.proxy, setup.request.url
+        assert proxy
+        self._proxy = proxy
+        self._place = (url.host, url.port)
+        self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
+        self._options = setup.options
+        self._stream = SocketStream()
+        self._stood = 0
+
+    @property
+    def looks_up(self) -> bool:
+        return self._proxy.resolves_here and needs_lookup(*self._place, self._options)
+
+    def look_up(self) -> None:
+        if self._proxy.resolves_here:
+            self._targets = [peer.ip for peer in resolve(*self._place, self._options)]
+
+    def open(self, below: Stream) -> Stream:
+        """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
+        for number, target in enumerate(self._targets, 1):
+            try:
+                self._ask_for(target, below)
+                break
+            except SocksRefusal as refusal:
+                if refusal.reply not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
+                    if number > 1:
+                        refusal.template += f" ({number} addresses tried)"
+                    raise
+            assert isinstance(self.below, Tcp)
+            below = self.below.open_again()
+        self._stood = time.perf_counter_ns()
+        return self._stream
+
+    def _ask_for(self, target: str, below: Stream) -> None:
+        assert isinstance(below, SocketStream)
+        place = (target.partition("%")[0], self._place[1])
+        self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
+
+    def blame(self, found: NetworkError, history: History) -> NetworkError:
+        """A lookup of the target's own name is not the proxy's."""
+        if found.kind == "dns":
+            return found
+        return super().blame(found, history)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        if history.phase == "dns":
+            return timed_out("lookup", self._place[0], limit)
+        return super().stuck(limit, history)
+
+    def stands(self, departed: int) -> None:
+        self.log.add("connection", self._stream.socket)
+        self.log.add("open", departed, self._stood)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
+# ---------------------------------------------------------------------------------------------------------
+HOPS: dict[str, Callable[[Setup], Hop]] = {
+    "tcp": Tcp,
+    "proxy tls": ProxyTls,
+    "tunnel": Tunnel,
+    "socks": Socks,
+    "tls": TargetTls,
+}
+
+
+class Way:
+    """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._log = setup.log
+        self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
+        self._log.hops = tuple(hop.phase for hop in self._hops)
+        for below, hop in zip(self._hops, self._hops[1:]):
+            hop.below = below
+        self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
+        if "h2" in setup.protocols:
+            self._exchanges["h2"] = Http2Exchange(setup)
+
+    @property
+    def looks_up(self) -> bool:
+        return any(hop.looks_up for hop in self._hops)
+
+    def prepare(self) -> None:
+        """Do what is left to do just before the clock starts."""
+        for hop in self._hops:
+            hop.prepare()
+
+    def go(self) -> None:
+        """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
+        try:
+            for number, hop in enumerate(self._hops):
+                self._log.add("resolving", number)
+                hop.look_up()
+            self._travel()
+        except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
+            failed_at = time.perf_counter_ns()
+            self._log.add("failed", self._explain(error, self._log.history()), failed_at)
+
+    def _travel(self) -> None:
+        """Open each hop on the one below, and let what is above send its first flight at once."""
+        stream = Stream()
+        for number, hop in enumerate(self._hops):
+            stream = hop.open(stream)
+            departed = stream.begin(self._above(number, stream).source)
+            hop.stands(departed)
+        self._log.count("sent")
+        exchange = self._exchange(stream)
+        self._log.add("asking", exchange)
+        exchange.run(stream)
+
+    def _above(self, number: int, stream: Stream) -> Stage:
+        """Return what speaks over a hop: the next one, at the end the exchange."""
+        if number + 1 < len(self._hops):
+            return self._hops[number + 1]
+        return self._exchange(stream)
+
+    def _exchange(self, stream: Stream) -> Exchange:
+        return self._exchanges[stream.alpn or "http/1.1"]
+
+    def _under_way(self, history: History) -> Stage:
+        """Return the stage that a log has come to."""
+        if history.hop < len(self._hops):
+            return self._hops[history.hop]
+        exchange: Exchange = history.detail("asking") or self._exchanges["http/1.1"]
+        return exchange
+
+    def _explain(self, error: Exception, history: History) -> NetworkError:
+        refused = explain_refusal(error)
+        if refused:
+            return refused
+        stage = self._under_way(history)
+        if isinstance(error, NetworkError):
+            found = error
+        elif isinstance(error, ssl.SSLError):
+            speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
+            found = speaks_tls[-1].explain(error, history)
+        else:
+            found = stage.explain(error, history)
+        return stage.blame(found, history)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        """Say what was waited for when the time of -m was over."""
+        return self._under_way(history).stuck(limit, history)
+
+    def close(self) -> None:
+        for hop in self._hops:
+            hop.close()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
+# ---------------------------------------------------------------------------------------------------------
+class Current(NamedTuple):
+    """The step under way. `way` is None until it is prepared; `delayed` is what the thread had waited for
+    a CPU (ns) when the clock started.
+    """
+
+    number: int
+    request: Request
+    route: Route
+    log: Log
+    started_at: datetime.datetime
+    thread: int
+    delayed: int = 0
+    way: Way | None = None
+
+
+class Ending(NamedTuple):
+    """How a step failed, and when."""
+
+    error: NetworkError
+    at: int
+
+
+def begin_step(number: int, request: Request, options: Options) -> Current:
+    """Return a step that has only been decided on."""
+    route = choose_route(request.url, options.proxy, options.environ)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return Current(number, request, route, Log(), now, threading.get_native_id())
 
 
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
-    In a thread of its own, because a broken resolver may never come back, even for localhost.
+    In a thread of its own, because a broken resolver may never come back, even for localhost; where none can
+    be had, not at all.
     """
 
     def rehearse() -> None:
         try:
             look_up("localhost", 80, socket.AF_UNSPEC)
-        except OSError:
+        except (OSError, MemoryError):
             pass
+        ended.set()
 
-    thread = threading.Thread(target=rehearse, daemon=True)
-    thread.start()
-    thread.join(0.05)
+    ended = threading.Event()
+    try:
+        start_thread(rehearse)
+    except NO_THREAD_NOW:
+        return
+    ended.wait(0.05)
 
 
-def settle() -> None:
-    """Where CPUs are short, nap some times, so that the kernel wakes this thread on time from then on.
+def nap_where_cpus_are_short() -> None:
+    """Have the kernel wake this thread on time from then on.
 
     Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
     After a start that is all computing, the first answers would be noticed a time slice late.
@@ -3186,315 +5116,166 @@ def settle() -> None:
             time.sleep(NAP)
 
 
-def join(prepared: Prepared) -> None:
-    """Put the layers on each other, so that the first flight leaves as soon as the connection stands."""
-    top: Transport = prepared.wire
-    if prepared.proxy_tls:
-        prepared.proxy_tls.attach(top)
-        top = prepared.proxy_tls
-    if prepared.tunnel:
-        top.source = prepared.tunnel
-    elif prepared.target_tls:
-        prepared.target_tls.attach(top)
-    else:
-        top.source = prepared.request
-    prepared.reader.transport = top
-
-
-def prepare(draft: Draft, options: Options, tls_setup: TlsSetup) -> Prepared:
+def prepare(current: Current, options: Options, contexts: TlsContexts) -> Way:
     """Do what must not happen in the timed region; raises UsageError."""
-    request, proxy = draft.request, draft.route.proxy
-    draft.sent_headers = headers_to_send(request, draft.route)
-    target_tls = proxy_tls = http2 = tunnel = None
-    if request.url.secure:
-        if options.http2 and optional("h2.connection"):
-            http2 = Http2Exchange(draft)
-        context = tls_setup.context(*(("h2",) if http2 else ()), "http/1.1")
-        target_tls = TlsTransport(context, request.url.server_name)
-        if proxy and not proxy.socks:
-            tunnel = once(tunnel_head(request, proxy))
-    if proxy and proxy.scheme == "https":
-        proxy_tls = TlsTransport(tls_setup.context("http/1.1"), server_name(proxy.host))
-    absolute = f"http://{request.url.authority}" if uses_absolute_form(request, draft.route) else ""
-    head = request_head(request.method, absolute + request.url.target, draft.sent_headers)
-    body = request.body.data if request.body else b""
-    wire = SocketTransport()
-    socks = proxy is not None and proxy.socks
-    prepared = Prepared(
-        trust=tls_setup.trust,
-        looks_up=needs_lookup(request, draft.route, options),
-        dial=Dial(draft, None if socks else wire),
-        wire=wire,
-        proxy_tls=proxy_tls,
-        tunnel=tunnel,
-        target_tls=target_tls,
-        reader=Reader(),
-        head_bytes=len(head),
-        request=upload(head, body, draft.watch),
-        http2=http2,
-    )
-    join(prepared)
-    prepared.dial.get_ready([options.family] if options.family else [socket.AF_INET, socket.AF_INET6])
-    if draft.number == 1:
-        settle()
-    if prepared.looks_up:
+    protocols: tuple[str, ...] = ("http/1.1",)
+    if options.http2 and current.request.url.secure and optional("h2.connection"):
+        protocols = ("h2", "http/1.1")
+    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log))
+    way.prepare()
+    if current.number == 1:
+        nap_where_cpus_are_short()
+    if way.looks_up:
         warm_lookup()
-    if not socks:
-        wire.load()
-    return prepared
+    return way
 
 
-def connect(draft: Draft, options: Options, prepared: Prepared) -> Http2Exchange | None:
-    """Look up, connect, negotiate with the proxy, shake hands and send the beginning of the request.
-
-    Ends the phases dns, connect and tls. Returns the exchange if it is over HTTP/2 (by ALPN).
-    """
-    url, proxy, watch = draft.request.url, draft.route.proxy, draft.watch
-    target, dial = url.host, prepared.dial
-    peers = resolve(*draft.route.first_hop(url), options)
-    draft.addresses = tuple(peer.ip for peer in peers)
-    if proxy and proxy.scheme == "socks5":
-        target = resolve(url.host, url.port, options)[0].ip
-    if not prepared.looks_up:
-        watch.end("dns", watch.start)
-    connection = dial.run(peers)
-    connected = dial.connected if prepared.target_tls else dial.wait_starts
-    if proxy and proxy.socks:
-        draft.socket = open_socks(connection, proxy, target.partition("%")[0], url.port)
-        connected = time.perf_counter_ns()
-        prepared.wire.load()
-        prepared.wire.attach(draft.socket)
-    if prepared.proxy_tls:
-        prepared.proxy_tls.open()
-        connected = prepared.proxy_tls.send_first()
-    if prepared.tunnel and proxy:
-        connected = open_tunnel(prepared.reader, proxy, bool(proxy_authorization(draft.request, proxy)))
-    watch.end("connect", connected)
-    if not prepared.target_tls:
-        watch.end("tls", watch.newest)
-        return None
-    if prepared.tunnel:
-        prepared.target_tls.attach(prepared.reader.transport)
-    prepared.target_tls.open()
-    http2 = prepared.http2 if prepared.target_tls.tls.selected_alpn_protocol() == "h2" else None
-    prepared.target_tls.source = prepared.request
-    if http2:
-        prepared.target_tls.source, draft.sent_headers = http2.source, http2.headers
-    ended = prepared.target_tls.send_first()
-    draft.secured = prepared.reader.transport = prepared.target_tls
-    watch.end("tls", ended)
-    return http2
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 20. Outcome. Why a step failed, in words that are true in its phase; what the other side repeats of a secret
-#     is masked; Draft -> Step.
-# ---------------------------------------------------------------------------------------------------------
-def explain_system(error: Exception, draft: Draft, place: str) -> NetworkError:
-    """Put an OSError in words, by the phase under way."""
-    words = words_of(error) if isinstance(error, OSError) else str(error)
-    if draft.watch.phase == "connect" and draft.peer is None:
-        failed = [attempt for _, attempt in draft.attempts if attempt.error]
-        message = f"no connection to {place}: {words}"
-        if len(failed) > 1:
-            message += f" ({len(failed)} addresses tried)"
-        hint = CONNECT_HINTS.get(getattr(error, "errno", 0) or 0, "Check the network of this machine.")
-        return NetworkError("network", message, hint)
-    doing = {
-        "connect": "during the negotiation with the proxy",
-        "tls": "during the TLS handshake",
-        "wait": "while the request was being sent" if draft.watch.sent is None else "before any answer came",
-        "xfer": f"after {draft.received} bytes of the body"
-        if draft.response
-        else "in the middle of the header",
-    }
-    hints = {
-        "tls": "A server or firewall that dislikes the TLS version or the host name does this; "
-        "or the port does not speak TLS.",
-        "wait": "The server may have crashed or been restarted, or a device in between cut the connection"
-        + (": look at its log." if draft.request.url.secure else ", or the port speaks TLS: try https://."),
-    }
-    if draft.watch.phase == "wait" and draft.watch.sent is None and draft.request.body:
-        hints["wait"] = (
-            "The server broke off while taking the body: look at its limit for bodies, and its log."
-        )
-    message = f"{words} {doing.get(draft.watch.phase, '')}".rstrip()
-    return NetworkError("network", message, hints.get(draft.watch.phase, CLOSED_EARLY))
-
-
-def blame_proxy(error: NetworkError, draft: Draft) -> NetworkError:
-    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
-    if (
-        draft.route.proxy
-        and uses_absolute_form(draft.request, draft.route)
-        and draft.watch.phase in ("wait", "xfer")
-    ):
-        hint = f"This was the proxy {draft.route.proxy.shown}, or the server behind it. {error.hint}"
-        return NetworkError(error.kind, error.message, hint)
-    return error
-
-
-def explain(error: Exception, draft: Draft, prepared: Prepared) -> NetworkError:
-    """Say why a step failed: the kinds of the JSON export, in words that fit the phase under way."""
-    phase, proxy, url = draft.watch.phase, draft.route.proxy, draft.request.url
-    before_tunnel = proxy is not None and (phase == "connect" or (phase == "dns" and not draft.addresses))
-    host, port = (proxy.host, proxy.port) if proxy and before_tunnel else (url.host, url.port)
-    if isinstance(error, NetworkError):
-        found = error
-    elif isinstance(error, ssl.SSLError):
-        failed = prepared.proxy_tls if before_tunnel else prepared.target_tls
-        found = explain_tls(error, failed, (host, port), prepared.trust)
-    elif isinstance(error, EOFError):
-        hint = (
-            "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve."
-        )
-        found = NetworkError("tls", "the server closed the connection during the TLS handshake", hint)
-    else:
-        found = explain_system(error, draft, f"{host} port {port}")
-    if before_tunnel and proxy and found.kind != "proxy":
-        if draft.peer and found.kind in ("network", "protocol"):
-            found.hint = "Check that the address belongs to such a proxy, and look at the proxy's log."
-        return NetworkError("proxy", f"the proxy {proxy.shown} cannot be used: {found.message}", found.hint)
-    return blame_proxy(found, draft)
-
-
-def explain_timeout(draft: Draft, seconds: float) -> NetworkError:
-    """Say what the step was waiting for when the time of -m was over."""
-    limit = f"within {seconds:g} s"
-    longer = "raise -m if that is to be expected"
-    if not draft.watch.start:
-        message = f"the time of {seconds:g} s was over before this step began"
-        cause = "Earlier steps took it" if draft.number > 1 else "This machine or its CA store is too slow"
-        return NetworkError("timeout", message, f"{cause}: {longer}.")
-    url, proxy, phase = draft.request.url, draft.route.proxy, draft.watch.phase
-    host, port = draft.route.first_hop(url)
-    whose = f"the proxy {proxy.shown}" if proxy else f"{host} port {port}"
-    if phase == "dns":
-        message = f"the resolver gave no answer for {url.host if draft.addresses else host} {limit}"
-        hint = (
-            "Check that the name servers in /etc/resolv.conf can be reached; "
-            "--resolve HOST:PORT:ADDR goes around them."
-        )
-    elif phase == "connect" and draft.peer is None:
-        message = f"no connection to {whose} {limit}"
-        hint = "Nothing came back: a firewall drops packets, the host is down, or the service is too busy."
-    elif phase == "connect":
-        message, hint = f"{whose} did not open the way {limit}", f"Look at the proxy's log; {longer}."
-    elif phase == "tls":
-        message = f"the TLS handshake was not finished {limit}"
-        hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        if proxy:
-            hint = "The proxy opened the way, but the target does not shake hands: look at both their logs."
-    elif phase == "wait" and draft.watch.sent is None:
-        message = f"the request could not be sent whole {limit}"
-        hint = f"The server takes no more of the body: look at the server's limits and load; {longer}."
-    elif phase == "wait":
-        seen = ", ".join(str(status) for status in draft.interim[-3:])
-        message = f"only interim responses ({seen}) came {limit}" if seen else f"no response came {limit}"
-        hint = f"The server is connected but does not answer: look at its load and log; {longer}."
-    else:
-        what = "not even its header is whole"
-        if draft.response:
-            lengths = values_of(draft.response.headers, "content-length")
-            whole = f" of {parse_length(lengths[0], 10)}" if lengths else ""
-            what = f"{draft.received}{whole} bytes of the body came"
-        message = f"the response was not complete {limit}: {what}"
-        hint = f"A large body, a slow path or a stalled server: {longer}."
-    return blame_proxy(NetworkError("timeout", message, hint), draft)
-
-
-def credential_parts(text: str) -> Iterator[str]:
-    """Give all of a credential that may come back alone: the value, its tokens, parameters, decoded Basic."""
-    yield text
-    words = re.split(r"[\s,;]+", text)
-    for word in words[1:] if len(words) > 1 and "=" not in words[0] else words:
-        yield from (word.rstrip("="), word.partition("=")[2].strip('"'))
-        try:
-            pair = decode(base64.b64decode(word, validate=True)) if words[0].lower() == "basic" else ""
-        except ValueError:
-            continue
-        yield from (pair, *pair.split(":", 1))
-
-
-def secrets_of(options: Options) -> tuple[str, ...]:
-    """Return every credential that the user gave, longest first, to be masked where the network echoes it."""
-    found: set[str] = set()
-    for name, value in options.request.headers:
-        if name.lower() in SECRET_HEADERS:
-            found.update(credential_parts(decode(value)))
-    for scheme in ("http", "https"):
-        try:
-            url = options.request.url._replace(scheme=scheme)
-            proxy = choose_route(url, options.proxy, options.environ).proxy
-        except UsageError:  # of a variable that this run does not use
-            continue
-        if proxy and proxy.username is not None:
-            pair = proxy.username + b":" + (proxy.password or b"")
-            found.update(decode(part) for part in (pair, *pair.split(b":", 1), base64.b64encode(pair)))
-    # Shorter ones would mask half of what the other side says.
-    return tuple(sorted((secret for secret in found if len(secret) >= 3), key=len, reverse=True))
-
-
-def mask_headers(headers: Iterable[Header], secrets: Sequence[str]) -> tuple[Header, ...]:
+def mask_headers(headers: Iterable[Header], secrets: Secrets) -> tuple[Header, ...]:
+    """Mask field values; bytes that hold no credential stay as they came."""
     masked = []
     for name, value in headers:
-        for secret in secrets:
-            value = value.replace(secret.encode("utf-8"), b"***")
-        masked.append((name, value))
+        text = decode(value)
+        shown = secrets.mask(text)
+        masked.append((name, value if shown == text else shown.encode("utf-8")))
     return tuple(masked)
 
 
-def describe_network(draft: Draft, trust: Trust, now: int) -> Network:
-    """Gather what is known of the connection, from the kernel and OpenSSL too; after the clock stopped."""
-    pending = [
-        (begun, Attempt(peer.ip, max(0, round((now - begun) / 1000)), "no answer"))
-        for peer, begun in list(draft.dialling.values())
-    ]
-    rtt, retransmits = read_tcp_info(tcp_info(draft.socket))
+def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
+    """Return what was sent, masked like what came; but not the host that the user typed."""
+    masked = mask_headers(sent, options.secrets)
+    if url.origin != options.request.url.origin:
+        return masked
+    pairs = zip(sent, masked)
+    return tuple(item if item[0].lower() == "host" else shown for item, shown in pairs)
+
+
+def shown_url(url: Url, options: Options) -> str:
+    """Return a step's URL, masked where a redirect put a credential into it; what the user typed stays."""
+    typed = options.request.url
+    if url == typed:
+        return url.text
+    kept = len(url.text) - len(url.target) if url.origin == typed.origin else 0
+    return url.text[:kept] + options.secrets.mask(url.text[kept:])
+
+
+def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -> Failure:
+    """Render an error without the credentials that the other side put into it or into a redirect's host."""
+    message, hint = render(error, options.secrets), error.hint
+    if url.origin != options.request.url.origin:
+        host = options.secrets.mask(url.host)
+        message, hint = message.replace(url.host, host), hint.replace(url.host, host)
+    return Failure(error.kind, phase, message, hint)
+
+
+def shown_response(response: Response | None, secrets: Secrets) -> Response | None:
+    """Mask what was answered, and read what it claims; an escape may have hidden a credential until then."""
+    if response is None:
+        return None
+
+    def masked(text: str) -> str:
+        return secrets.mask(mask_userinfo(text))
+
+    headers = mask_headers(response.headers, secrets)
+    cache = read_cache(headers)
+    if cache and cache.via:
+        cache = cache._replace(via=masked(cache.via))
+    timings = tuple(
+        metric._replace(
+            name=masked(metric.name), description=metric.description and masked(metric.description)
+        )
+        for _, metric in zip(range(MAX_METRICS), read_metrics(headers))
+    )
+    reason = secrets.mask(response.reason)
+    return response._replace(reason=reason, headers=headers, timings=timings, cache=cache)
+
+
+def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
+    """Return what a handshake agreed on; of a failed one only the certificates."""
+    if handshake is None:
+        return None
+    version = handshake.version
+    return TlsInfo(
+        version="TLSv1.0" if version == "TLSv1" else version,
+        cipher=handshake.cipher,
+        alpn=handshake.alpn,
+        verified=handshake.finished and not options.insecure,
+        custom_ca=options.ca_bundle is not None,
+        chain=tuple(map(parse_certificate, handshake.certificates)),
+    )
+
+
+def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
+    """Read what was kept for the findings, and the resolver's settings after a long lookup."""
+    counted = {instant: parse_tcp_info(info) for instant, info in (e.detail for e in history.all("counters"))}
+    exchange, handshake = history.detail("asking"), history.detail("handshake")
+    resolver = connected = None
+    if (dns or 0) > LONG_LOOKUP:
+        resolver = read_resolver(options.environ)
+    stood = [event.at for event in history.all("dialled") if event.detail.error is None]
+    if stood:
+        connected = round((stood[-1] - history.ends[0]) / 1000)
+    return Evidence(
+        stood=counted.get("stood"),
+        sent=counted.get("sent"),
+        answered=counted.get("answered"),
+        ended=counted.get("ended"),
+        connected_us=connected,
+        hello_retry=bool(handshake and handshake.hello_retry),
+        request_bytes=exchange.request_bytes if exchange else 0,
+        resolver=resolver,
+    )
+
+
+def describe_network(current: Current, history: History, options: Options, now: int) -> Network:
+    """Gather what is known of the connection."""
+    _, counted = history.detail("counters") or ("", b"")
+    rtt, retransmits = read_tcp_info(counted)
     return Network(
-        peer=draft.peer,
-        port=draft.route.first_hop(draft.request.url)[1],
-        addresses=draft.addresses,
-        attempts=tuple(attempt for _, attempt in sorted(draft.attempts + pending, key=lambda item: item[0])),
-        tls=tls_info(draft.secured, trust) if draft.secured else None,
+        peer=history.peer,
+        port=current.route.first_hop(current.request.url)[1],
+        addresses=history.detail("resolved") or (),
+        attempts=history.attempts(now),
+        tls=tls_info(history.detail("handshake"), options),
         rtt_us=rtt,
         retransmits=retransmits,
     )
 
 
-def finish(draft: Draft, options: Options, error: NetworkError | None, failed_at: int | None) -> Step:
-    """Freeze a draft. What the network said is masked here, once, for every report."""
-    secrets = secrets_of(options)
-    response = draft.response
-    if response and secrets:
-        headers = mask_headers(response.headers, secrets)
-        response = response._replace(reason=mask(response.reason, secrets), headers=headers)
-    failure = None
-    if error:
-        failure = Failure(error.kind, draft.watch.phase, own_words(error.message, secrets), error.hint)
-    waited = run_delay(draft.thread) - draft.run_delay if draft.watch.start else 0
+def finish(current: Current, history: History, options: Options, ending: Ending | None) -> Step:
+    """Make the record of a step. What the network said is masked here, once, for every report."""
+    url, failure, failed_at = current.request.url, None, None
+    if ending:
+        failed_at = ending.at
+        failure = shown_failure(ending.error, history.phase, url, options)
+    waited = 0
+    if history.start:
+        waited = run_delay(current.thread) - current.delayed
+    timing = history.timing(failed_at)
+    exchange = history.detail("asking")
+    sent, sent_bytes = headers_to_send(current.request, current.route), None
+    if exchange:
+        sent, sent_bytes = exchange.headers, exchange.head_bytes
     return Step(
-        number=draft.number,
-        url=mask(draft.request.url.text, secrets),
-        request=draft.request,
-        sent_headers=mask_headers(draft.sent_headers, secrets),
-        sent_header_bytes=draft.sent_header_bytes,
-        route=draft.route,
-        started_at=draft.started_at,
-        timing=draft.watch.timing(failed_at),
-        network=describe_network(
-            draft, Trust(options.insecure, options.ca_bundle), failed_at or time.perf_counter_ns()
-        ),
-        response=response,
-        body_bytes=draft.received,
-        interim=tuple(draft.interim),
+        number=current.number,
+        url=shown_url(url, options),
+        request=current.request,
+        sent_headers=shown_headers(sent, url, options),
+        sent_header_bytes=sent_bytes,
+        route=current.route,
+        started_at=current.started_at,
+        timing=timing,
+        network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
+        response=shown_response(history.detail("response"), options.secrets),
+        body_bytes=history.received,
+        interim=tuple(event.detail for event in history.all("interim")),
         error=failure,
         starved_us=waited // 1000,
+        evidence=gather_evidence(history, options, timing.dns),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
+# 23. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class Progress:
     """What the measuring and the waiting thread share; `lock` decides who has the last word."""
@@ -3503,7 +5284,7 @@ class Progress:
         self.lock = threading.Lock()
         self.finished = threading.Event()
         self.started = 0
-        self.draft: Draft | None = None
+        self.current: Current | None = None
         self.steps: list[Step] = []
         self.limit_reached = False
         self.abandoned = False
@@ -3514,53 +5295,39 @@ class Progress:
         with self.lock:
             if not self.abandoned:
                 self.steps.append(step)
-                self.draft = None
+                self.current = None
             return not self.abandoned
 
 
-def perform(draft: Draft, options: Options, prepared: Prepared) -> NetworkError | None:
-    """Make one request, stamping the draft's watch; return why it failed, None when it did not."""
+def take_step(current: Current, options: Options, contexts: TlsContexts, progress: Progress) -> Step:
+    """Prepare, make and record one step; raises what kept the first one from being prepared."""
+    log = current.log
     try:
-        http2 = connect(draft, options, prepared)
-        if http2:
-            http2.run(prepared.reader)
-        else:
-            draft.sent_header_bytes = prepared.head_bytes
-            exchange_http1(draft, prepared.reader)
-    except (NetworkError, OSError, EOFError) as error:  # ssl.SSLError is an OSError
-        draft.failed_at = time.perf_counter_ns()
-        if prepared.target_tls and prepared.target_tls.certificate:
-            draft.secured = prepared.target_tls
-        return explain(error, draft, prepared)
-    return None
-
-
-def make_step(draft: Draft, options: Options, tls_setup: TlsSetup, progress: Progress) -> Step:
-    """Prepare, perform and freeze one step; raises UsageError when the first one cannot be prepared."""
-    try:
-        prepared = prepare(draft, options, tls_setup)
-    except UsageError as unprepared:
-        if draft.number == 1:
+        way = prepare(current, options, contexts)
+    except (UsageError, OSError, MemoryError) as unprepared:
+        error = explain_unprepared(unprepared)
+        if current.number == 1 or not error:
             raise
-        hint = "Correct the variable, or name a CA bundle with --cacert."
-        return finish(draft, options, NetworkError("tls", unprepared.message, hint), draft.watch.start)
-    draft.run_delay = run_delay(draft.thread)
-    draft.watch.begin()
-    progress.started = progress.started or draft.watch.start
-    failure = perform(draft, options, prepared)
-    step = finish(draft, options, failure, draft.failed_at)
-    prepared.dial.close()
-    if draft.socket:
-        draft.socket.close()
+        return finish(current, log.history(), options, Ending(error, 0))
+    current = progress.current = current._replace(way=way, delayed=run_delay(current.thread))
+    looks_up, started = way.looks_up, time.perf_counter_ns()
+    log.add("start", looks_up, started)
+    progress.started = progress.started or started
+    way.go()
+    log.count("ended")
+    history = log.history()
+    ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
+    step = finish(current, history, options, ending)
+    way.close()
     return step
 
 
-def broken_redirect(step: Step, error: NetworkError) -> Step:
+def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
-    (location, *_) = values_of(step.response.headers if step.response else (), "location")
+    assert step.response
+    (location, *_) = values_of(step.response.headers, "location")
     text = clip(mask_location(location.decode("utf-8", "surrogateescape")))
-    # Quoted first: urljoin takes control characters away, and fails on what they hid.
-    url = absolute(step.url, quote_target("/" + text)[1:])
+    url = percent_encode(resolve_reference(step.url, text))
     return step._replace(
         number=step.number + 1,
         url=url,
@@ -3572,23 +5339,23 @@ def broken_redirect(step: Step, error: NetworkError) -> Step:
         response=None,
         body_bytes=0,
         interim=(),
-        error=Failure(error.kind, "dns", own_words(error.message, ()), error.hint),
+        error=Failure(error.kind, "dns", render(error, secrets), error.hint),
         starved_us=0,
+        evidence=Evidence(),
     )
 
 
-def follow(options: Options, tls_setup: TlsSetup, progress: Progress) -> None:
+def follow(options: Options, contexts: TlsContexts, progress: Progress) -> None:
     """Make the request, and with --follow those that it leads to: the one loop of the program."""
     request = options.request
     while True:
-        draft = Draft(
-            len(progress.steps) + 1, request, choose_route(request.url, options.proxy, options.environ)
-        )
-        progress.draft = draft
-        step = make_step(draft, options, tls_setup, progress)
+        current = progress.current = begin_step(len(progress.steps) + 1, request, options)
+        step = take_step(current, options, contexts, progress)
         if not progress.commit(step) or step.error or not step.response or not options.follow:
             return
-        locations = values_of(draft.response.headers if draft.response else (), "location")
+        # As they came: in the step's own record a credential in them is masked.
+        response = current.log.history().detail("response")
+        locations = values_of(response.headers, "location")
         if step.response.status not in REDIRECTS or not locations:
             return
         if len(progress.steps) > MAX_REDIRECTS:
@@ -3597,32 +5364,70 @@ def follow(options: Options, tls_setup: TlsSetup, progress: Progress) -> None:
         try:
             url = resolve_location(request.url, locations)
         except NetworkError as error:
-            progress.commit(broken_redirect(step, error))
+            progress.commit(broken_redirect(step, error, options.secrets))
             return
         request = next_request(request, step.response.status, url)
+
+
+def explain_deadline(current: Current, history: History, seconds: float) -> NetworkError:
+    """Say what the step was waiting for when the time of -m was over."""
+    limit = f"{seconds:g} s"
+    if current.way and history.start:
+        return current.way.stuck(limit, history)
+    if current.number > 1:
+        return timed_out("later start", limit)
+    return timed_out("start", limit)
+
+
+def next_current(progress: Progress, options: Options) -> Current:
+    """Return a step that has not begun, for a run that ends between two steps; raises MemoryError before one.
+
+    Nothing else keeps the measuring thread from its first line.
+    """
+    if not progress.steps:
+        raise MemoryError
+    (*_, step) = progress.steps
+    return begin_step(step.number + 1, step.request, options)
 
 
 def abandon(progress: Progress, options: Options, deadline: int) -> None:
     """Close the step under way as timed out; one that has just ended is given the moment to be committed."""
     for last_chance in [False] * 30 + [True]:
         with progress.lock:
-            draft = progress.draft
+            current = progress.current
             if progress.finished.is_set():
                 return
-            if last_chance and not draft:  # between two steps
-                (*_, step) = progress.steps
-                draft = Draft(step.number + 1, step.request, step.route)
-            draft = draft and draft.frozen()
-            if draft and (last_chance or not draft.complete):
+            if last_chance and not current:
+                current = next_current(progress, options)
+            history = None
+            if current:
+                current.log.count("ended")
+                history = current.log.history()
+            if current and history and (last_chance or not history.ended):
                 progress.abandoned = True
-                error = explain_timeout(draft, options.max_time)
-                progress.steps.append(finish(draft, options, error, deadline))
+                ending = Ending(explain_deadline(current, history, options.max_time), deadline)
+                progress.steps.append(finish(current, history, options, ending))
                 return
         time.sleep(0.001)
 
 
+def close_refused(progress: Progress, options: Options, crash: BaseException) -> bool:
+    """Close the step whose record this machine had no room for, so that the others are not lost with it.
+
+    Tell whether it was that, and something had been measured.
+    """
+    error = explain_refusal(crash)
+    if not error or not progress.started:
+        return False
+    crash.with_traceback(None)  # which keeps alive what filled the memory
+    current = progress.current or next_current(progress, options)
+    ending = Ending(error, time.perf_counter_ns())
+    progress.steps.append(finish(current, current.log.history(), options, ending))
+    return True
+
+
 def measure(
-    options: Options, tls_setup: TlsSetup, watch_progress: Callable[[Progress], None], tick: float
+    options: Options, contexts: TlsContexts, watch_progress: Callable[[Progress], None], tick: float
 ) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
@@ -3633,31 +5438,33 @@ def measure(
 
     def work() -> None:
         try:
-            follow(options, tls_setup, progress)
+            follow(options, contexts, progress)
         except BaseException as error:
             progress.crash = error
         progress.finished.set()
 
+    start_thread(work, min(1.0, options.max_time))
     begun = time.perf_counter_ns()
-    threading.Thread(target=work, daemon=True).start()
     allowed = round(min(options.max_time, 1e9) * 1e9)
-    while not progress.finished.is_set():
+    while not (progress.finished.is_set() or progress.crash):
         # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
-        deadline = progress.started + allowed if progress.started else begun + allowed + 5_000_000_000
+        deadline = progress.started + allowed if progress.started else begun + 5_000_000_000
+        if progress.current and not progress.started:
+            deadline += allowed
         left = (deadline - time.perf_counter_ns()) / 1e9
         if left <= 0:
             abandon(progress, options, deadline)
             break
         pause = min(left, tick) if progress.started else min(options.max_time, tick, left)
-        progress.finished.wait(pause)
+        progress.finished.wait(min(pause, 1.0))  # a thread without memory cannot even say that it has ended
         watch_progress(progress)
-    if progress.crash:
+    if progress.crash and not close_refused(progress, options, progress.crash):
         raise progress.crash
     return Run(tuple(progress.steps), progress.limit_reached)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 22. Verdict. Run -> the budgets' outcome and the exit code.
+# 24. Verdict. Run -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
 def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
@@ -3676,29 +5483,501 @@ def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     return Verdict(step.number, thresholds, tuple(violations))
 
 
-def choose_exit_code(options: Options, run: Run, verdict: Verdict | None, unwritten: bool) -> ExitCode:
-    """Return the code of the first condition that holds, in the specification's order of priority."""
+def is_error_status(run: Run) -> bool:
     last = run.steps[-1].response
+    return last is not None and 400 <= last.status < 600
+
+
+def choose_exit_code(options: Options, report: Report, unwritten: bool) -> ExitCode:
+    """Return the code of the first condition that holds, in the specification's order of priority."""
+    verdict = report.verdict
     table = (
-        (run.limit_reached, ExitCode.REDIRECT_LIMIT),
-        (any(step.error for step in run.steps), ExitCode.NETWORK),
+        (any(run.limit_reached for run in report.runs), ExitCode.REDIRECT_LIMIT),
+        (any(step.error for step in report.steps), ExitCode.NETWORK),
         (unwritten, ExitCode.WRITE),
-        (options.fail and last is not None and 400 <= last.status < 600, ExitCode.HTTP_ERROR),
+        (options.fail and any(map(is_error_status, report.runs)), ExitCode.HTTP_ERROR),
         (verdict is not None and not verdict.passed, ExitCode.SLO),
     )
     return next((code for holds, code in table if holds), ExitCode.OK)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23. Words. Numbers and names -> text; the machine-readable lines.
+# 25a. Findings. Step, Run -> what the times mean: pure functions, a rule each, silent unless it is worth it.
+#     The tolerances were measured on Linux 6.18 over paths of 2 to 300 ms. What one end cannot tell apart
+#     is not claimed: a text names both causes, and what `fits` a pattern is said to fit.
+# ---------------------------------------------------------------------------------------------------------
+WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
+MIN_RTT_US = 2_000  # below, what computing takes looks like round trips
+FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
+SLOW_START_RTT_US = 5_000  # below, sending and reading take as long as the round trips
+TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
+LARGE_FLIGHT = 8  # segments: of a server that writes piece by piece, 13 kB do not fit the first window
+LARGE_FLIGHT_TRIPS = 0.8  # of a round trip at least that such a flight costs
+SLOW_US = 50_000  # less may be computing
+SLOW_TRIPS = 2  # round trips; less may be one lost packet or one flight more
+FITS = (0.95, 1.25)  # of the time that a number of round trips takes
+WINDOW, WINDOW_SHARE = 65_535, 0.1  # bytes a round trip without window scaling (RFC 7323 section 2)
+AT_ONCE_US, AT_ONCE_SHARE = 5_000, 0.2  # of a round trip: what a server may need to answer at once
+LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
+SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
+LEAST_CLAIM_MS = 1  # that is worth repeating of what a server says of its own time
+ALIKE = 0.15  # two times that differ by less are alike
+
+
+def time_text(us: float) -> str:
+    return f"{us / 1000:.0f} ms" if us >= 100_000 else f"{us / 1000:.1f} ms"
+
+
+def times_text(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def trips_text(count: int) -> str:
+    return f"{count} round trip{'' if count == 1 else 's'}"
+
+
+def rate_text(count: int, us: int) -> str:
+    return f"{count * 8 / max(1, us):.1f} Mbit/s"
+
+
+def in_ms(us: int) -> float:
+    return us / 1000
+
+
+def growth(before: Counters | None, after: Counters | None, name: str) -> int | None:
+    """Return by how much a counter grew between two instants; None where one of them does not tell."""
+    first: int | None = getattr(before, name) if before else None
+    last: int | None = getattr(after, name) if after else None
+    return None if first is None or last is None else last - first
+
+
+def slow_start_trips(segments: int) -> int:
+    """Return the round trips that so many segments take to leave: 10, 20, 40 of them … (RFC 6928, 5681)."""
+    trips = 1
+    while FIRST_WINDOW * (2**trips - 1) < segments:
+        trips += 1
+    return trips
+
+
+def fits(time_us: int, expected_us: float) -> bool:
+    return FITS[0] * expected_us <= time_us <= FITS[1] * expected_us
+
+
+class Case(NamedTuple):
+    """A step with what several rules need. `rtt` is the round trip to the server (us), None behind a proxy
+    and where it is too short to build on; `hop` the one to whatever TCP was connected to, 0 if unknown.
+    """
+
+    step: Step
+    timing: Timing
+    evidence: Evidence
+    winner: Attempt | None
+    hop: int
+    rtt: int | None
+    handshake_trips: int
+
+    def grown(self, name: str, since: str, until: str) -> int | None:
+        """Return by how much a counter grew between two instants of the evidence."""
+        return growth(getattr(self.evidence, since), getattr(self.evidence, until), name)
+
+    @property
+    def resent(self) -> int | None:
+        """Return how often the request was sent again although it had not come (RFC 2883 tells)."""
+        again = self.grown("retransmits", "sent", "answered" if self.evidence.answered else "ended")
+        needless = self.grown("duplicates", "sent", "ended")
+        if not again:
+            return again
+        return None if needless is None else max(0, again - needless)
+
+    @property
+    def resending_us(self) -> int:
+        """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
+        if not self.resent or self.timing.wait is None:
+            return 0
+        first = min(2 * self.hop + 200_000, self.hop + max(200_000, 2 * self.hop))
+        waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
+        return max(0, min(self.timing.wait - self.hop, waited))
+
+    @property
+    def serving_us(self) -> int | None:
+        """Return the part of the wait that the path does not explain; None where that cannot be told."""
+        if self.rtt is None or self.timing.wait is None or not self.evidence.answered or self.resent is None:
+            return None
+        stood = self.evidence.stood
+        connecting = self.winner.duration_us if self.winner and stood and not stood.retransmits else 0
+        return self.timing.wait - max(self.rtt, connecting) - self.resending_us
+
+    @property
+    def request_fits_window(self) -> bool:
+        segment = self.evidence.sent.segment if self.evidence.sent else 0
+        return self.evidence.request_bytes <= FIRST_WINDOW * segment
+
+    @property
+    def shaking_us(self) -> int | None:
+        """Return the part of tls that neither the path nor this machine explains; None without TLS or answer.
+
+        What passed since the other side's last words, or without a CPU, was spent here.
+        """
+        took, sent = self.timing.tls, self.evidence.sent
+        if took is None or self.rtt is None or not sent or not self.handshake_trips:
+            return None
+        return took - self.handshake_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
+
+    @property
+    def lost_in_tls(self) -> int:
+        """Return how many segments of the handshake were sent again here or came out of order."""
+        again, disorder = (self.grown(name, "stood", "sent") for name in ("retransmits", "disorder"))
+        return (again or 0) + (disorder or 0)
+
+
+def open_case(step: Step) -> Case:
+    """Gather what the rules need."""
+    ended = step.evidence.ended
+    hop = (ended.rtt_us if ended else None) or 0
+    winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
+    tls = step.network.tls
+    trips = 0
+    if tls and tls.version:
+        trips = (1 if tls.version == "TLSv1.3" else 2) + step.evidence.hello_retry
+    path = hop if hop >= MIN_RTT_US and not step.route.proxy else None
+    return Case(step, step.timing, step.evidence, winner, hop, path, trips)
+
+
+def lost_syn(case: Case) -> Finding | None:
+    stood = case.evidence.stood
+    if not stood or not stood.retransmits or not case.winner:
+        return None
+    again = times_text(stood.retransmits)
+    text = (
+        f"the SYN had to be sent again, {again}: it or its answer was lost or late "
+        "(loss, a firewall, a full listen queue)"
+    )
+    evidence = {"retransmits": stood.retransmits, "attempt_ms": in_ms(case.winner.duration_us)}
+    cost = case.winner.duration_us - case.hop
+    return Finding("syn_lost", "connect", cost, "seen", text, {**evidence, "rtt_ms": in_ms(case.hop)})
+
+
+def failed_address(case: Case) -> Finding | None:
+    """Name the addresses that were tried in vain before the one that answered."""
+    attempts, winner = case.step.network.attempts, case.winner
+    if not winner or case.evidence.connected_us is None or not attempts.index(winner):
+        return None
+    failed = attempts[: attempts.index(winner)]
+    silent = [attempt for attempt in failed if attempt.error == GIVEN_UP]
+    words = [
+        f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
+        if attempt in silent
+        else f"{attempt.ip}: {attempt.error}"
+        for attempt in failed
+    ]
+    other = all((":" in attempt.ip) != (":" in winner.ip) for attempt in failed)
+    instead = f"IPv{6 if ':' in winner.ip else 4}" if other else winner.ip
+    text = f"{', '.join(words[:3])}{', …' if words[3:] else ''}; {instead} was used instead"
+    if silent:
+        text += ": clients that do not race their addresses wait for the whole time-out"
+    evidence = {"failed": [attempt.ip for attempt in failed], "used": winner.ip}
+    name = "family_fallback" if other else "address_failed"
+    return Finding(name, "connect", case.evidence.connected_us - winner.duration_us, "seen", text, evidence)
+
+
+def silent_resolver(case: Case) -> Finding | None:
+    """Find the sum of time-outs that a lookup has just outlasted."""
+    dns, resolver, error = case.timing.dns, case.evidence.resolver, case.step.error
+    if dns is None or not resolver or (error and error.phase == "dns" and error.kind != "dns"):
+        return None
+    sums = [sum(resolver.waits[: count + 1]) for count in range(len(resolver.waits))]
+    past = [index for index, total in enumerate(sums) if 0 <= dns - total <= LOOKUP_SLACK_US]
+    if not past:
+        return None
+    count = min(past[0] + 1, len(resolver.servers))
+    listed = ", ".join(resolver.servers)
+    who = f"{count} of the name servers in resolv.conf ({listed})"
+    if len(resolver.servers) == 1:
+        who = f"the name server {listed}"
+        if listed.startswith("127.") or listed == "::1":
+            who = f"the local resolver ({listed})"
+    text = f"this fits the resolver's time-outs: {who} did not answer in time"
+    evidence = {"servers": list(resolver.servers), "timeouts_ms": in_ms(sums[past[0]])}
+    return Finding("resolver_timeout", "dns", sums[past[0]], "fits", text, evidence)
+
+
+def old_tls(case: Case) -> Finding | None:
+    tls, took, rtt = case.step.network.tls, case.timing.tls, case.rtt
+    if not tls or not tls.version or tls.version == "TLSv1.3" or rtt is None or not case.evidence.sent:
+        return None
+    if took is None or took < TLS12_TRIPS * rtt:
+        return None
+    version = tls.version.replace("v", " ")
+    text = f"{version} takes a round trip more than TLS 1.3 would"
+    evidence = {"tls_version": version, "tls_ms": in_ms(took), "rtt_ms": in_ms(rtt)}
+    return Finding("tls12", "tls", rtt, "seen", text, evidence)
+
+
+def repeated_hello(case: Case) -> Finding | None:
+    if not case.evidence.hello_retry or case.rtt is None:
+        return None
+    text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
+    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": in_ms(case.rtt)})
+
+
+def large_certificate(case: Case) -> Finding | None:
+    """Tell a handshake whose certificates took round trips more from one that is slow."""
+    excess, rtt, sent = case.shaking_us, case.rtt, case.evidence.sent
+    flight = case.grown("received", "stood", "sent")
+    if excess is None or rtt is None or not sent or flight is None or case.lost_in_tls:
+        return None
+    if flight < LARGE_FLIGHT * sent.segment or excess < LARGE_FLIGHT_TRIPS * rtt:
+        return None
+    text = (
+        f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
+        "does not fit its first window"
+    )
+    evidence = {"handshake_bytes": flight, "segment_bytes": sent.segment, "rtt_ms": in_ms(rtt)}
+    return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+
+
+def slow_tls(case: Case) -> Finding | None:
+    excess, rtt, took = case.shaking_us, case.rtt, case.timing.tls
+    if excess is None or rtt is None or took is None or large_certificate(case):
+        return None
+    if excess < max(SLOW_US, SLOW_TRIPS * rtt):
+        return None
+    lost = case.lost_in_tls
+    text = f"segments of the handshake were lost or came out of order ({lost})"
+    if not lost:
+        text = (
+            f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}: the server, or a box "
+            "in between, was slow to answer the handshake, or its answer was lost"
+        )
+    evidence = {"tls_ms": in_ms(took), "rtt_ms": in_ms(rtt), "lost_segments": lost}
+    return Finding("tls_slow", "tls", excess, "seen" if lost else "fits", text, evidence)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 25b. Findings in the wait, the transfer and the whole; what is worth telling.
+# ---------------------------------------------------------------------------------------------------------
+def longest_first(timings: Iterable[Metric]) -> list[Metric]:
+    """Return metrics by falling duration, those without one at the end."""
+    return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
+
+
+def slow_server(case: Case) -> Finding | None:
+    took, wait, rtt = case.serving_us, case.timing.wait, case.rtt
+    if took is None or wait is None or rtt is None or not case.request_fits_window:
+        return None
+    if took < max(SLOW_US, SLOW_TRIPS * rtt):
+        return None
+    text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(wait)}"
+    evidence: dict[str, object] = {"wait_ms": in_ms(wait), "rtt_ms": in_ms(rtt)}
+    if case.grown("retransmits", "sent", "answered") and case.resent == 0:
+        text += ", or the request was late on the way: it was sent again for nothing"
+    claims = longest_first(case.step.response.timings if case.step.response else ())
+    longest = claims[0].duration_ms if claims else None
+    if longest and LEAST_CLAIM_MS <= longest <= in_ms(wait):
+        text += f"; it accounts for {longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
+        evidence["server_timing_ms"] = longest
+    return Finding("server", "wait", took, "fits", text, evidence)
+
+
+def lost_request(case: Case) -> Finding | None:
+    cost, left, again = case.resending_us, case.serving_us, case.resent
+    if not cost or not again or case.timing.wait is None:
+        return None
+    what = "the request, or the end of the handshake before it," if case.handshake_trips else "the request"
+    text = f"{what} was lost or late and sent again, {times_text(again)}"
+    if left is not None and abs(left - cost) <= ALIKE * left:
+        text += "; the server took about as long again, or its answer was lost too"
+    elif again > 1:
+        text += "; part of this may be the server's own time"
+    evidence = {
+        "retransmits": again,
+        "wait_ms": in_ms(case.timing.wait),
+        "rtt_ms": in_ms(case.hop),
+    }
+    return Finding("request_lost", "wait", cost, "seen", text, evidence)
+
+
+def long_upload(case: Case) -> Finding | None:
+    wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
+    if wait is None or rtt is None or not answered or case.request_fits_window:
+        return None
+    trips = slow_start_trips(answered.segments_out)
+    if case.grown("retransmits", "sent", "answered") or not fits(wait, trips * rtt):
+        return None
+    text = (
+        f"this fits {trips_text(trips)} that the body took to leave, as slow start lets it; "
+        f"a path or server of {rate_text(case.evidence.request_bytes, wait)} would look alike"
+    )
+    evidence = {
+        "request_bytes": case.evidence.request_bytes,
+        "segments": answered.segments_out,
+        "round_trips": trips,
+        "rtt_ms": in_ms(rtt),
+    }
+    return Finding("upload", "wait", (trips - 1) * rtt, "fits", text, evidence)
+
+
+def mere_distance(case: Case) -> Finding | None:
+    wait, rtt = case.timing.wait, case.rtt
+    if wait is None or rtt is None or not case.evidence.answered:
+        return None
+    trips = 2 + case.handshake_trips
+    if wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt) or trips * rtt < HALF * case.timing.total:
+        return None
+    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} are the distance to it"
+    evidence = {"round_trips": trips, "rtt_ms": in_ms(rtt), "wait_ms": in_ms(wait)}
+    return Finding("distance", None, trips * rtt, "seen", text, evidence)
+
+
+def lossy_download(case: Case) -> Finding | None:
+    xfer, rtt = case.timing.xfer, case.rtt
+    # Counted from the request on: by the time the first byte is seen, the burst behind it has come too.
+    disorder = case.grown("disorder", "sent", "ended")
+    received, sent = case.grown("received", "sent", "ended"), case.evidence.sent
+    if xfer is None or rtt is None or not disorder or not received or not sent or not sent.segment:
+        return None
+    segments = -(-received // sent.segment)  # without those that came twice
+    cost = min(xfer - (slow_start_trips(segments) - 1) * rtt, 2 * rtt)
+    some = "a segment" if disorder == 1 else f"{disorder} segments"
+    text = f"{some} of the response came out of order: loss or reordering on the way here"
+    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": in_ms(rtt)}
+    return Finding("download_loss", "xfer", cost, "seen", text, evidence)
+
+
+def slow_start(case: Case) -> Finding | None:
+    xfer, rtt = case.timing.xfer, case.rtt
+    segments = case.grown("segments_in", "sent", "ended")
+    if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
+        return None
+    trips = slow_start_trips(segments) - 1
+    if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
+        return None
+    text = (
+        f"this fits {trips_text(trips)} of slow start, whatever the bandwidth; "
+        f"a path or server of {rate_text(case.step.body_bytes, xfer)} would look alike"
+    )
+    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": in_ms(rtt)}
+    return Finding("slow_start", "xfer", xfer, "fits", text, evidence)
+
+
+def small_window(case: Case) -> Finding | None:
+    xfer, rtt, ended = case.timing.xfer, case.rtt, case.evidence.ended
+    if not xfer or rtt is None or not ended or ended.window_scaling or case.step.error:
+        return None
+    each = case.step.body_bytes * rtt / xfer
+    if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
+        return None
+    text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
+    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": in_ms(rtt)}
+    return Finding("window", "xfer", xfer, "fits", text, evidence)
+
+
+def slow_proxy(case: Case) -> Finding | None:
+    connect, stood = case.timing.connect, case.evidence.connected_us
+    proxy = case.step.route.proxy
+    if not proxy or connect is None or stood is None or connect - stood < HALF * connect:
+        return None
+    text = f"the proxy took this to open the way, once TCP to it stood after {time_text(stood)}"
+    evidence = {"connect_ms": in_ms(connect), "tcp_ms": in_ms(stood)}
+    return Finding("proxy", "connect", connect - stood, "seen", text, evidence)
+
+
+def set_up(case: Case) -> Finding | None:
+    parts = (case.timing.dns, case.timing.connect, case.timing.tls)
+    response, total = case.step.response, case.timing.total
+    if case.step.error or not response or response.status >= 400:
+        return None
+    cost = sum(part or 0 for part in parts)
+    if cost < SET_UP_SHARE * total:
+        return None
+    warm = time_text(total - cost)
+    text = f"setting up is most of it: on a warm connection the request would take about {warm}"
+    evidence = {"set_up_ms": in_ms(cost), "total_ms": in_ms(total)}
+    return Finding("setup", None, cost, "seen", text, evidence)
+
+
+def closing_server(case: Case) -> Finding | None:
+    """Tell that a server keeps no connection (RFC 9112 section 9.3), unless it was asked for that."""
+    costly, response = set_up(case), case.step.response
+    if not costly or not response or not response.http_version.startswith("HTTP/1"):
+        return None
+    said, asked = (
+        {token.strip().lower() for value in values_of(headers, "connection") for token in value.split(b",")}
+        for headers in (response.headers, case.step.sent_headers)
+    )
+    old = response.http_version == "HTTP/1.0" and b"keep-alive" not in said
+    if b"close" in asked or not (old or b"close" in said):
+        return None
+    how = "Connection: close" if b"close" in said else "HTTP/1.0"
+    text = f"the server closes the connection ({how}): every request pays for setting it up"
+    evidence = {**costly.evidence, "http_version": response.http_version}
+    return Finding("closes", None, costly.cost_us, "seen", text, evidence)
+
+
+def short_of_cpu(case: Case) -> Finding | None:
+    starved = case.step.starved_us
+    if starved <= STARVED_US:
+        return None
+    text = "this process was kept from running: times that end on this machine may be too long"
+    return Finding("starved", None, starved, "seen", text, {"starved_ms": in_ms(starved)})
+
+
+RULES: tuple[Callable[[Case], Finding | None], ...] = (
+    lost_syn,
+    failed_address,
+    silent_resolver,
+    old_tls,
+    repeated_hello,
+    large_certificate,
+    slow_tls,
+    slow_server,
+    lost_request,
+    long_upload,
+    mere_distance,
+    lossy_download,
+    slow_start,
+    small_window,
+    slow_proxy,
+    set_up,
+    closing_server,
+    short_of_cpu,
+)
+
+
+def read_step(step: Step) -> tuple[Finding, ...]:
+    """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
+    case = open_case(step)
+    least = max(WORTH_US, WORTH_SHARE * step.timing.total)
+    made = [finding for finding in (rule(case) for rule in RULES) if finding]
+    return tuple(sorted((f for f in made if f.cost_us >= least), key=lambda f: -f.cost_us))
+
+
+def read_chain(run: Run) -> tuple[Finding, ...]:
+    """Return what the times of a whole chain mean."""
+    before = sum(step.timing.total for step in run.steps[:-1])
+    total = before + run.steps[-1].timing.total
+    if before < max(WORTH_US, CHAIN_SHARE * total):
+        return ()
+    count = len(run.steps) - 1
+    redirects = "a redirect" if count == 1 else f"{count} redirects"
+    text = f"{redirects} took {time_text(before)} of {time_text(total)}"
+    evidence = {"redirects": count, "redirects_ms": in_ms(before), "total_ms": in_ms(total)}
+    return (Finding("redirects", None, before, "seen", text, evidence),)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 26. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
     """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+        char if char.isprintable() else codecs.unicode_escape_encode(char)[0].decode("ascii") for char in text
     )
+
+
+WORD = {True: "pass", False: "fail"}
 
 
 def size_text(count: int) -> str:
@@ -3716,63 +5995,77 @@ def shortest(value: float) -> str:
 
 def up_to_three(value: float) -> str:
     """Return at least one and at most three decimals."""
-    text = f"{value:.3f}"
-    return text[:-2] if text.endswith("00") else text[:-1] if text.endswith("0") else text
+    whole, point, decimals = f"{value:.3f}".partition(".")
+    return whole + point + (decimals.rstrip("0") or "0")
 
 
 def family_name(peer: Peer | None) -> str | None:
-    return None if peer is None else "IPv6" if peer.family == socket.AF_INET6 else "IPv4"
+    names: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
+    return peer and names[peer.family]
+
+
+def fixed(value: float | None, decimals: int, unit: str = "") -> str:
+    """Return a number with so many decimals, `-` for what does not exist."""
+    return "-" if value is None else f"{value:.{decimals}f}{unit}"
+
+
+def verdict_tokens(verdict: Verdict) -> Iterator[str]:
+    yield f"slo={WORD[verdict.passed]}"
+    if not verdict.passed:
+        yield "slo_violations=" + ",".join(violation.key for violation in verdict.violations)
 
 
 def metrics_line(step: Step, verdict: Verdict | None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
-    timing, network = step.timing, step.network
-    tokens: dict[str, object] = {}
-    for key in ("dns", "connect", "tls", "ttfb", "total"):
-        value = timing.ms(key)
-        tokens[key] = "-" if value is None else f"{value:.3f}"
-    tokens["status"] = step.response.status if step.response and not step.error else 0
-    tokens["bytes"] = step.body_bytes
-    tokens["ip"] = network.peer.ip if network.peer else "-"
-    tokens["family"] = family_name(network.peer) or "-"
-    tokens["tls_version"] = (network.tls.version if network.tls else None) or "-"
-    tokens["proxy"] = step.route.proxy.shown if step.route.proxy else "direct"
+    tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
+    values = {
+        "status": step.answer and step.answer.status,
+        "bytes": step.body_bytes,
+        "ip": step.network.ip or "-",
+        "family": family_name(step.network.peer) or "-",
+        "tls_version": (step.network.tls and step.network.tls.version) or "-",
+        "proxy": (step.route.proxy and step.route.proxy.shown) or "direct",
+    }
+    tokens += [f"{key}={value or 0}" for key, value in values.items()]
     if step.error:
-        tokens["error"] = step.error.kind
+        tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
-        tokens["slo"] = "pass" if verdict.passed else "fail"
-        if not verdict.passed:
-            tokens["slo_violations"] = ",".join(violation.key for violation in verdict.violations)
-    return f"Step {step.number}: " + " ".join(f"{key}={value}" for key, value in tokens.items())
+        tokens += verdict_tokens(verdict)
+    return f"Step {step.number}: " + " ".join(tokens)
 
 
 def compact_line(step: Step) -> str:
-    times = []
-    for key in ("dns", "connect", "tls", "ttfb", "total"):
-        value = step.timing.ms(key)
-        times.append(f"{key}=-" if value is None else f"{key}={value:.1f}ms")
+    """Return the line of a step for a reader."""
+    times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
+    status, end = "ERROR", size_text(step.body_bytes)
     if step.error:
-        status, end = "ERROR", f"{step.error.kind}: {step.error.message}"
-    else:
-        status, end = str(step.response.status if step.response else 0), size_text(step.body_bytes)
-    return f"Step {step.number}: {status} {step.request.method} {clip(step.url)} | {' '.join(times)} | {end}"
+        end = f"{step.error.kind}: {step.error.message}"
+    elif step.answer:
+        status = str(step.answer.status)
+    return f"Step {step.number}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
+
+
+def failure_text(number: int, failure: Failure) -> str:
+    """Say why a step failed and what to try, in one line."""
+    return f"step {number}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
 def status_text(progress: Progress) -> str:
     """Say what a run is doing, for the status line."""
-    draft = progress.draft
-    if not draft or not draft.watch.start:
+    current = progress.current
+    history = current.log.history() if current else None
+    if not current or not history or not history.start:
         return ""
-    phase, now = draft.watch.phase, time.perf_counter_ns()
-    text = f"step {draft.number}: {phase} {(now - draft.watch.newest) / 1e9:.1f} s"
-    if phase == "xfer" and draft.received:
-        rate = draft.received * 1e9 / max(1, now - draft.watch.newest)
-        text += f", {size_text(draft.received)} at {size_text(round(rate))}/s"
+    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
+    text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
+    if phase == "xfer" and history.received:
+        rate = history.received * 1e9 / spent
+        text += f", {size_text(history.received)} at {size_text(round(rate))}/s"
     return text
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24. Documents. Report -> JSON and HAR.
+# 27. Documents. Report -> JSON and HAR.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
@@ -3792,20 +6085,39 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     ]
 
 
+SECOND = "%Y-%m-%dT%H:%M:%SZ"
+ILLEGIBLE = Certificate(None, None, None, None, None, None)
+
+
+def chain_document(info: TlsInfo | None, now: datetime.datetime) -> list[dict[str, Any]]:
+    """Return the certificates that the server sent, its own first."""
+    chain = [certificate or ILLEGIBLE for certificate in (info.chain if info else ())]
+    return [
+        {
+            "cn": certificate.common_name,
+            "issuer": certificate.issuer,
+            "not_after": certificate.not_after.strftime(SECOND) if certificate.not_after else None,
+            "days_left": certificate.days_left(now),
+        }
+        for certificate in chain
+    ]
+
+
 def tls_fields(info: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
     certificate = info.certificate if info else None
-    second = "%Y-%m-%dT%H:%M:%SZ"
+    begin, end = (certificate.not_before, certificate.not_after) if certificate else (None, None)
     return {
         "alpn": info.alpn if info else None,
         "tls_version": info.version.replace("v", " ") if info and info.version else None,
         "tls_cipher": info.cipher if info else None,
         "cert_cn": certificate.common_name if certificate else None,
-        "cert_sans": list(certificate.names) if certificate else None,
+        "cert_sans": list(certificate.names) if certificate and certificate.names is not None else None,
         "cert_issuer": certificate.issuer if certificate else None,
         "cert_serial": certificate.serial if certificate else None,
-        "cert_not_before": certificate.not_before.strftime(second) if certificate else None,
-        "cert_not_after": certificate.not_after.strftime(second) if certificate else None,
+        "cert_not_before": begin.strftime(SECOND) if begin else None,
+        "cert_not_after": end.strftime(SECOND) if end else None,
         "cert_days_left": certificate.days_left(now) if certificate else None,
+        "cert_chain": chain_document(info, now),
         "tls_verified": info.verified if info else None,
         "tls_custom_ca": info.custom_ca if info else None,
     }
@@ -3814,7 +6126,7 @@ def tls_fields(info: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
 def network_document(step: Step) -> dict[str, Any]:
     network, route = step.network, step.route
     return {
-        "ip": network.peer.ip if network.peer else None,
+        "ip": network.ip,
         "ip_family": family_name(network.peer),
         "port": network.port,
         "addresses": list(network.addresses),
@@ -3822,20 +6134,28 @@ def network_document(step: Step) -> dict[str, Any]:
             {"ip": attempt.ip, "duration_ms": attempt.duration_us / 1000, "error": attempt.error}
             for attempt in network.attempts
         ],
-        "http_version": step.response.http_version if step.response else None,
+        "http_version": step.response and step.response.http_version,
         **tls_fields(network.tls, step.started_at),
-        "proxy_url": route.proxy.shown if route.proxy else None,
+        "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
         "tcp_rtt_ms": None if network.rtt_us is None else network.rtt_us / 1000,
         "tcp_retransmits": network.retransmits,
     }
 
 
+def shown_location(response: Response) -> str | None:
+    location = response.get("location")
+    return location and mask_location(location)
+
+
+def timings_document(step: Step) -> list[dict[str, Any]]:
+    return [metric._asdict() for metric in (step.response.timings if step.response else ())]
+
+
 def response_document(step: Step) -> dict[str, Any] | None:
     response = step.response
     if response is None:
         return None
-    location = response.get("location")
     return {
         "status": response.status,
         "reason": response.reason or None,
@@ -3844,10 +6164,26 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "content_type": response.get("content-type"),
         "server": response.get("server"),
         "date": response.get("date"),
-        "location": None if location is None else mask_location(location),
+        "location": shown_location(response),
         "headers": header_list(response.headers),
         "interim": list(step.interim),
+        "server_timing": timings_document(step),
+        "cache": response.cache and response.cache._asdict(),
     }
+
+
+def findings_document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": finding.id,
+            "phase": finding.phase,
+            "cost_ms": finding.cost_us / 1000,
+            "certainty": finding.certainty,
+            "text": finding.text,
+            "evidence": dict(finding.evidence),
+        }
+        for finding in findings
+    ]
 
 
 def step_document(step: Step) -> dict[str, Any]:
@@ -3859,24 +6195,26 @@ def step_document(step: Step) -> dict[str, Any]:
         "request": {
             "method": step.request.method,
             "headers": header_list(step.sent_headers),
-            "body_bytes": len(step.request.body.data) if step.request.body else 0,
+            "body_bytes": len(step.request.data),
         },
         "timing": {f"{key}_ms": step.timing.ms(key) for key in keys},
         "network": network_document(step),
         "response": response_document(step),
-        "error": None if step.error is None else dict(step.error._asdict()),
+        "error": step.error and step.error._asdict(),
+        "findings": findings_document(read_step(step)),
     }
 
 
 def summary_document(report: Report) -> dict[str, Any]:
-    steps = report.run.steps
+    steps = report.steps
     last = steps[-1]
     summary: dict[str, Any] = {
         "total_time_ms": sum(step.timing.total for step in steps) / 1000,
-        "final_status": last.response.status if last.response and not last.error else None,
+        "final_status": last.answer and last.answer.status,
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
+        "findings": findings_document(read_chain(report.runs[0])),
     }
     if report.verdict:
         summary["slo"] = {
@@ -3889,7 +6227,7 @@ def summary_document(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its steps."""
-    steps = report.run.steps
+    steps = report.steps
     return {
         "schema_version": 1,
         "tool_version": __version__,
@@ -3901,104 +6239,120 @@ def json_document(report: Report) -> dict[str, Any]:
     }
 
 
-def har_document(report: Report) -> dict[str, Any]:
-    """Return a HAR 1.2 log without its entries: one page, one entry a step."""
-    steps = report.run.steps
+def har_page(steps: Sequence[Step], number: int) -> dict[str, Any]:
+    """Return the page of one run."""
     total = sum(step.timing.total for step in steps)
     # The clock on the wall, by which the steps start, may have been set back in between.
     last = (steps[-1].started_at - steps[0].started_at) // datetime.timedelta(microseconds=1)
     loaded = max(total, last + steps[-1].timing.total) / 1000
-    page = {
+    return {
         "startedDateTime": instant_text(steps[0].started_at),
-        "id": "page_1",
+        "id": f"page_{number}",
         "title": steps[0].url,
         "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
     }
+
+
+def har_document(report: Report) -> dict[str, Any]:
+    """Return a HAR 1.2 log without its entries: a page a run, an entry a step."""
     return {
         "log": {
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
-            "pages": [page],
+            "pages": [har_page(run.steps, number) for number, run in enumerate(report.runs, 1)],
             "entries": [],
         }
     }
 
 
+def har_span(us: int | None) -> float:
+    """Return a duration in ms, -1 for what does not apply."""
+    return us / 1000 if us else -1
+
+
 def har_timings(timing: Timing) -> dict[str, float]:
-    """Return HAR's phases in ms, -1 for what does not apply; connect holds ssl, wait begins after send."""
+    """Return HAR's phases in ms: connect holds ssl, wait begins after send."""
     send, wait = timing.send or 0, timing.wait or 0
-    connect = None if timing.connect is None else timing.connect + (timing.tls or 0)
+    connect: float = -1
+    if timing.connect is not None:
+        connect = (timing.connect + (timing.tls or 0)) / 1000
     return {
         "blocked": -1,
-        "dns": timing.dns / 1000 if timing.dns else -1,
-        "connect": -1 if connect is None else connect / 1000,
-        "ssl": timing.tls / 1000 if timing.tls else -1,
+        "dns": har_span(timing.dns),
+        "connect": connect,
+        "ssl": har_span(timing.tls),
         "send": send / 1000,
         "wait": (wait - send) / 1000,
         "receive": (timing.xfer or 0) / 1000,
     }
 
 
-def cookie_name(pair: str) -> str:
-    """Return what stands before `=`; without one all of it is the value."""
-    name, equals, _ = pair.partition("=")
-    return name.strip() if equals else ""
+def cookie_list(pairs: Iterable[str]) -> list[dict[str, str]]:
+    """Return cookies by name, their values masked.
+
+    What has no `=` is a value alone (RFC 6265bis section 5.6), and importers refuse a cookie without a name.
+    """
+    names = [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
+    return [{"name": name, "value": "***"} for name in names if name]
 
 
 def har_request(step: Step) -> dict[str, Any]:
     """Return what was asked; the body is only measured."""
     given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
-    cookies = [part for value in given for part in decode(value).split(";")]
+    cookies = cookie_list(part for value in given for part in decode(value).split(";"))
     query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if step.network.tls and step.network.tls.alpn == "h2" else "HTTP/1.1",
-        "cookies": [{"name": cookie_name(cookie), "value": "***"} for cookie in cookies],
+        "cookies": cookies,
         "headers": header_list(step.sent_headers),
         "queryString": [
             {"name": name, "value": value}
             for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
         ],
-        "headersSize": -1 if step.sent_header_bytes is None else step.sent_header_bytes,
-        "bodySize": len(step.request.body.data) if step.request.body else 0,
+        "headersSize": step.sent_header_bytes or -1,
+        "bodySize": len(step.request.data),
     }
     if step.request.body:
         sent = values_of(step.sent_headers, "content-type")
-        mime = decode(sent[0]) if sent else step.request.body.content_type
+        mime = decode((sent or [step.request.body.content_type.encode()])[0])
         request["postData"] = {"mimeType": mime, "text": "", "comment": "the body is not recorded"}
     return request
 
 
+NO_RESPONSE = Response(0, "", "unknown", (), None)
+
+
 def har_response(step: Step) -> dict[str, Any]:
     """Return what was answered; HAR asks for empty values where there was nothing."""
-    response = step.response
-    headers = response.headers if response else ()
-    cookies = [cookie_name(decode(value).partition(";")[0]) for value in values_of(headers, "set-cookie")]
-    # A response that failed half-way has status 0, as in the other reports.
-    status = response.status if response and not step.error else 0
+    response = step.response or NO_RESPONSE
+    cookies = cookie_list(
+        decode(value).partition(";")[0] for value in values_of(response.headers, "set-cookie")
+    )
+    answer = step.answer or NO_RESPONSE
     return {
-        "status": status,
-        "statusText": response.reason if response and status else "",
-        "httpVersion": response.http_version if response else "unknown",
-        "cookies": [{"name": name, "value": "***"} for name in cookies],
-        "headers": header_list(headers),
+        "status": answer.status,
+        "statusText": answer.reason,
+        "httpVersion": response.http_version,
+        "cookies": cookies,
+        "headers": header_list(response.headers),
         "content": {
             "size": step.body_bytes,
-            "mimeType": (response.get("content-type") if response else None) or "x-unknown",
+            "mimeType": response.get("content-type") or "x-unknown",
             "comment": "the body is not recorded",
         },
-        "redirectURL": mask_location((response.get("location") if response else None) or ""),
-        "headersSize": response.header_bytes if response and response.header_bytes is not None else -1,
+        "redirectURL": shown_location(response) or "",
+        "headersSize": response.header_bytes or -1,
         "bodySize": step.body_bytes,
     }
 
 
-def har_entry(step: Step) -> dict[str, Any]:
+def har_entry(step: Step, page: str) -> dict[str, Any]:
     timings = har_timings(step.timing)
     apart = ("ssl",)  # part of connect
     entry = {
-        "pageref": "page_1",
+        "pageref": page,
         "startedDateTime": instant_text(step.started_at),
         "time": round(sum(value for key, value in timings.items() if value > 0 and key not in apart), 3),
         "request": har_request(step),
@@ -4009,13 +6363,25 @@ def har_entry(step: Step) -> dict[str, Any]:
     if step.network.peer:
         entry["connection"] = str(step.number)
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
+    entry["_server_timing"] = timings_document(step)
+    entry["_findings"] = findings_document(read_step(step))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
 
 
+def har_entries(report: Report) -> Iterator[dict[str, Any]]:
+    for number, run in enumerate(report.runs, 1):
+        for step in run.steps:
+            yield har_entry(step, f"page_{number}")
+
+
 # What could move a terminal's cursor or turn its text around, were the file shown there.
-UNSAFE = [*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+
+
+def is_safe(text: str) -> bool:
+    return "\x7f" not in text if text.isascii() else not re.search(UNSAFE, text)
 
 
 def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
@@ -4025,10 +6391,10 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
     """
     import json
 
-    escapes = {code: f"\\u{code:04x}" for code in UNSAFE}
-
     def encode(value: dict[str, Any]) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False).translate(escapes)
+        text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+        # str.translate, for the unsafe ones alone, takes ten times as long.
+        return text if is_safe(text) else json.dumps(value, indent=2, allow_nan=False)
 
     head, _, tail = encode(document).rpartition("[]")
     indent = "\n" + " " * (len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip()) + 2)
@@ -4041,7 +6407,7 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25. Views. Report -> neutral blocks, for any painter.
+# 28. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone; the tones are the keys of STYLES."""
@@ -4092,7 +6458,8 @@ ASCII = Glyphs("#", "OK", "X", "*", "<=", "+-+|+++++++")
 
 
 def ms_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} ms" if value >= 100 else f"{value:.2f} ms"
+    decimals = 1 if value is not None and value >= 100 else 2
+    return fixed(value, decimals, " ms")
 
 
 def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int]:
@@ -4129,14 +6496,23 @@ def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
 
 
 def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
+    name = certificate_name(certificate)
     days = certificate.days_left(now)
-    name = (
-        f"CN {certificate.common_name}" if certificate.common_name else (certificate.names or ("no name",))[0]
-    )
+    if days is None or certificate.not_after is None:
+        return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
     tone = "bad" if days < 7 else "warn" if days < 30 else "good"
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
+
+
+def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -> Line:
+    """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
+    ends = [(each.not_after, place) for place, each in enumerate(chain) if each and each.not_after]
+    earliest = chain[min(ends)[1]] if ends else None
+    if earliest is None or earliest is chain[0]:
+        return ()
+    return (Span("; further up the chain "), *certificate_line(earliest, now))
 
 
 def tls_line(info: TlsInfo) -> Line:
@@ -4179,8 +6555,10 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if network.tls:
         yield "TLS", tls_line(network.tls)
     if network.tls and network.tls.certificate:
-        yield "Certificate", certificate_line(network.tls.certificate, step.started_at)
-        yield "Issuer", (Span(clip(network.tls.certificate.issuer) or "(empty)"),)
+        own = certificate_line(network.tls.certificate, step.started_at)
+        yield "Certificate", own + chain_warning(network.tls.chain, step.started_at)
+        issuer = network.tls.certificate.issuer
+        yield "Issuer", (Span("(illegible)" if issuer is None else clip(issuer) or "(empty)"),)
     path = path_text(network)
     if path:
         yield "Path", (Span(path),)
@@ -4191,6 +6569,41 @@ def starved_text(step: Step) -> str:
         f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
         "times that end on this machine may be too long"
     )
+
+
+def cache_text(cache: CacheUse) -> str:
+    """Say what a cache did, as far as it is told, and where that stands."""
+    age = None if cache.age_s is None else f"age {cache.age_s} s"
+    parts = [cache.status, age, cache.via and f"via {clip(cache.via, MAX_FOREIGN)}"]
+    return f"{', '.join(part for part in parts if part) or 'not said'} ({cache.source})"
+
+
+def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
+    """Show what the response says of itself; nothing of it was measured."""
+    if response.cache:
+        yield "Cache", (Span(cache_text(response.cache)),)
+    for metric in longest_first(response.timings)[:SHOWN_METRICS]:
+        words = clip(metric.name, MAX_FOREIGN)
+        if metric.duration_ms is not None:
+            words += f" {clip(ms_text(metric.duration_ms), 20)}"
+        if metric.description:
+            words += f" ({clip(metric.description, MAX_FOREIGN)})"
+        yield "Server says", (Span(words),)
+    more = len(response.timings) - SHOWN_METRICS
+    if more > 0:
+        yield "Server says", (Span(f"and {more} more, which --json has"),)
+
+
+def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
+    """Show the header fields as JSON has them, of a megabyte of them the beginning."""
+    left = MAX_DRAWN
+    for count, header in enumerate(header_list(response.headers)):
+        if left <= 0:
+            yield "Header", (Span(f"and {len(response.headers) - count} more, which --json has"),)
+            return
+        name, value = clip(header["name"]), clip(header["value"])
+        left -= len(name) + len(value)
+        yield "Header", (Span(f"{name}: ", "strong"), Span(value))
 
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
@@ -4207,6 +6620,7 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         location = response.get("location")
         if location is not None:
             yield "Location", (Span(clip(mask_location(location))),)
+        yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
 
@@ -4216,39 +6630,64 @@ def failed_text(error: Failure) -> str:
     return "before the request (redirect)" if error.kind == "redirect" else f"in {error.phase} ({error.kind})"
 
 
-def step_blocks(step: Step, width: int, glyphs: Glyphs) -> Iterator[Block]:
-    status = str(step.response.status) if step.response and not step.error else "ERROR"
-    tone = "bad" if step.error or status[0] in "45" else "warn" if status[0] == "3" else "good"
+def failure_rows(error: Failure | None) -> Iterator[tuple[str, Line]]:
+    if error:
+        yield "Failed", (Span(failed_text(error), "bad"),)
+        yield "Why", (Span(clip(error.message), "bad"),)
+        yield "Try", (Span(clip(error.hint)),)
+
+
+def reading_rows(findings: Iterable[Finding]) -> Iterator[tuple[str, Line]]:
+    """Say what the times mean, the costliest first; the JSON export has them all.
+
+    That the process was starved is a note of its own, which no costlier finding may displace.
+    """
+    for finding in [finding for finding in findings if finding.id != "starved"][:SHOWN_FINDINGS]:
+        where = f"{finding.phase}, " if finding.phase else ""
+        yield "Reading", (Span(f"{where}{ms_text(finding.cost_us / 1000)}: ", "strong"), Span(finding.text))
+
+
+def status_span(step: Step) -> Span:
+    """Return the status of a step, in the tone of what it means."""
+    if step.answer is None:
+        return Span("ERROR", "bad")
+    status = str(step.answer.status)
+    return Span(status, {"3": "warn", "4": "bad", "5": "bad"}.get(status[0], "good"))
+
+
+class Look(NamedTuple):
+    """How a report is to be drawn; `include` shows the response's header fields."""
+
+    style: str
+    include: bool
+    width: int
+    glyphs: Glyphs
+
+
+def step_blocks(step: Step, look: Look) -> Iterator[Block]:
+    """Show one step."""
     yield (
         Span(f"Step {step.number}: ", "strong"),
         Span(f"{step.request.method} {clip(step.url)} ", "strong"),
-        Span(status, tone),
+        status_span(step),
     )
-    yield Fields((*network_rows(step), *response_rows(step)))
-    yield waterfall_table(step, width, glyphs)
-    if step.error:
-        yield Fields(
-            (
-                ("Failed", (Span(failed_text(step.error), "bad"),)),
-                ("Why", (Span(clip(step.error.message), "bad"),)),
-                ("Try", (Span(clip(step.error.hint)),)),
-            )
-        )
+    fields = header_rows(step.response) if look.include and step.response else ()
+    yield Fields((*network_rows(step), *response_rows(step), *fields))
+    yield waterfall_table(step, look.width, look.glyphs)
+    below = (*failure_rows(step.error), *reading_rows(read_step(step)))
+    if below:
+        yield Fields(below)
 
 
 def chain_table(run: Run) -> Table:
     rows = []
     for step in run.steps:
-        status = str(step.response.status) if step.response and not step.error else "ERROR"
-        cells = (
-            str(step.number),
-            status,
-            ms_text(step.timing.ms("total")),
-            f"{step.request.method} {clip(step.url)}",
-        )
-        rows.append(tuple(Span(cell, "bad" if step.error else "") for cell in cells))
-    total = sum(step.timing.total for step in run.steps) / 1000
-    rows.append((Span(""), Span(""), Span(ms_text(total), "strong"), Span("in all", "strong")))
+        status, total = status_span(step).text, ms_text(step.timing.ms("total"))
+        cells = (str(step.number), status, total, f"{step.request.method} {clip(step.url)}")
+        tone = "bad" if step.error else ""
+        rows.append(tuple(Span(cell, tone) for cell in cells))
+    total = ms_text(sum(step.timing.total for step in run.steps) / 1000)
+    rows.append((Span(""), Span(""), Span(total, "strong"), Span("in all", "strong")))
     columns = (
         ("Step", "right", False),
         ("Status", "left", False),
@@ -4259,8 +6698,7 @@ def chain_table(run: Run) -> Table:
 
 
 def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
-    tone = "good" if verdict.passed else "bad"
-    icon, word = (glyphs.check, "pass") if verdict.passed else (glyphs.cross, "fail")
+    tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
@@ -4270,22 +6708,26 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
     for item in verdict.violations:
         text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
         lines.append((Span(f"{glyphs.bullet} {text} (+{up_to_three(item.delta_ms)}ms)", "bad"),))
-    return Panel(Span(f"{icon} SLO: {word}", tone), tuple(lines))
+    return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), tuple(lines))
 
 
-def report_blocks(report: Report, style: str, width: int, glyphs: Glyphs) -> Iterator[Block]:
+def report_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn: waterfalls, redirect table, and the SLO panel, which --compact has too."""
-    if style == "waterfall":
-        for step in report.run.steps:
-            yield from step_blocks(step, width, glyphs)
-        if len(report.run.steps) > 1:
-            yield chain_table(report.run)
+    if look.style == "waterfall":
+        for run in report.runs:
+            for step in run.steps:
+                yield from step_blocks(step, look)
+            if len(run.steps) > 1:
+                yield chain_table(run)
+            rows = tuple(reading_rows(read_chain(run)))
+            if rows:
+                yield Fields(rows)
     if report.verdict:
-        yield slo_panel(report.verdict, glyphs)
+        yield slo_panel(report.verdict, look.glyphs)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 26. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
+# 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 # ---------------------------------------------------------------------------------------------------------
 STYLES = {
     "": "",
@@ -4465,7 +6907,7 @@ class RichPainter:
             for block in blocks:
                 draw: Callable[[Any], Any] = drawers.get(type(block), self._text)
                 self._console.print(draw(block))
-        self._stream.write(re.sub(r"[ ]+\n", "\n", drawn.get()))
+        self._stream.write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
 
     def _text(self, line: Line) -> Any:
         from rich.text import Text
@@ -4513,9 +6955,22 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Plain
     return RichPainter(stream, width, glyphs, colours=not environ.get("NO_COLOR"))
 
 
+def has_rich() -> bool:
+    """Import all of rich that a report may need, before the clock starts and while it can be found."""
+    if not all(optional(f"rich.{name}") for name in ("console", "text", "table", "panel", "box")):
+        return False
+    from rich.cells import cell_len
+
+    cell_len("\u3042")  # has it load the widths of characters
+    return True
+
+
 # ---------------------------------------------------------------------------------------------------------
-# 27. Main. Signals, standard streams, files; argv in, exit code out.
+# 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
+UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+
+
 class StatusLine:
     """One line on a terminal's stderr that says which phase is under way; it leaves nothing behind."""
 
@@ -4528,18 +6983,21 @@ class StatusLine:
 
     def show(self, progress: Progress) -> None:
         if self._stream and progress.started and not progress.finished.is_set():
-            self._write("\r" + status_text(progress)[: self._width] + "\x1b[K")
             self._shown = True
+            self._write("\r" + status_text(progress)[: self._width] + "\x1b[K")
 
     def clear(self) -> None:
-        if self._stream and self._shown:
+        if self._shown:
             self._write("\r\x1b[K")
             self._shown = False
 
     def _write(self, text: str) -> None:
+        """Write past the stream's buffer, which a signal may have stopped half-way; never wait."""
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            terminal = select.poll()
+            terminal.register(self._stream, select.POLLOUT)
+            if terminal.poll(0) == [(self._stream.fileno(), select.POLLOUT)]:
+                os.write(self._stream.fileno(), text.encode("ascii", "replace"))
         except (OSError, ValueError):
             self._stream = None
 
@@ -4554,9 +7012,25 @@ def say(message: str) -> None:
         pass
 
 
-def has_rich() -> bool:
-    """Import all of rich that a report may need, before the clock starts and while it can be found."""
-    return all(optional(f"rich.{name}") for name in ("console", "text", "table", "panel", "box"))
+def import_ahead(options: Options) -> bool:
+    """Import what is only needed once the clock has started, because the archive may be replaced meanwhile.
+
+    Tell whether the report is drawn with rich.
+    """
+    if options.json_path or options.har_path:
+        optional("json")
+    names = []
+    if options.follow:  # a redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart
+        names += ["unicodedata", "encodings.punycode"]
+    if options.follow and (options.environ.get("no_proxy") or options.environ.get("NO_PROXY")):
+        names.append("ipaddress")
+    draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
+    rich = draws and has_rich()
+    if draws and not rich:
+        names.append("unicodedata")
+    for name in names:
+        optional(name)
+    return rich
 
 
 def report_slo_error(error: SloError) -> ExitCode:
@@ -4573,18 +7047,16 @@ def report_slo_error(error: SloError) -> ExitCode:
 
 
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
-    """Print the report in the chosen style; raises OSError, which a closed stdout is too."""
-    if stream is None:
-        raise OSError(errno.EBADF, "standard output is closed")
-    for step in report.run.steps if options.style != "waterfall" else ():
+    """Print the report in the chosen style; raises OSError."""
+    for step in report.steps if options.style != "waterfall" else ():
         line = metrics_line(step, report.verdict) if options.style == "metrics" else compact_line(step)
         stream.write(visible(line) + "\n")
     if options.style != "metrics":
         width, glyphs = choose_width(stream, options.environ), choose_glyphs(stream)
-        blocks = list(report_blocks(report, options.style, width, glyphs))
+        look = Look(options.style, options.include, width, glyphs)
+        blocks = list(report_blocks(report, look))
         if blocks:
             choose_painter(stream, options.environ, rich).paint(blocks)
-    stream.flush()
 
 
 def write_all(descriptor: int, data: Iterable[bytes]) -> None:
@@ -4599,10 +7071,22 @@ def write_all(descriptor: int, data: Iterable[bytes]) -> None:
         os.close(descriptor)
 
 
+def remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
 def replace_file(path: str, mode: int | None, data: Iterable[bytes]) -> None:
     """Write a new file beside `path` and rename it over; raises OSError and leaves nothing then."""
     folder = os.path.dirname(path) or "."
     temporary = os.path.join(folder, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+    def undo() -> None:
+        remove(temporary)
+
+    UNFINISHED.append(undo)
     try:
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         if mode is not None:
@@ -4610,11 +7094,10 @@ def replace_file(path: str, mode: int | None, data: Iterable[bytes]) -> None:
         write_all(new, data)
         os.replace(temporary, path)
     except BaseException:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
+        undo()
         raise
+    finally:
+        UNFINISHED.remove(undo)
 
 
 def write_file(path: str, make: Callable[[], Iterable[bytes]]) -> None:
@@ -4649,10 +7132,13 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]]) -> None:
 
 def write_documents(report: Report, options: Options) -> bool:
     """Write what --json and --har ask for; tell whether all of it was written."""
-    steps = report.run.steps
     documents: tuple[tuple[str, str | None, Callable[[], Iterable[bytes]]], ...] = (
-        ("--json", options.json_path, lambda: to_json(json_document(report), map(step_document, steps))),
-        ("--har", options.har_path, lambda: to_json(har_document(report), map(har_entry, steps))),
+        (
+            "--json",
+            options.json_path,
+            lambda: to_json(json_document(report), map(step_document, report.steps)),
+        ),
+        ("--har", options.har_path, lambda: to_json(har_document(report), har_entries(report))),
     )
     whole = True
     for option, path, make in documents:
@@ -4668,46 +7154,58 @@ def write_documents(report: Report, options: Options) -> bool:
                 write_all(os.dup(sys.stdout.fileno()), make())
         except BrokenPipeError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, MemoryError) as error:
             say(f"error: cannot write {option} '{path}': {reason_of(error)}")
             whole = False
     return whole
 
 
-def discard_stdout() -> None:
-    """Send what is still buffered nowhere, or it would fail again at exit."""
+def discard(stream: Any) -> None:
+    """Send what a stream still holds nowhere, or it would fail again at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
     except (OSError, ValueError, AttributeError):
         pass
 
 
+def printed(what: str, stream: Any, write: Callable[[], object]) -> bool:
+    """Have something written to a standard stream and tell whether it was; a reader may have left, though."""
+    try:
+        if stream is None:
+            raise OSError(errno.EBADF, "standard output is closed")
+        write()
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)  # the reader has seen enough
+    except (OSError, ValueError, MemoryError) as error:
+        say(f"error: cannot write {what}: {reason_of(error)}")
+        discard(stream)
+        return False
+    return True
+
+
 def show(report: Report, options: Options, rich: bool) -> bool:
     """Print the report and write the files; tell whether all of it was written."""
     aside = is_stdout(options.json_path) or is_stdout(options.har_path)
-    whole = True
-    try:
-        if not aside:
-            write_report(report, options, sys.stdout, rich)
-        elif sys.stderr is not None:
-            write_report(report, options, sys.stderr, rich)
-    except BrokenPipeError:
-        discard_stdout()  # the reader has seen enough
-    except (OSError, ValueError) as error:
-        say(f"error: cannot write the report: {reason_of(error)}")
-        discard_stdout()
-        whole = False
+    stream = sys.stderr if aside else sys.stdout
+    whole = aside and stream is None  # nobody is there to read it
+    whole = whole or printed("the report", stream, lambda: write_report(report, options, stream, rich))
     return write_documents(report, options) and whole
 
 
-def warn_about(run: Run, options: Options, tls_setup: TlsSetup) -> None:
-    for warning in tls_setup.warnings:
+# ---------------------------------------------------------------------------------------------------------
+# 30b. Main, from argv to exit code. Signals; where errors become codes.
+# ---------------------------------------------------------------------------------------------------------
+def warn_about(report: Report, options: Options, contexts: TlsContexts) -> None:
+    for warning in contexts.warnings:
         say(f"warning: {warning}")
-    if run.limit_reached:
+    if any(run.limit_reached for run in report.runs):
         say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
-    for step in run.steps:
+    for step in report.steps:
+        if options.style == "metrics" and step.error:
+            say(f"error: {failure_text(step.number, step.error)}")
         if options.style != "waterfall" and step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             say(f"warning: {starved_text(step)}")
 
@@ -4717,22 +7215,21 @@ def run_tool(argv: Sequence[str] | None) -> int:
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
         say(f"warning: {warning}")
-    tls_setup = TlsSetup(options)
+    contexts = TlsContexts(options)
     if options.request.url.secure:
-        tls_setup.start()
-    draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
-    rich = draws and has_rich()
-    if options.json_path or options.har_path:
-        optional("json")
+        contexts.start("tls")
+    rich = import_ahead(options)
     status = StatusLine(sys.stderr, options.environ)
+    UNFINISHED.append(status.clear)
     try:
-        run = measure(options, tls_setup, status.show, status.tick)
+        run = measure(options, contexts, status.show, status.tick)
     finally:
         status.clear()
-    warn_about(run, options, tls_setup)
-    verdict = judge(options.thresholds, run)
-    whole = show(Report(run, verdict), options, rich)
-    return choose_exit_code(options, run, verdict, not whole)
+        UNFINISHED.remove(status.clear)
+    report = Report((run,), judge(options.thresholds, run))
+    warn_about(report, options, contexts)
+    whole = show(report, options, rich)
+    return choose_exit_code(options, report, not whole)
 
 
 def report_crash(error: BaseException) -> None:
@@ -4756,22 +7253,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
         return run_tool(argv)
-    except SystemExit as finished:  # --help, --version
-        return int(finished.code or 0)
+    except Answered as answer:
+        text = answer.text
+        written = printed("to standard output", sys.stdout, lambda: sys.stdout.write(text))
+        return ExitCode.OK if written else ExitCode.WRITE
     except SloError as error:
         return report_slo_error(error)
     except UsageError as error:
         say(f"error: {clip(mask_userinfo(error.message))}")
         return ExitCode.USAGE
     except BrokenPipeError:
-        discard_stdout()
+        discard(sys.stdout)
         return ExitCode.OK
     except Exception as error:
-        report_crash(error)
+        refusal = refusal_of(error)
+        if refusal:
+            say(f"error: {refusal}")
+        else:
+            report_crash(error)
         return ExitCode.INTERNAL
     finally:
         if collecting:
             gc.enable()
+
+
+# As good as closed; on systems without O_PATH, at least nothing that could be written.
+NEITHER_READ_NOR_WRITTEN = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def claim_standard_streams() -> None:
@@ -4780,26 +7287,36 @@ def claim_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_WRONLY)  # takes the lowest free number; not readable, as it was
+            os.open("/", NEITHER_READ_NOR_WRITTEN)  # takes the lowest free number
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def cli() -> NoReturn:
-    """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind."""
-    claim_standard_streams()
+    """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
-    def interrupt(number: int, _: object) -> None:
-        raise Interrupted(128 + number)
+    A signal does not raise: it may come where no exception gets through, as in a callback of an import.
+    """
+    signals: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        signals.append(number)
+        if len(signals) > 1:  # the first one is under way
+            return
+        try:
+            for undo in UNFINISHED:
+                undo()
+        finally:
+            os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
-    try:
-        code = main()
-    except Interrupted as interrupted:
-        code = interrupted.code
+            signal.signal(number, end)
+    if os.environ.get("HTTPHASES_TRACEBACK") != "1":
+        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
+    claim_standard_streams()
+    code = main()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

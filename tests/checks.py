@@ -12,17 +12,23 @@ KINDS = ("dns", "connect", "proxy", "tls", "timeout", "protocol", "redirect", "n
 SLO_KEYS = ("connect", "dns", "tls", "total", "ttfb", "wait", "xfer")
 
 DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url total_steps steps summary"
-STEP_FIELDS = "step_number url started_at request timing network response error"
+STEP_FIELDS = "step_number url started_at request timing network response error findings"
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
 NETWORK_FIELDS = (
     "ip ip_family port addresses attempts http_version alpn tls_version tls_cipher "
-    "cert_cn cert_sans cert_issuer cert_serial cert_not_before cert_not_after cert_days_left "
+    "cert_cn cert_sans cert_issuer cert_serial cert_not_before cert_not_after cert_days_left cert_chain "
     "tls_verified tls_custom_ca proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
 )
-RESPONSE_FIELDS = "status reason http_version bytes content_type server date location headers interim"
+CERTIFICATE_FIELDS = "cn issuer not_after days_left"
+RESPONSE_FIELDS = (
+    "status reason http_version bytes content_type server date location headers interim server_timing cache"
+)
+METRIC_FIELDS = "name duration_ms description"
+CACHE_FIELDS = "status age_s via source"
 ERROR_FIELDS = "kind phase message hint"
-SUMMARY_FIELDS = "total_time_ms final_status final_url final_bytes errors"
+SUMMARY_FIELDS = "total_time_ms final_status final_url final_bytes errors findings"
+FINDING_FIELDS = "id phase cost_ms certainty text evidence"
 SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 
@@ -79,7 +85,22 @@ def check_step(step: dict[str, Any]) -> None:
     if step["error"] is not None:
         check_error(step["error"])
     assert step["response"] is not None or step["error"] is not None, "neither a response nor an error"
+    check_findings(step["findings"], exact(step["timing"]["total_ms"]))
     check_timeline(step)
+
+
+def check_findings(findings: list[dict[str, Any]], total: Decimal) -> None:
+    """Prove that findings are sound, worth saying, and the costliest first."""
+    for finding in findings:
+        check_fields(finding, FINDING_FIELDS)
+        assert finding["phase"] in (*PHASES, None)
+        assert finding["certainty"] in ("seen", "fits")
+        assert finding["certainty"] == "seen" or re.search(r"\b(fits|about)\b", finding["text"])
+        assert finding["evidence"] and finding["text"]
+        assert exact(finding["cost_ms"]) >= max(Decimal(5), total / 10)
+    costs = [exact(finding["cost_ms"]) for finding in findings]
+    assert costs == sorted(costs, reverse=True)
+    assert len({finding["id"] for finding in findings}) == len(findings)
 
 
 def check_headers(headers: list[dict[str, str]]) -> None:
@@ -101,6 +122,18 @@ def check_network(network: dict[str, Any]) -> None:
         check_fields(attempt, "ip duration_ms error")
         assert exact(attempt["duration_ms"]) >= 0
     assert isinstance(network["addresses"], list)
+    check_chain(network)
+
+
+def check_chain(network: dict[str, Any]) -> None:
+    """Prove that the chain begins with the server's own certificate, and that there is none without TLS."""
+    for certificate in network["cert_chain"]:
+        check_fields(certificate, CERTIFICATE_FIELDS)
+        assert (certificate["not_after"] is None) == (certificate["days_left"] is None)
+    own = {name: network[f"cert_{name}"] for name in CERTIFICATE_FIELDS.split()}
+    assert own == (network["cert_chain"] or [dict.fromkeys(own)])[0]
+    assert network["tls_verified"] is not None or not network["cert_chain"]
+    assert network["tls_verified"] is not True or network["cert_chain"]
 
 
 def check_response(response: dict[str, Any]) -> None:
@@ -110,6 +143,22 @@ def check_response(response: dict[str, Any]) -> None:
     assert 200 <= response["status"] <= 999
     assert isinstance(response["bytes"], int) and response["bytes"] >= 0
     assert all(100 <= status <= 199 for status in response["interim"])
+    check_claims(response)
+
+
+def check_claims(response: dict[str, Any]) -> None:
+    """Prove that what a response says of itself is bounded, and possible."""
+    assert len(response["server_timing"]) <= 50
+    for metric in response["server_timing"]:
+        check_fields(metric, METRIC_FIELDS)
+        assert metric["name"] and metric["description"] != ""
+        assert metric["duration_ms"] is None or 0 <= metric["duration_ms"] < float("inf")
+    cache, names = response["cache"], {header["name"].lower() for header in response["headers"]}
+    if cache is not None:
+        check_fields(cache, CACHE_FIELDS)
+        assert cache["source"].lower() in names
+        assert cache["status"] is None or re.fullmatch(r"[a-z][a-z0-9_-]*", cache["status"])
+        assert cache["age_s"] is None or cache["age_s"] >= 0
 
 
 def check_error(error: dict[str, Any]) -> None:
@@ -167,6 +216,7 @@ def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]]) -> None:
     assert summary["final_bytes"] == (response["bytes"] if response else 0)
     assert summary["errors"] == sum(step["error"] is not None for step in steps)
     assert exact(summary["total_time_ms"]) >= sum(exact(step["timing"]["total_ms"]) for step in steps)
+    check_findings(summary["findings"], sum(exact(step["timing"]["total_ms"]) for step in steps))
     if "slo" in summary:
         good = [step for step in steps if step["error"] is None]
         assert good, "a verdict although no step succeeded"
@@ -233,7 +283,30 @@ def parse_compact(line: str) -> dict[str, str]:
     return match.groupdict()
 
 
-# --- what is said on stderr -----------------------------------------------------------------------
+# --- what is said to people -----------------------------------------------------------------------
+
+
+NOTICE = (
+    r"in step \d+ this process was kept waiting for a CPU for \d+\.\d ms: "
+    r"times that end on this machine may be too long"
+)
+UNREST = re.compile(rf"httphases: warning: {NOTICE}\n|\bNote {NOTICE}")
+
+
+def calm(text: str) -> str:
+    """Take out of stderr, or of a flat report, what it says of a machine that was short of CPUs.
+
+    Whether it says so depends on what else the machine has to do.
+    """
+    return UNREST.sub("", text)
+
+
+READING = re.compile(r"^ +Reading .*\n(?: {14,15}(?!Redirect Chain)\S.*\n)*", re.MULTILINE)
+
+
+def without_readings(text: str) -> str:
+    """Take out of a drawn report what its times mean, which two runs need not agree on."""
+    return READING.sub("", text)
 
 
 def flat(text: str) -> str:

@@ -15,6 +15,7 @@ import json
 import os
 import pty
 import py_compile
+import random
 import selectors
 import signal
 import ssl
@@ -26,14 +27,14 @@ import termios
 import threading
 import time
 import tty as terminal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TextIO
 from unittest import mock
 
 import pytest
 
-from checks import check_document, parse_metrics
+from checks import calm, check_document, parse_metrics
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
@@ -83,8 +84,21 @@ class Result(NamedTuple):
     code: int
     """The exit code; negative when a signal ended the process."""
     out: str
-    err: str
+    said: str
+    """All of stderr."""
     seconds: float
+    kept: float = 0.0
+    """Seconds of these for which others had the CPUs that it, or its test, wanted."""
+
+    @property
+    def own_seconds(self) -> float:
+        """Return how long it took by its own doing, whatever else the machine had to do."""
+        return self.seconds - self.kept
+
+    @property
+    def err(self) -> str:
+        """Return stderr without the notice of a machine that was short of CPUs."""
+        return calm(self.said)
 
     def json(self, path: Path | None = None) -> dict[str, Any]:
         """Read the document on stdout, or in the file `path`, and prove that it is sound."""
@@ -163,19 +177,69 @@ def read_all(sources: dict[int, bytearray], seconds: float) -> None:
                     selector.unregister(key.fd)
 
 
-def run_on_terminal(
-    command: list[str], streams: str, columns: int, **settings: Any
-) -> tuple[int, bytes, bytes]:
-    """Run `command` with the named streams ("out", "err", "out err") on pseudo-terminals."""
+def run_delay(task: str) -> float:
+    """Return how long (s) a task below /proc was kept waiting for a CPU; 0 where Linux does not tell."""
+    try:
+        return int(Path("/proc", task, "schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def own_delay() -> float:
+    return run_delay(f"self/task/{threading.get_native_id()}")
+
+
+def delay_at_end(process: subprocess.Popen) -> float:
+    """Wait until a process has ended, and return how long (s) it was kept waiting for a CPU."""
+    late = threading.Timer(PATIENCE, process.kill)
+    late.start()
+    delay = 0.0
+    if sys.platform == "linux":
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # once it is reaped, nobody knows
+        delay = run_delay(str(process.pid))
+    process.wait()
+    late.cancel()
+    return delay
+
+
+@contextlib.contextmanager
+def piped(data: bytes | None) -> Iterator[int]:
+    """Give a pipe to read `data` from; without data, what has none."""
+    if data is None:
+        yield subprocess.DEVNULL
+        return
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), open(writing, "wb") as pipe:
+            pipe.write(data)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        writer.join()
+
+
+def run_to_end(
+    command: list[str], streams: str, columns: int, timeout: float, **settings: Any
+) -> tuple[int, bytes, bytes, float]:
+    """Run `command` with the named streams ("", "out", "err", "out err") on pseudo-terminals.
+
+    Return its code, what it wrote to each, and how long (s) it was kept waiting for a CPU.
+    """
     pairs = [open_terminal(columns) if name in streams.split() else os.pipe() for name in ("out", "err")]
     (out, out_end), (err, err_end) = pairs
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out_end, stderr=err_end, **settings)
+    process = subprocess.Popen(command, stdout=out_end, stderr=err_end, **settings)
     os.close(out_end)
     os.close(err_end)
     sources = {out: bytearray(), err: bytearray()}
     try:
-        read_all(sources, PATIENCE)
-        return process.wait(PATIENCE), bytes(sources[out]), bytes(sources[err])
+        read_all(sources, timeout)
+        delay = delay_at_end(process)
+        return process.returncode, bytes(sources[out]), bytes(sources[err]), delay
     finally:
         process.kill()
         process.wait()
@@ -184,21 +248,22 @@ def run_on_terminal(
 
 
 @pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program, compiled once: a script is compiled at every start, half of what a short run takes."""
+    return py_compile.compile(str(TOOL), str(tmp_path_factory.mktemp("program") / "tool.pyc"), doraise=True)
+
+
+@pytest.fixture(scope="session")
 def run_tool(
-    base_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    program: str, base_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Result]:
     """Run the program and wait for it.
 
     Keywords: `env` adds to the bare environment; `stdin` (bytes) is what it may read; `timeout` is when to
     give up on it; `resolver` is the address of a `dns_server`; `terminal` names the streams ("out", "err",
     "out err") that are a terminal of `columns` columns; `cwd` is where it starts; `without` names packages
-    that it is not to find.
+    that it is not to find; `within` is the beginning of the command, as of the near end of a path.
     """
-
-    # Compiled once: a script is compiled at every start, which is half of what a short run takes.
-    program = py_compile.compile(
-        str(TOOL), str(tmp_path_factory.mktemp("program") / "tool.pyc"), doraise=True
-    )
 
     def run(
         *arguments: Any,
@@ -210,26 +275,23 @@ def run_tool(
         columns: int = 80,
         cwd: Path | None = None,
         without: tuple[str, ...] = (),
+        within: Sequence[str] = (),
     ) -> Result:
         words = tuple(str(word) for word in arguments)
-        command = [sys.executable, program, *words]
+        command = [*within, sys.executable, program, *words]
         if resolver:
             command = with_resolver(resolver, tmp_path_factory.mktemp("resolver")) + command
         whole = {**base_environment, **({"TERM": "xterm-256color"} if terminal else {}), **(env or {})}
         if without:
             block(WITHOUT.union(without), tmp_path_factory.mktemp("absent"), whole)
-        start = time.monotonic()
-        if terminal:
-            code, out, err = run_on_terminal(command, terminal, columns, env=whole, cwd=cwd)
-        else:
-            source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
-            done = subprocess.run(
-                command, capture_output=True, check=False, env=whole, timeout=timeout, cwd=cwd, **source
+        with piped(stdin) as source:
+            start, kept = time.monotonic(), own_delay()
+            code, out, err, delay = run_to_end(
+                command, terminal or "", columns, timeout, env=whole, cwd=cwd, stdin=source
             )
-            code, out, err = done.returncode, done.stdout, done.stderr
-        seconds = time.monotonic() - start
+            seconds, kept = time.monotonic() - start, own_delay() - kept + delay
         texts = [data.decode("utf-8", "surrogateescape") for data in (out, err)]
-        return Result(words, code, texts[0], texts[1], seconds)
+        return Result(words, code, texts[0], texts[1], seconds, kept)
 
     return run
 
@@ -257,19 +319,25 @@ def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result
 def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, str]) -> Result:
     """Call `main` with streams and an environment of its own, in a thread, so that it cannot hang a test."""
     codes: list[int] = []
+    kept: list[float] = []
+
+    def work() -> None:
+        codes.append(main(words))
+        kept.append(own_delay())
+
     with contextlib.ExitStack() as changed:
         out, err = (changed.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
         changed.enter_context(contextlib.redirect_stdout(out))
         changed.enter_context(contextlib.redirect_stderr(err))
         changed.enter_context(mock.patch.dict(os.environ, env, clear=True))
-        thread = threading.Thread(target=lambda: codes.append(main(words)), daemon=True)
+        thread = threading.Thread(target=work, daemon=True)
         start = time.monotonic()
         thread.start()
         thread.join(PATIENCE)
         seconds = time.monotonic() - start
         assert not thread.is_alive(), f"the program did not end: {words}"
         assert codes, f"the program raised an exception: {words}"
-        return Result(words, codes[0], read_back(out), read_back(err), seconds)
+        return Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0])
 
 
 def read_back(stream: TextIO) -> str:
@@ -279,12 +347,14 @@ def read_back(stream: TextIO) -> str:
 
 
 @pytest.fixture
-def start_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen]]:
+def start_tool(program: str, base_environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen]]:
     """Start the program and return the process at once, for tests that signal it or hold its streams."""
     with contextlib.ExitStack() as started:
 
-        def start(*arguments: Any, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen:
-            command = [sys.executable, str(TOOL), *(str(word) for word in arguments)]
+        def start(
+            *arguments: Any, env: dict[str, str] | None = None, within: Sequence[str] = (), **settings: Any
+        ) -> subprocess.Popen:
+            command = [*within, sys.executable, program, *(str(word) for word in arguments)]
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             process = subprocess.Popen(
                 command, env={**base_environment, **(env or {})}, **{**streams, **settings}
@@ -299,6 +369,25 @@ def end_process(process: subprocess.Popen) -> None:
     """Kill what still runs and close its pipes."""
     process.kill()
     process.communicate()
+
+
+def catches(process: subprocess.Popen, numbers: Collection[int]) -> bool:
+    """Tell whether a program has its own way with these signals yet (Linux, proc(5): SigCgt)."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        caught = int(next(line for line in file if line.startswith("SigCgt")).split()[1], 16)
+    return all(caught >> number - 1 & 1 for number in numbers)
+
+
+def storm(process: subprocess.Popen, chance: random.Random) -> list[int]:
+    """Send signals to a program that catches them, the first at a random moment; return their numbers."""
+    while not catches(process, (signal.SIGINT, signal.SIGTERM)):
+        assert process.poll() is None
+    time.sleep(chance.uniform(0, chance.choice([0.01, 0.2])))
+    numbers = [chance.choice([signal.SIGINT, signal.SIGTERM]) for _ in range(chance.randint(1, 8))]
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(chance.choice([0, 0.0001, chance.uniform(0, 0.002)]))
+    return numbers
 
 
 # --- servers that many tests share ----------------------------------------------------------------

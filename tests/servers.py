@@ -5,7 +5,8 @@ starts, and is gone when the block ends.
 - `http_server(routes)`: an ordinary HTTP/1.1 server with a delay for each phase and a record of the requests.
 - `dns_server(zone)`: answers (late, or never) for names; used with `run_tool(..., resolver=server.address)`.
 - `black_hole()`, `refused_port()`: addresses where no connection comes about.
-- `http2_server`, `http_proxy`, `socks5_proxy`: programs nobody here wrote (hypercorn, proxy.py, tiny-proxy).
+- `http2_server`, `http_proxy`, `socks5_proxy`: programs nobody here wrote (hypercorn, proxy.py, tiny-proxy);
+  `debian_program` runs those of the system, such as nginx.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import random
 import re
 import select
+import shutil
 import socket
 import ssl
 import struct
@@ -87,7 +89,7 @@ class Peer:
         self.number = number
         """0 for the first connection that the server accepted, 1 for the second …"""
         self._stopped = stopped
-        self._pending = b""
+        self._pending = bytearray()
 
     def send(self, data: bytes | str) -> None:
         """Send all of `data`; text goes as Latin-1."""
@@ -111,8 +113,7 @@ class Peer:
             if not data:
                 return b""
             self._pending += data
-        found, _, self._pending = self._pending.partition(mark)
-        return found + mark
+        return self._take(self._pending.index(mark) + len(mark))
 
     def read_exactly(self, count: int) -> bytes:
         """Read `count` bytes, fewer when the client goes away before."""
@@ -121,8 +122,23 @@ class Peer:
             if not data:
                 break
             self._pending += data
-        found, self._pending = self._pending[:count], self._pending[count:]
+        return self._take(count)
+
+    def _take(self, count: int) -> bytes:
+        found = bytes(self._pending[:count])
+        del self._pending[:count]
         return found
+
+    def skip(self, count: int) -> int:
+        """Read `count` bytes and forget them, fewer when the client goes away before; return how many."""
+        left = count - len(self._pending[:count])
+        self._pending = self._pending[count:]
+        while left:
+            data = self.sock.recv(min(left, 1 << 20))
+            if not data:
+                break
+            left -= len(data)
+        return count - left
 
     def read_request(self) -> Request | None:
         """Read one whole HTTP/1.1 request; None when the client has closed instead of asking."""
@@ -140,8 +156,7 @@ class Peer:
         while True:
             data = self.sock.recv(65536)
             if not data:
-                found, self._pending = self._pending, b""
-                return found
+                return self._take(len(self._pending))
             self._pending += data
 
     def secure(self, context: ssl.SSLContext) -> Peer:
@@ -542,7 +557,9 @@ def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[P
 
 
 @contextlib.contextmanager
-def http2_server(folder: Path, certificate: Path | None = None) -> Iterator[Program]:
+def http2_server(
+    folder: Path, certificate: Path | None = None, *, host: str = "127.0.0.1"
+) -> Iterator[Program]:
     """Run hypercorn over TLS with `certificate` (a PEM file of key and chain), or without TLS and HTTP/2.
 
     The query of a URL says what it is to do: status, size, location, wait and xfer (seconds, as in `Reply`);
@@ -550,7 +567,7 @@ def http2_server(folder: Path, certificate: Path | None = None) -> Iterator[Prog
     """
     pytest.importorskip("hypercorn", reason="hypercorn, the HTTP/2 server, is not installed")
     port_file = folder / "hypercorn.port"
-    command = [__file__, "http2", str(port_file), str(certificate or "")]
+    command = [__file__, "http2", str(port_file), str(certificate or ""), host]
     with _program("https" if certificate else "http", command, port_file) as program:
         yield program
 
@@ -624,11 +641,11 @@ def _echo(scope: dict[str, Any], body: bytes) -> bytes:
     return json.dumps({**asked, "headers": headers, "body": body.decode("latin-1")}).encode()
 
 
-async def _serve_http2(port_file: Path, certificate: str) -> None:
+async def _serve_http2(port_file: Path, certificate: str, host: str) -> None:
     import hypercorn.asyncio
     import hypercorn.config
 
-    listener = listen("127.0.0.1")
+    listener = listen(host)
     config = hypercorn.config.Config()
     config.bind = [f"fd://{listener.fileno()}"]
     config.accesslog = None
@@ -651,4 +668,42 @@ async def _serve_socks5(port_file: Path, credentials: str) -> None:
 
 if __name__ == "__main__":
     serve = {"http2": _serve_http2, "socks5": _serve_socks5}[sys.argv[1]]
-    asyncio.run(serve(Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(serve(Path(sys.argv[2]), *sys.argv[3:]))
+
+
+@contextlib.contextmanager
+def debian_program(
+    name: str, arguments: list[Any], port: int, log: Path, env: dict[str, str] | None = None
+) -> Iterator[None]:
+    """Run a server program of the system on `port` for the length of the block; skip where it is missing.
+
+    `env` is all the environment it gets; by default it is that of the tests.
+    """
+    program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if not program:
+        pytest.skip(f"{name} is not installed")
+    command = [program, *(str(argument) for argument in arguments)]
+    with open(log, "wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env)
+    try:
+        give_up = time.monotonic() + PATIENCE
+        while not accepts(port):
+            if process.poll() is not None or time.monotonic() > give_up:
+                pytest.skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE)
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import shutil
@@ -9,9 +10,12 @@ import ssl
 import subprocess
 
 import pytest
-from frames import Mint, failure, here, only_step, server_context, tool
 
-from servers import http_server
+from checks import flat
+from inside import failure, here, only_step, tool
+from mint import Mint, server_context
+from relays import relay_proxy
+from servers import http_server, scripted
 
 pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
 
@@ -125,8 +129,37 @@ def test_a_chain_that_lacks_its_intermediate(mint):
 def test_an_intermediate_that_has_expired(mint):
     middle = mint.issue(mint.ca, "Middle CA", ca=True, days=(-90, -2))
     leaf = mint.issue(middle, sans=("localhost",))
-    step = rejected(mint, mint.context(leaf, middle[1]), "chain", "expired")
+    words = "a certificate further up the chain expired 2 days ago: CN Middle CA"
+    step = rejected(mint, mint.context(leaf, middle[1]), words)
+    assert "on the server" in step["error"]["hint"]
     assert step["network"]["cert_days_left"] > 0, "the server's own is still good"
+    assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
+    assert [each["days_left"] for each in step["network"]["cert_chain"]] == [89, -3]
+
+
+def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(mint):
+    """Nothing that the server sent has expired; what has is in the bundle, or in the trust store."""
+    root = mint.issue(None, "Old CA", ca=True, days=(-90, -2))
+    middle = mint.issue(root, "Middle CA", ca=True)
+    context = mint.context(mint.issue(middle, sans=("localhost",)), middle[1])
+    bundle = mint.folder / "old.pem"
+    bundle.write_bytes(mint.pem(root[1]))
+    step = rejected(mint, context, "bundle given with --cacert expired", options=("--cacert", bundle))
+    assert "Renew it in the bundle" in step["error"]["hint"]
+    with http_server(tls=context) as server:
+        result = here("-m", "10", "-4", server.url(host="localhost"), env={"SSL_CERT_FILE": str(bundle)})
+    error = failure(result, "tls", "tls")["error"]
+    assert "a CA certificate in this machine's trust store expired" in error["message"]
+    assert "ca-certificates" in error["hint"]
+
+
+def test_an_intermediate_whose_time_has_not_come(mint):
+    middle = mint.issue(mint.ca, "Middle CA", ca=True, days=(2.5, 90))
+    leaf = mint.issue(middle, sans=("localhost",))
+    begin = f"{middle[1].not_valid_before_utc:%Y-%m-%d}"
+    words = f"further up the chain is not valid yet: CN Middle CA, from {begin} on"
+    step = rejected(mint, mint.context(leaf, middle[1]), words)
+    assert "another" not in step["error"]["message"], "the server's own time has come"
 
 
 def test_an_intermediate_that_is_no_ca(mint):
@@ -264,6 +297,87 @@ def test_names_that_a_terminal_obeys_are_shown_as_escapes(mint, run_tool):
             assert options == ["-k", "--compact"] or "evil" in result.out
 
 
+# --- the chain ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("options", [(), ("-k",)])
+def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(mint, version, options):
+    above = mint.issue(mint.ca, "Above CA", ca=True, days=(-1, 200))
+    middle = mint.issue(above, "Middle CA", ca=True, days=(-1, 20))
+    leaf = mint.issue(middle, sans=("localhost",))
+    context = mint.context(leaf, middle[1], above[1])
+    context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
+    chain = only_step(visit(mint, context, *options))["network"]["cert_chain"]
+    assert [each["cn"] for each in chain] == ["localhost", "Middle CA", "Above CA"]
+    assert [each["days_left"] for each in chain] == [89, 19, 199]
+    assert [each["issuer"] for each in chain] == [
+        f"CN={n}, O=Mint" for n in ("Middle CA", "Above CA", "Mint CA")
+    ]
+    assert [each["not_after"] for each in chain] == [
+        f"{each.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}" for each in (leaf[1], middle[1], above[1])
+    ]
+
+
+def test_a_chain_is_that_of_the_target_not_of_the_proxy(mint):
+    middle = mint.issue(mint.ca, "Middle CA", ca=True)
+    target = mint.context(mint.issue(middle, sans=("127.0.0.1",)), middle[1])
+    proxied = mint.context(mint.issue(mint.ca, "proxy", sans=("127.0.0.1",)))
+    with http_server(tls=target) as server, relay_proxy("https", server, tls=proxied) as (proxy, _):
+        step = only_step(here("--cacert", mint.root, "-x", proxy, server.url()))
+    assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
+
+
+def test_without_tls_there_is_no_chain():
+    with http_server() as server:
+        assert only_step(here(server.url()))["network"]["cert_chain"] == []
+
+
+@pytest.mark.parametrize(
+    ("days", "warning"),
+    [
+        (200, None),
+        (20, "further up the chain CN Middle CA, expires in 19 days"),
+        (-2, "further up the chain CN Middle CA, expired 2 days ago"),
+    ],
+)
+def test_the_earliest_expiry_of_the_chain_is_warned_of(mint, run_tool, days, warning):
+    middle = mint.issue(mint.ca, "Middle CA", ca=True, days=(-90, days))
+    leaf = mint.issue(middle, sans=("127.0.0.1",))
+    with http_server(tls=mint.context(leaf, middle[1])) as server:
+        said = flat(run_tool("-k", server.url()).out)
+    assert "CN localhost, expires in 89 days" in said
+    assert ("further up the chain" in said) == (warning is not None)
+    assert warning is None or warning in said
+
+
+def certificate_message(certificates, young, context=b""):
+    """Write a Certificate message of TLS 1.3 (with an extension behind each) or of an older version."""
+    behind = b"\0\5\0\5\0\1\1" if young else b""
+    listed = b"".join(len(der).to_bytes(3, "big") + der + behind for der in certificates)
+    content = (bytes([len(context)]) + context if young else b"") + len(listed).to_bytes(3, "big") + listed
+    return b"\x0b" + len(content).to_bytes(3, "big") + content
+
+
+@pytest.mark.parametrize("version", [0x0303, 0x0304])
+def test_a_certificate_message_is_read_up_to_where_it_is_cut_off(version):
+    """Whatever is missing or damaged, what was read is a beginning of what was sent."""
+    sent = [b"a" * 300, b"b" * 70_000, b"c"]
+    message = certificate_message(sent, version == 0x0304, b"ctx")
+    assert list(tool.each_certificate(message, version)) == sent
+    for size in [*range(400), *range(len(message) - 30, len(message))]:
+        found = list(tool.each_certificate(message[:size], version))
+        assert found == sent[: len(found)]
+    dice = random.Random(1)
+    for _ in range(300):
+        found = list(tool.each_certificate(dice.randbytes(dice.randrange(60)), version))
+        assert all(found)
+    many = certificate_message([b"x"] * 30_000, version == 0x0304)
+    tap = tool.HandshakeTap(None)
+    tap(None, "read", version, 22, 11, many)
+    assert tap.certificates == (b"x",) * tool.MAX_CHAIN
+
+
 # --- the DER reader -------------------------------------------------------------------------------
 
 
@@ -302,7 +416,6 @@ def test_the_reader_agrees_with_another_one(certificates):
         assert ours.common_name == (names[-1] if names else None), name
         assert (ours.not_before, ours.not_after) == (theirs.not_valid_before_utc, theirs.not_valid_after_utc)
         assert int(ours.serial, 16) == theirs.serial_number, name
-        assert ours.self_signed == (theirs.issuer == theirs.subject), name
         try:
             extension = theirs.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             expected = tuple(str(each.value) for each in extension.value)
@@ -333,9 +446,145 @@ def test_a_damaged_certificate_is_read_or_not_and_never_breaks_the_program(certi
             damaged[at : at + dice.randint(0, 2)] = bytes(dice.choices(range(256), k=dice.randint(0, 2)))
         found = tool.parse_certificate(bytes(damaged))
         if found is not None:
-            assert isinstance(found.days_left(datetime.datetime.now(datetime.timezone.utc)), int)
-            assert all(isinstance(text, str) for text in (*found.names, found.issuer, found.serial))
-            f"{found.not_before:%Y-%m-%dT%H:%M:%SZ}".encode()
+            now = datetime.datetime.now(datetime.timezone.utc)
+            assert (found.days_left(now) is None) == (found.not_after is None)
+            texts = (*(found.names or ()), found.issuer or "", found.serial or "", found.common_name or "")
+            assert all(isinstance(text, str) for text in texts)
+            tool.certificate_line(found, now)
+
+
+def field(tag, *parts):
+    """Write one element of DER."""
+    content = b"".join(parts)
+    size = len(content).to_bytes(2, "big")
+    return bytes([tag]) + (b"\x82" + size if len(content) > 127 else size[1:]) + content
+
+
+def named(kind, text, tag=0x0C):
+    """Write a distinguished name of one attribute, 2.5.4.`kind`."""
+    return field(0x30, field(0x31, field(0x30, field(6, b"\x55\x04", bytes([kind])), field(tag, text))))
+
+
+def extension(number, value):
+    """Write the extensions of a certificate that has one alone, 2.5.29.`number`."""
+    return field(0xA3, field(0x30, field(0x30, field(6, b"\x55\x1d", bytes([number])), field(4, value))))
+
+
+PARTS = {
+    "version": field(0xA0, field(2, b"\2")),
+    "serial": field(2, b"\x12\x34"),
+    "algorithm": field(0x30),
+    "issuer": named(10, b"Mint"),
+    "validity": field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"260101000000Z")),
+    "subject": named(3, b"cn.test"),
+    "key": field(0x30),
+    "extensions": extension(17, field(0x30, field(0x82, b"a.test"), field(0x87, b"\x7f\0\0\1"))),
+}
+WHOLE = {
+    "common_name": "cn.test",
+    "names": ("a.test", "127.0.0.1"),
+    "issuer": "O=Mint",
+    "serial": "1234",
+    "not_before": datetime.datetime(2025, 1, 1, tzinfo=datetime.timezone.utc),
+    "not_after": datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
+}
+
+
+def made_of(**parts):
+    """Write a certificate of these parts; its signature is none."""
+    return field(0x30, field(0x30, *{**PARTS, **parts}.values()), field(0x30), field(3, b"\0"))
+
+
+BAD_END = field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"261301000000Z"))
+BAD_BEGIN = field(0x30, field(0x17, b"2501010000Z"), field(0x17, b"260101000000Z"))
+SAN_CUT_OFF = extension(17, field(0x30, b"\x82\x7fa.test"))
+BROKEN = {
+    "nothing": ({}, {}),
+    "no version": ({"version": b""}, {}),
+    "a month 13": ({"validity": BAD_END}, {"not_after": None}),
+    "a time without seconds": ({"validity": BAD_BEGIN}, {"not_before": None}),
+    "one time": (
+        {"validity": field(0x30, field(0x17, b"250101000000Z"))},
+        {"not_after": None},
+    ),
+    "no times": ({"validity": field(0x30)}, {"not_before": None, "not_after": None}),
+    "times that are no DER": ({"validity": field(0x30, b"\x17")}, {"not_before": None, "not_after": None}),
+    "a serial that is no number": ({"serial": field(4, b"\1")}, {"serial": None}),
+    "an empty serial": ({"serial": field(2)}, {"serial": "00"}),
+    "an issuer that is no DER": ({"issuer": field(0x30, b"\x31\x7f")}, {"issuer": None}),
+    "an issuer of nothing": ({"issuer": field(0x30)}, {"issuer": ""}),
+    "a subject whose attribute has no value": (
+        {"subject": field(0x30, field(0x31, field(0x30, field(6, b"\x55\x04\x03"))))},
+        {"common_name": None},
+    ),
+    "a name in UTF-16 of odd length": ({"subject": named(3, b"\0a\0", 0x1E)}, {"common_name": "a\ufffd"}),
+    "a name that is no UTF-8": ({"subject": named(3, b"\xff", 0x0C)}, {"common_name": "\ufffd"}),
+    "a name of an unknown kind of text": ({"subject": named(3, b"x", 0x1A)}, {"common_name": "x"}),
+    "alternative names that are cut off": ({"extensions": SAN_CUT_OFF}, {"names": None}),
+    "alternative names of nothing": ({"extensions": extension(17, b"")}, {"names": None}),
+    "extensions that are no DER": ({"extensions": field(0xA3, b"\x30\x05\x30")}, {"names": None}),
+    "an empty extension": ({"extensions": field(0xA3, field(0x30, field(0x30)))}, {"names": None}),
+    "no extensions": ({"extensions": b""}, {"names": ()}),
+    "an address of five bytes": (
+        {"extensions": extension(17, field(0x30, field(0x87, b"12345"), field(0x82, b"b.test")))},
+        {"names": ("b.test",)},
+    ),
+    "an end that is no DER": ({"extensions": b"\xa3\x7f"}, {"names": ()}),
+}
+
+
+@pytest.mark.parametrize(("parts", "lost"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_field_that_cannot_be_read_is_none_and_the_others_are_shown(parts, lost):
+    assert tool.parse_certificate(made_of(**parts))._asdict() == {**WHOLE, **lost}
+
+
+def respelled(mint, leaf, old, new):
+    """Make a server's TLS context whose certificate has other bytes in one place; no signature fits it."""
+    der = mint.der(leaf[1])
+    assert der.count(old) == 1 and len(old) == len(new)
+    pem = ssl.DER_cert_to_PEM_cert(der.replace(old, new))
+    path = mint.file(leaf)
+    path.write_text(path.read_text().partition("-----BEGIN CERTIFICATE")[0] + pem)
+    return server_context(path)
+
+
+def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(mint, run_tool, tmp_path):
+    leaf = mint.issue(mint.ca, "cn.test", sans=("127.0.0.1",))
+    end = f"{leaf[1].not_valid_after_utc:%y%m%d%H%M%SZ}".encode()
+    with http_server(tls=respelled(mint, leaf, end, end[:2] + b"13" + end[4:])) as server:
+        result = run_tool("-k", "--json", tmp_path / "out", server.url(), env={"COLUMNS": "100"})
+        refused = failure(here("-m", "10", "--cacert", mint.root, server.url()), "tls", "tls")
+    assert result.code == 0 and "CN cn.test" in result.out and "no legible expiry" in result.out
+    for step in (result.json(tmp_path / "out")["steps"][0], refused):
+        network = step["network"]
+        assert (network["cert_cn"], network["cert_sans"]) == ("cn.test", ["127.0.0.1"])
+        assert network["cert_serial"] and network["cert_not_before"] and "Mint" in network["cert_issuer"]
+        assert (network["cert_not_after"], network["cert_days_left"]) == (None, None)
+
+
+def test_a_certificate_is_shown_without_the_names_that_cannot_be_read(mint, run_tool, tmp_path):
+    """OpenSSL serves no such certificate: it is bent on its way."""
+    context = mint.context(mint.issue(mint.ca, None, sans=("abcdefgh.test",)))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def script(peer):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = context.wrap_bio(incoming, outgoing, server_side=True)
+        with contextlib.suppress(ssl.SSLError):
+            while True:
+                incoming.write(peer.sock.recv(65536))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    session.do_handshake()
+                peer.send(outgoing.read().replace(b"\x82\x0dabcdefgh", b"\x82\x7fabcdefgh"))
+        peer.send(outgoing.read())
+
+    with scripted(script) as server:
+        url = f"https://127.0.0.1:{server.port}/"
+        result = run_tool("-k", "--json", tmp_path / "out", url, env={"COLUMNS": "100"})
+    assert result.code == 75 and "no legible name, expires in 89 days" in result.out
+    [step] = result.json(tmp_path / "out")["steps"]
+    assert (step["network"]["cert_cn"], step["network"]["cert_sans"]) == (None, None)
+    assert step["network"]["cert_days_left"] == 89 and step["network"]["cert_serial"]
 
 
 NO_CERTIFICATES = [

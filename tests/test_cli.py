@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 
 import pytest
 
@@ -118,6 +120,44 @@ def test_two_urls_are_a_usage_error_that_names_the_second(call_tool, server):
 def test_an_unknown_option_is_named(call_tool, server, option):
     check_usage_error(call_tool(option, server.url()), option)
     assert server.accepted == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["-w", "%{time_total}"], "--metrics-only"),
+        (["--write-out=%{time_total}"], "--json"),
+        (["-Asecret"], "User-Agent:"),
+        (["--user-agent", "secret"], "User-Agent:"),
+        (["-e", "secret"], "Referer:"),
+        (["-b", "a=secret"], "Cookie:"),
+        (["-c", "secret"], "Cookie:"),
+        (["-v"], "leave it out"),
+        (["-kv"], "-i the header fields"),
+        (["-s"], "leave it out"),
+        (["-o", "/dev/null"], "leave it out"),
+        (["--connect-to", "a:1:b:2"], "--resolve"),
+        (["--http2"], "--http1.1"),
+        (["--tls-max", "1.2"], "-k"),
+        (["--retry", "3"], "75"),
+        (["-I"], "-X HEAD"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_who_is_used_to_curl_is_told_what_there_is_instead(call_tool, server, words, instead):
+    result = call_tool(*words, server.url())
+    check_usage_error(result, instead)
+    assert "secret" not in result.err
+    assert server.accepted == 0
+
+
+def test_a_cluster_of_flags_is_taken_apart(call_tool, server):
+    """As people type it: curl -sSLo /dev/null -w '%{time_total}'."""
+    result = call_tool("-sSLo", "/dev/null", "-w%{time_total}", server.url())
+    check_usage_error(result, "-s -S -o -w;", "-s, -S: ", "-o: ", "-w: ")
+    assert call_tool("-kLf", "--compact", server.url()).code == 0
+    assert asked(call_tool, "-LkXPOST").method == "POST"
+    assert asked(call_tool, "-d", "-s not an option").body == b"-s not an option"
 
 
 ABBREVIATIONS = (
@@ -281,6 +321,8 @@ def test_the_scheme_is_read_in_any_case(call_tool, server, scheme):
         ("/?q=日", "/?q=%E6%97%A5"),
         ("/%C3%BC%20x", "/%C3%BC%20x"),
         ("/a//b/;c=1?x=/&y=:@", "/a//b/;c=1?x=/&y=:@"),
+        ("/a/./b/../c?./../d", "/a/c?./../d"),
+        ("/..//a/%2e%2e/b/..", "//a/%2e%2e/"),
     ],
 )
 def test_what_is_asked_for_is_what_the_url_says(call_tool, path, target):
@@ -291,6 +333,26 @@ def test_a_host_that_is_not_ascii_is_sent_as_idna(call_tool, server):
     mapping = f"xn--bcher-kva.test:{server.port}:127.0.0.1"
     assert call_tool("--resolve", mapping, server.url(host="bücher.test"), "--compact").code == 0
     assert server.requests[0].values("Host") == [f"xn--bcher-kva.test:{server.port}"]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("straße.test", "xn--strae-oqa.test"),
+        ("βόλος.test", "xn--nxasmm1c.test"),
+        ("نامه\u200cای.test", "xn--mgba3gch31f060k.test"),
+    ],
+)
+def test_a_host_that_old_rules_confuse_with_another_is_asked_for_itself(call_tool, server, host, name):
+    mapping = f"{name}:{server.port}:127.0.0.1"
+    assert call_tool("--resolve", mapping, server.url(host=host), "--compact").code == 0
+    assert server.requests[0].values("Host") == [f"{name}:{server.port}"]
+
+
+def test_a_host_that_cannot_be_told_is_a_usage_error_that_says_why(call_tool):
+    result = call_tool("http://a\u200db.test/")
+    assert (result.code, result.out) == (64, "")
+    assert "U+200D" in result.err and "write its xn-- form" in result.err
 
 
 def test_a_final_dot_of_the_host_stays_in_host(call_tool, server):
@@ -402,10 +464,50 @@ def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp
     assert server.accepted == 0
 
 
-def test_a_data_file_that_is_a_fifo_without_a_writer_does_not_hang(run_tool, server, tmp_path):
+def test_a_fifo_without_a_writer_is_given_a_second(call_tool, server, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    check_usage_error(run_tool("-d", f"@{tmp_path / 'fifo'}", server.url(), timeout=10), "fifo")
+    result = call_tool("-d", f"@{tmp_path / 'fifo'}", server.url())
+    check_usage_error(result, "fifo", "nobody is writing")
+    assert result.seconds >= 1 and result.own_seconds < 3
     assert server.accepted == 0
+
+
+def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path):
+    """A shell starts both sides of a pipe at once, and either may be the first."""
+    os.mkfifo(tmp_path / "fifo")
+
+    def write():
+        descriptor = None
+        while descriptor is None and time.monotonic() < give_up:
+            try:
+                descriptor = os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads yet
+                time.sleep(0.02)
+        os.write(descriptor, b"late, but whole")
+        os.close(descriptor)
+
+    give_up = time.monotonic() + 20
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert asked(call_tool, "-d", f"@{tmp_path / 'fifo'}").body == b"late, but whole"
+    writer.join()
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
+def test_a_device_without_an_end_is_refused_before_it_fills_the_memory(run_tool, server, path):
+    check_usage_error(run_tool("-d", f"@{path}", server.url()), path, "64 MiB")
+    assert server.accepted == 0
+
+
+def test_a_device_that_ends_is_a_body(call_tool):
+    assert asked(call_tool, "-d", "@/dev/null").body == b""
+
+
+def test_a_long_pipe_that_ends_is_a_body(run_tool):
+    content = b"x" * (66 << 20)
+    result = run_tool("--json", "-", "-d", "@-", "http://127.0.0.1:1/", stdin=content)
+    assert result.json()["steps"][0]["request"]["body_bytes"] == len(content)
 
 
 def test_a_body_over_one_gigabyte_is_refused(call_tool, server, tmp_path):
@@ -473,6 +575,14 @@ def test_a_content_length_that_is_true_is_sent_once(call_tool):
 def test_a_malformed_header_is_refused_without_repeating_its_value(call_tool, server, header):
     result = call_tool("-H", header, server.url())
     check_usage_error(result, "-H")
+    assert "hunter2" not in result.err
+    assert server.accepted == 0
+
+
+def test_which_of_several_headers_is_malformed_is_said_by_its_position(call_tool, server):
+    words = [word for header in ("X-A: 1", "hunter2", "X-B: 2") for word in ("-H", header)]
+    result = call_tool(*words, server.url())
+    check_usage_error(result, "-H number 2 of 3")
     assert "hunter2" not in result.err
     assert server.accepted == 0
 

@@ -1,6 +1,7 @@
 """The deadline of -m: it holds in every phase, whatever the peer does, and what was measured is reported.
 
-The promise is to be gone within 100 ms of the deadline. The tests allow for a machine that has more to do.
+The promise is to be gone within 100 ms of the deadline. The tests allow for starting and ending a process;
+what others did with the CPUs meanwhile is not counted.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import contextlib
 
 import pytest
 
-from checks import parse_compact
+from checks import parse_compact, parse_instant
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
 
 DEADLINE = 0.5
-SLACK = 3.0
-"""Seconds for starting and ending a process on a machine that is busy."""
+SLACK = 2.0
+"""Seconds for starting and ending a process: 0.15 to 0.3 on an idle machine, 1.0 among twenty others."""
 LATEST = DEADLINE + SLACK
 OK = "HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n"
@@ -23,12 +24,13 @@ HINT = "HTTP/1.1 103 Early Hints\r\n\r\n"
 
 def check_timed_out(result, phase, deadline=DEADLINE):
     """Prove that a run with --json - was ended by its deadline in `phase` of its last step; return that."""
-    document = result.json()
-    step = document["steps"][-1]
+    *_, step = steps = result.json()["steps"]
     assert result.code == 75
     assert (step["error"]["kind"], step["error"]["phase"]) == ("timeout", phase)
-    assert deadline <= result.seconds < deadline + SLACK
-    assert deadline * 1000 - 20 <= document["summary"]["total_time_ms"] < deadline * 1000 + 1000
+    assert deadline <= result.seconds and result.own_seconds < deadline + SLACK
+    begun, last = (parse_instant(steps[at]["started_at"]) for at in (0, -1))
+    lasted = (last - begun).total_seconds() * 1000 + step["timing"]["total_ms"]  # and what is between steps
+    assert deadline * 1000 - 20 <= lasted < deadline * 1000 + 1000
     assert step["timing"][f"{phase}_ms"] is not None
     return step
 
@@ -150,17 +152,17 @@ def test_a_resolver_that_never_answers_does_not_hold_up_the_line_formats(run_too
     with dns_server({"silent.test": None}) as names:
         url = "http://silent.test/"
         metrics = run_tool("-m", DEADLINE, "--metrics-only", url, resolver=names.address)
-    assert metrics.seconds < LATEST
+    assert metrics.own_seconds < LATEST
     [line] = metrics.metrics()
     assert (line["error"], line["connect"], line["ip"]) == ("timeout", "-", "-")
     assert float(line["dns"]) >= DEADLINE * 1000 - 20
 
 
 def test_the_deadline_holds_while_an_upload_is_not_taken(run_tool, tmp_path):
-    (tmp_path / "body").write_bytes(b"x" * 50_000_000)
+    (tmp_path / "body").write_bytes(b"x" * 20_000_000)  # to be read within the deadline, too
     with scripted(lambda peer: peer.wait(20)) as server:
-        result = run_tool("-m", DEADLINE, "-d", f"@{tmp_path / 'body'}", "--json", "-", server.url())
-    check_timed_out(result, "wait")
+        result = run_tool("-m", 2 * DEADLINE, "-d", f"@{tmp_path / 'body'}", "--json", "-", server.url())
+    check_timed_out(result, "wait", 2 * DEADLINE)
 
 
 @pytest.mark.parametrize("name", ["http", "https"])
@@ -186,12 +188,12 @@ def test_the_deadline_holds_while_a_socks_proxy_does_not_answer(run_tool, greeti
 
 
 def test_the_deadline_is_one_for_the_whole_chain(run_tool):
-    routes = {f"/{number}": redirect(f"/{number + 1}")._replace(wait=0.2) for number in range(10)}
+    routes = {f"/{number}": redirect(f"/{number + 1}")._replace(wait=0.6) for number in range(10)}
     with http_server(routes) as server:
-        result = run_tool("-L", "-m", DEADLINE, "--json", "-", server.url("/0"))
-    check_timed_out(result, "wait")
+        result = run_tool("-L", "-m", 1, "--json", "-", server.url("/0"))
+    check_timed_out(result, "wait", 1)
     statuses = [step["response"] and step["response"]["status"] for step in result.json()["steps"]]
-    assert statuses == [302, 302, None]
+    assert statuses == [302, None]
 
 
 def test_a_second_step_that_hangs_keeps_the_first(run_tool):
@@ -209,7 +211,7 @@ def test_every_name_of_the_deadline_works_in_the_metrics(run_tool, option):
     [line] = result.metrics()
     assert (line["error"], line["status"], line["ttfb"]) == ("timeout", "0", "-")
     assert float(line["total"]) >= DEADLINE * 1000 - 20
-    assert result.seconds < LATEST
+    assert result.own_seconds < LATEST
 
 
 def test_a_timeout_is_one_line_of_the_compact_format(run_tool):
@@ -227,21 +229,21 @@ def test_the_waterfall_of_a_timeout_says_which_phase_it_was_in(run_tool, without
     assert result.code == 75
     assert "wait" in result.out.lower()
     assert "timeout" in result.out.lower() or "timed out" in result.out.lower()
-    assert result.seconds < LATEST
+    assert result.own_seconds < LATEST
 
 
 def test_a_response_in_time_is_not_held_up_by_the_deadline(run_tool):
     with http_server({"/": Reply(wait=0.1)}) as server:
         result = run_tool("-m", "15", "--compact", server.url())
     assert result.code == 0
-    assert result.seconds < 10
+    assert result.own_seconds < 10
 
 
 def test_a_body_that_stalls_after_its_last_byte_is_no_timeout(run_tool):
     with scripted(answering(OK + "Content-Length: 5\r\n\r\nhello")) as server:
         result = run_tool("-m", "9", "--compact", server.url())
     assert result.code == 0
-    assert result.seconds < 8
+    assert result.own_seconds < 8
 
 
 @pytest.mark.needs("ipv6", "root", "linux")

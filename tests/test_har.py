@@ -63,6 +63,8 @@ def check_entry(entry: dict[str, Any], step: dict[str, Any]) -> None:
     assert entry["startedDateTime"] == step["started_at"]
     assert entry.get("serverIPAddress") == step["network"]["ip"]
     assert ("_error" in entry) == (step["error"] is not None)
+    assert entry["_findings"] == step["findings"]
+    assert entry["_server_timing"] == (step["response"] or {"server_timing": []})["server_timing"]
     if step["error"]:
         assert (response["status"], response["statusText"]) == (0, "")
         assert step["error"]["message"] in entry["_error"]
@@ -140,6 +142,18 @@ def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["x", "y"]
     cookies = entry["request"]["cookies"] + entry["response"]["cookies"]
     assert {cookie["value"] for cookie in cookies} == {"***"}
+
+
+def test_a_cookie_without_a_name_is_in_the_headers_alone(call_tool, tmp_path):
+    """Importers refuse an archive with an empty name."""
+    values = ["", ";", "=only", "value", " = x; Path=/", "; a=b", "named=1"]
+    with http_server({"/": Reply(headers=[("Set-Cookie", value) for value in values])}) as server:
+        [entry] = archive(call_tool, tmp_path, "-H", "Cookie: ;x=1; =2;; value; y=;", server.url())
+    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["x", "y"]
+    assert [cookie["name"] for cookie in entry["response"]["cookies"]] == ["named"]
+    sent = [header["name"] for header in entry["request"]["headers"]]
+    came = [header["name"] for header in entry["response"]["headers"]]
+    assert (sent.count("Cookie"), came.count("Set-Cookie")) == (1, len(values))
 
 
 def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, server):

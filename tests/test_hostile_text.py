@@ -126,8 +126,8 @@ def test_markup_is_shown_to_the_letter(run_tool):
 
 def test_a_hundred_kilobytes_are_clipped_before_they_fill_the_screen(run_tool, tmp_path):
     with talking(LONG) as server:
-        for without in ((), ("rich",)):
-            result = run_tool("-L", "--har", tmp_path / "out.har", server.url(), without=without)
+        for without, written in (((), ["--har", tmp_path / "out.har"]), (("rich",), [])):
+            result = run_tool("-L", *written, server.url(), without=without)
             check_run(result)
             assert len(result.out) < 200_000, "a screen of 12 steps with three long texts each"
             assert max(map(len, result.out.splitlines())) <= 80

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import ssl
 
 import pytest
@@ -47,6 +48,9 @@ FRAMINGS = {
     "length-twice-the-same": (OK + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 5),
     "length-padded": (OK + "Content-Length:   5  \r\n\r\nhello", 5),
     "length-with-zeros": (OK + "Content-Length: 0005\r\n\r\nhello", 5),
+    "length-of-fifteen-digits": (OK + "Content-Length: 000000000000005\r\n\r\nhello", 5),
+    "length-written-in-several-ways": (OK + "Content-Length: 5,05 , 5\r\nContent-Length: 5\r\n\r\nhello", 5),
+    "length-with-nul": (OK + "Content-Length: 5\0\r\n\r\nhello", 5),
     "until-close": (OK + "\r\nhello", 5),
     "until-close-empty": (OK + "\r\n", 0),
     "chunked": (CHUNKED + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n", 11),
@@ -210,6 +214,16 @@ def test_headers_are_reported_in_order_with_repetition(call_tool):
     ]
 
 
+@pytest.mark.parametrize("control", ["\r", "\0"])
+def test_a_control_that_no_value_may_hold_is_a_blank(call_tool, control):
+    """RFC 9110 section 5.5 for CR and NUL; in a folded line too."""
+    lines = (
+        f"X-A: a{control}b\r\nX-B: {control}a{control}\r\n \tb{control}c{control}\r\nContent-Length: 0\r\n"
+    )
+    response = received(call_tool, f"{OK}{lines}\r\n")
+    assert [header["value"] for header in response["headers"]] == ["a b", "a  b c", "0"]
+
+
 # --- interim responses ----------------------------------------------------------------------------
 
 HINT = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
@@ -297,7 +311,10 @@ BAD_LENGTHS = [
     "",
     "５",
     "5 5",
+    "5,",
     "5" * 5000,
+    "0000000000000005",
+    "1000000000000000",
     "99999999999999999999999999",
 ]
 
@@ -312,6 +329,7 @@ def test_a_content_length_that_is_not_plain_digits_is_a_protocol_failure(call_to
     [
         ["Content-Length: 5", "Content-Length: 6"],
         ["Content-Length: 5, 6"],
+        ["Content-Length: 5,05,6"],
         ["Content-Length: 5", "Content-Length: x"],
     ],
 )
@@ -505,6 +523,50 @@ def test_a_final_response_before_the_server_hangs_up_on_the_upload_is_the_respon
     assert received(call_tool, script, "-d", f"@{tmp_path / 'body'}")["status"] == 413
 
 
+@pytest.fixture
+def large(tmp_path):
+    """A request body that no socket's buffers hold, and its size."""
+    (tmp_path / "body").write_bytes(b"x" * 20_000_000)
+    return f"@{tmp_path / 'body'}", 20_000_000
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+def test_an_upload_stops_at_an_answer_that_does_not_want_it(call_tool, tls, authority, large, secure):
+    """The server takes whatever comes until nothing more does: that is what was under way, not all of it."""
+    body, size = large
+    taken = []
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nn")
+        peer.sock.settimeout(0.5)
+        try:
+            while sum(taken) < size:
+                taken.append(len(peer.read_exactly(size // 100)))
+        except socket.timeout:
+            pass
+        peer.send("o\n")
+
+    settings = {"tls": tls} if secure else {}
+    response = received(call_tool, script, "--cacert", authority.file, "-d", body, **settings)
+    assert (response["status"], response["bytes"]) == (413, 3)
+    assert sum(taken) < size
+
+
+def test_an_upload_goes_on_after_the_header_of_a_success(call_tool, large):
+    """A server may stream its answer while it reads: 200 does not stop the request."""
+    body, size = large
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\no")
+        taken = len(peer.read_exactly(size))
+        assert taken == size
+        peer.send("k\n")
+
+    assert received(call_tool, script, "-d", body)["bytes"] == 3
+
+
 # --- the type of the body -------------------------------------------------------------------------
 
 JSON, XML, TEXT, BINARY = "application/json", "application/xml", "text/plain", "application/octet-stream"
@@ -515,6 +577,8 @@ TYPES = {
     "number": (b"17", JSON),
     "string": (b'"x"', JSON),
     "null": (b"null", JSON),
+    "true": (b"\r\n\ttrue\n", JSON),
+    "negative": (b"-1.5e3", JSON),
     "NaN": (b'{"a": NaN}', TEXT),
     "Infinity": (b"[Infinity]", TEXT),
     "broken-json": (b'{"a": 1', TEXT),
@@ -530,6 +594,8 @@ TYPES = {
     "utf-8": ("grün".encode(), TEXT),
     "not-utf-8": (b"gr\xfcn", BINARY),
     "zeros": (b"\xff\x00\x00", BINARY),
+    "long-utf-8": (b"x" + "ü".encode() * 500_000, TEXT),
+    "long-and-cut": ("ü".encode() * 500_000 + b"\xc3", BINARY),
 }
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
+import threading
 import time
 
 import pytest
-from frames import PREFACE, converse, conversing, debian_program, failure, here, only_step, raw_frame, tool
 
-from servers import refused_port
+from conversations import PREFACE, converse, conversing, raw_frame
+from inside import failure, here, only_step, tool
+from servers import debian_program, refused_port, scripted
 
 pytestmark = [pytest.mark.needs("h2", "trustme")]
 
@@ -119,6 +124,64 @@ def test_nginx_sends_five_megabytes_over_http2(ask, nginx):
 def test_nginx_answers_before_it_has_the_whole_upload(authority, nginx, tmp_path):
     (tmp_path / "body").write_bytes(b"x" * 3_000_000)
     result = here("--cacert", authority.file, "-d", f"@{tmp_path / 'body'}", nginx + "/early")
+    assert only_step(result)["response"]["status"] == 413
+
+
+CADDY = """
+{{
+  admin off
+  auto_https off
+  servers {{
+    protocols h1 h2
+  }}
+}}
+https://127.0.0.1:{port} {{
+  bind 127.0.0.1
+  tls {pem} {pem}
+  respond /early 413
+  reverse_proxy 127.0.0.1:{onward}
+}}
+"""
+
+
+def take_upload(peer):
+    """Answer each request with the size of its body."""
+    head = peer.read_until(b"\r\n\r\n")
+    while head:
+        size = str(peer.skip(int(head.lower().partition(b"content-length:")[2].split()[0])))
+        peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(size)}\r\nX-Size: {size}\r\n\r\n{size}")
+        head = peer.read_until(b"\r\n\r\n")
+
+
+@pytest.fixture(scope="module")
+def caddy(tmp_path_factory, authority):
+    """Run Caddy, whose HTTP/2 is that of servers in Go, before a server that takes all; return its URL."""
+    folder = tmp_path_factory.mktemp("caddy")
+    with refused_port() as port:
+        pass
+    with scripted(take_upload) as behind:
+        text = CADDY.format(port=port, pem=authority.certificate(), onward=behind.port)
+        (folder / "Caddyfile").write_text(text)
+        settings = ["run", "--config", folder / "Caddyfile", "--adapter", "caddyfile"]
+        places = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
+        env = {**dict.fromkeys(places, str(folder)), "PATH": os.environ["PATH"]}
+        with debian_program("caddy", settings, port, folder / "out.log", env):
+            yield f"https://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 64 << 20])
+def test_caddy_takes_an_upload_of_any_size(authority, caddy, tmp_path, size):
+    """It returns credit for every 16 or 32 KiB, twice, and takes frames of 1 MiB."""
+    (tmp_path / "body").write_bytes(bytes(size))
+    options = ["-m", "60", "--cacert", authority.file, "-d", f"@{tmp_path / 'body'}"]
+    response = only_step(here(*options, caddy))["response"]
+    assert (response["http_version"], response["server"]) == ("HTTP/2", "Caddy")
+    assert {header["name"]: header["value"] for header in response["headers"]}["x-size"] == str(size)
+
+
+def test_caddy_answers_before_it_has_the_whole_upload(authority, caddy, tmp_path):
+    (tmp_path / "body").write_bytes(bytes(3_000_000))
+    result = here("--cacert", authority.file, "-d", f"@{tmp_path / 'body'}", caddy + "/early")
     assert only_step(result)["response"]["status"] == 413
 
 
@@ -514,9 +577,8 @@ def test_a_server_that_breaks_the_rules_is_a_protocol_error(authority, frames):
         c.send(c.settings(), *frames(c))
 
     result = converse(authority, script)
-    error = failure(result, "protocol")["error"]
+    error = failure(result, "protocol")["error"]  # no timeout: the server waits for the client to close
     assert error["hint"] and "Traceback" not in result.err
-    assert result.seconds < 9, "it was the rule that was broken, not the patience"
 
 
 def header_bomb(c):
@@ -550,9 +612,7 @@ def test_a_server_that_floods_is_a_protocol_error(authority, flood):
         c.read_request()
         c.send(c.settings(), *flood(c))
 
-    result = converse(authority, script)
-    failure(result, "protocol", "wait")
-    assert result.seconds < 9
+    failure(converse(authority, script), "protocol", "wait")
 
 
 @pytest.mark.parametrize("stage", ["at once", "after settings", "after 103", "in the header", "in the body"])
@@ -658,6 +718,115 @@ def test_an_upload_that_gets_its_window_in_small_pieces_arrives(authority, megab
     assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
 
 
+@pytest.mark.parametrize("largest", [16_384, 16_385, 1 << 20, (1 << 24) - 1])
+def test_credit_that_comes_for_every_kilobyte_is_no_flood(authority, megabyte, largest):
+    """Servers in Go return it so, and take frames of a megabyte; 64 KiB are enough for one."""
+
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(initial_window_size=1 << 20, max_frame_size=largest), c.window(1 << 20, 0))
+        frame, sizes = c.read_until("Headers"), []
+        while "END_STREAM" not in frame.flags:
+            frame = c.read_until("Data")
+            sizes.append(len(frame.data))
+            c.send(*[c.window(1024, 0), c.window(1024, 1)] * (len(frame.data) // 1024))
+        assert sum(sizes) == 1 << 20 and max(sizes[5:]) == min(largest, 65_536)
+        c.send(c.headers(200), c.data(b"ok", end=True))
+
+    assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
+
+
+@pytest.mark.needs("linux")
+def test_credit_that_came_meanwhile_is_used_at_once(authority, megabyte):
+    """Not answered piece by piece, which would make the upload as slow as the client is."""
+
+    def script(c):
+        c.read_preface()
+        frame, pieces = c.read_until("Headers"), 0
+        while "END_STREAM" not in frame.flags:
+            total = 0
+            while total < 65_535 and "END_STREAM" not in frame.flags:
+                frame = c.read_until("Data")
+                total, pieces = total + len(frame.data), pieces + 1
+            c.peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            for _ in range(64):  # a TLS record each, all in one segment
+                c.send(c.window(1024, 0), c.window(1024, 1))
+            c.peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        assert pieces < 100, "a DATA frame for each KiB of credit"
+        c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
+
+    assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
+
+
+@pytest.mark.parametrize("piece", [1, 7])
+def test_credit_and_answer_may_come_in_torn_records(authority, megabyte, piece):
+    """Large reads end anywhere; from the last byte of the upload on records are read one by one."""
+
+    def script(c):
+        c.read_preface()
+        frame = c.read_until("Headers")
+        c.send(c.settings(initial_window_size=1 << 20), c.window(1 << 20, 0))
+        while "END_STREAM" not in frame.flags:
+            frame = c.read_until("Data")
+            for _ in range(4):
+                c.send(c.window(len(frame.data) // 4 + 1, 0), c.window(len(frame.data) // 4 + 1, 1))
+        c.send(c.headers(200))
+        c.send(c.data(b"ok", end=True))
+
+    def tear(peer):
+        with socket.create_connection((server.host, server.port), 10) as onward:
+            threading.Thread(target=pour, args=(peer.sock, onward), daemon=True).start()
+            while True:
+                data = onward.recv(65536)
+                if not data:
+                    return
+                for at in range(0, len(data), piece):
+                    peer.send(data[at : at + piece])
+
+    def pour(source, sink):
+        with contextlib.suppress(OSError):
+            while True:
+                data = source.recv(65536)
+                sink.sendall(data) if data else sink.shutdown(socket.SHUT_WR)
+
+    with conversing(authority, script) as server, scripted(tear) as torn:
+        url = f"https://127.0.0.1:{torn.port}/"
+        step = only_step(here("-m", "20", "--cacert", authority.file, *megabyte, url))
+    assert step["response"]["bytes"] == 2
+
+
+@pytest.mark.needs("linux", "root")
+def test_the_first_byte_after_an_upload_is_stamped_when_it_came(authority, start_tool, tmp_path, megabyte):
+    """The program sleeps while the answer comes, in two parts.
+
+    Somebody who listens in keeps the kernel from merging the two, and with them their times of arrival.
+    """
+    processes, path = [], tmp_path / "out.json"
+
+    def script(c):
+        c.read_preface()
+        c.read_until("Headers")
+        c.send(c.window(1 << 20, 0), c.window(1 << 20, 1))
+        c.read_until("Data", lambda frame: "END_STREAM" in frame.flags)
+        c.peer.wait(0.1)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:  # ETH_P_ALL
+            tap.bind(("lo", 0))
+            processes[0].send_signal(signal.SIGSTOP)
+            c.peer.wait(0.1)
+            c.send(c.settings(), c.headers(200))
+            c.peer.wait(3 * DELAY)
+            c.send(c.data(b"ok", end=True))
+            c.peer.wait(0.05)
+            processes[0].send_signal(signal.SIGCONT)
+
+    with conversing(authority, script) as server:
+        options = ["--json", path, "--cacert", authority.file, *megabyte]
+        processes.append(start_tool(*options, server.url()))
+        assert processes[0].wait(30) == 0
+    [step] = json.loads(path.read_text())["steps"]
+    assert step["timing"]["xfer_ms"] >= 3 * DELAY * 1000 - 1, step["timing"]
+
+
 def test_an_answer_during_the_upload_is_the_response(authority, megabyte):
     def script(c):
         c.read_preface()
@@ -680,6 +849,25 @@ def test_an_answer_with_a_body_during_the_upload_is_the_response(authority, mega
 
     response = only_step(converse(authority, script, *megabyte))["response"]
     assert (response["status"], response["bytes"]) == (401, 3)
+
+
+def test_an_upload_stops_at_an_answer_that_does_not_want_it(authority, megabyte):
+    """The windows are opened only then; by its second answer to a PING a client would have used them."""
+    taken = []
+
+    def script(c):
+        c.read_preface()
+        c.read_until("Headers")
+        c.send(c.settings(), c.headers(413), c.window(10_000_000, 0), c.window(10_000_000, 1))
+        for _ in range(2):
+            c.send(raw_frame(0x6, 0, 0, b"anything"))
+            c.read_until("Ping")
+        taken.extend(len(frame.data) for frame in c.frames if type(frame).__name__ == "DataFrame")
+        c.send(c.data(b"no\n", end=True))
+
+    response = only_step(converse(authority, script, *megabyte))["response"]
+    assert (response["status"], response["bytes"]) == (413, 3)
+    assert sum(taken) <= 65_535, "the first window was more than the server had opened before its answer"
 
 
 def test_an_upload_goes_on_after_the_header_of_a_success(authority, megabyte):
@@ -855,17 +1043,14 @@ def test_an_upload_that_waits_for_its_window_is_a_long_wait_and_a_long_send(auth
     assert timing["send_ms"] >= DELAY * 1000 - 20
 
 
-def test_a_goodbye_that_comes_late_costs_nothing(authority):
-    """Once the stream has ended, the response is whole."""
+def test_a_goodbye_that_never_comes_costs_nothing(authority):
+    """Once the stream has ended, the response is whole: the server waits for the client to close."""
 
     def script(c):
         c.read_request()
         c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
-        c.peer.wait(5)
 
-    started = time.monotonic()
     only_step(converse(authority, script))
-    assert time.monotonic() - started < 4
 
 
 def test_the_documents_of_an_http2_run_say_so(run_tool, http2, authority, tmp_path):

@@ -60,7 +60,13 @@ def test_a_document_ends_with_a_line_end(call_tool, server, tmp_path):
 def test_the_summary_of_a_success(call_tool, server):
     summary = call_tool("--json", "-", server.url("/x?y")).json()["summary"]
     assert summary.pop("total_time_ms") > 0
-    assert summary == {"final_status": 200, "final_url": server.url("/x?y"), "final_bytes": 6, "errors": 0}
+    assert summary == {
+        "final_status": 200,
+        "final_url": server.url("/x?y"),
+        "final_bytes": 6,
+        "errors": 0,
+        "findings": [],
+    }
 
 
 def test_the_summary_of_a_failure(call_tool):
@@ -68,7 +74,7 @@ def test_the_summary_of_a_failure(call_tool):
         url = f"http://127.0.0.1:{port}/"
         summary = call_tool("--json", "-", url).json()["summary"]
     assert summary.pop("total_time_ms") >= 0
-    assert summary == {"final_status": None, "final_url": url, "final_bytes": 0, "errors": 1}
+    assert summary == {"final_status": None, "final_url": url, "final_bytes": 0, "errors": 1, "findings": []}
 
 
 def test_the_document_says_what_made_it_and_when(call_tool, server):
@@ -233,6 +239,8 @@ def test_the_response_is_recorded(call_tool):
         "date": "Mon, 02 Jan 2006 15:04:05 GMT",
         "location": "/elsewhere",
         "interim": [],
+        "server_timing": [],
+        "cache": None,
     }
 
 

@@ -6,17 +6,11 @@ import base64
 import contextlib
 
 import pytest
-from frames import (
-    conversing,
-    debian_program,
-    failure,
-    here,
-    only_step,
-    relay_proxy,
-    tool,
-)
 
-from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
+from conversations import conversing
+from inside import failure, here, only_step, tool
+from relays import relay_proxy, socks_request
+from servers import Reply, debian_program, dns_server, http_server, redirect, refused_port, scripted, sending
 
 pytestmark = pytest.mark.needs("trustme", "socks")
 
@@ -222,10 +216,10 @@ def test_a_slow_lookup_is_a_long_dns_on_every_road(run_tool, authority, road, sl
             relay = relay_proxy(road, server, 0.0, secured if road == "https" else None)
             proxy, _ = held.enter_context(relay)
             options += ["-x", proxy.replace("127.0.0.1", "slow.test") if slow_name == "proxy" else proxy]
-        names = held.enter_context(dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY))
+        names = held.enter_context(dns_server({"slow.test": ["127.0.0.1"]}, delay=4 * DELAY))
         timing = only_step(run_tool(*options, to, resolver=names.address))["timing"]
-    assert timing["dns_ms"] >= DELAY * 1000
-    assert timing["dns_ms"] == max(timing[f"{phase}_ms"] for phase in tool.PHASES)
+    late = [phase for phase in tool.PHASES if timing[f"{phase}_ms"] >= 4 * DELAY * 1000]
+    assert late == ["dns"], timing
 
 
 @pytest.mark.needs("root", "linux")
@@ -551,7 +545,7 @@ def test_a_proxy_that_makes_no_tunnel_is_at_fault_itself(script):
     with scripted(script) as proxy:
         result = here("-m", "10", "-x", proxy.url(""), "https://a.test/")
     step = failure(result, "proxy", "connect")
-    assert step["error"]["hint"] and result.seconds < 9
+    assert step["error"]["hint"]
     assert step["timing"]["tls_ms"] is None
 
 
@@ -670,6 +664,82 @@ def test_a_socks_reply_is_a_refusal_in_its_own_words(road, code, words):
     assert words in error["message"].lower() and str(code) in error["message"] and error["hint"]
 
 
+def refusing_until(asked, code, last):
+    """Play a SOCKS5 proxy that refuses all but the `last` address that it is asked for; note them all."""
+
+    def script(peer):
+        host, _ = socks_request(peer)
+        asked.append(host)
+        if len(asked) != last:
+            peer.send(bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0]))
+            return
+        peer.send(b"\x05\0\0\x01\0\0\0\0\0\0")
+        peer.read_request()
+        peer.send(HELLO)
+
+    return script
+
+
+@pytest.mark.parametrize("code", [1, 3, 4, 5, 6, 8])
+def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(run_tool, code):
+    asked = []
+    zone = {"two.test": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
+    with dns_server(zone) as names, scripted(refusing_until(asked, code, 3)) as proxy:
+        result = run_tool(
+            "--json",
+            "-",
+            "-x",
+            f"socks5://127.0.0.1:{proxy.port}",
+            "http://two.test/",
+            resolver=names.address,
+        )
+    step = only_step(result)
+    assert step["response"]["status"] == 200
+    assert sorted(asked) == ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+    assert [attempt["error"] for attempt in step["network"]["attempts"]] == [None] * 3
+
+
+def test_with_socks5_every_address_refused_is_said_with_their_number(run_tool):
+    asked = []
+    zone = {"two.test": ["192.0.2.1", "192.0.2.2"]}
+    with dns_server(zone) as names, scripted(refusing_until(asked, 4, None)) as proxy:
+        result = run_tool(
+            "--json",
+            "-",
+            "-x",
+            f"socks5://127.0.0.1:{proxy.port}",
+            "http://two.test/",
+            resolver=names.address,
+        )
+    message = failure(result, "proxy", "connect")["error"]["message"]
+    assert "host unreachable" in message and "2 addresses tried" in message
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("code", [2, 7, 9])
+def test_with_socks5_a_refusal_that_is_not_about_the_address_is_final(run_tool, code):
+    asked = []
+    zone = {"two.test": ["192.0.2.1", "192.0.2.2"]}
+    with dns_server(zone) as names, scripted(refusing_until(asked, code, None)) as proxy:
+        result = run_tool(
+            "--json",
+            "-",
+            "-x",
+            f"socks5://127.0.0.1:{proxy.port}",
+            "http://two.test/",
+            resolver=names.address,
+        )
+    failure(result, "proxy", "connect")
+    assert len(asked) == 1
+
+
+def test_a_page_in_answer_to_connect_is_called_what_it_is():
+    with scripted(BAD_PROXIES["data-by-itself"]) as proxy:
+        result = here("-m", "10", "-x", proxy.url(""), "https://a.test/")
+    error = failure(result, "proxy", "connect")["error"]
+    assert "answered CONNECT with a page" in error["message"] and "web server" in error["hint"]
+
+
 @pytest.mark.parametrize(
     "bound", [b"\x01\0\0\0\0\0\0", b"\x04" + b"\0" * 18, b"\x03\x06a.test\0\x50"], ids=["v4", "v6", "name"]
 )
@@ -709,7 +779,7 @@ def test_a_socks_proxy_that_breaks_off_is_at_fault_itself(script):
     with scripted(whole) as proxy:
         result = here("-m", "10", "-x", f"socks5h://127.0.0.1:{proxy.port}", "http://a.test/")
     assert failure(result, "proxy", "connect")["error"]["hint"]
-    assert "internal error" not in result.err and result.seconds < 9
+    assert "internal error" not in result.err
 
 
 @pytest.mark.parametrize("userinfo", ["user:wrong"])
@@ -756,6 +826,21 @@ def test_the_environment_decides_the_road(server, variables, source):
     proxied = source not in (None, "NO_PROXY")
     assert (network["proxy_url"], network["proxy_source"]) == (proxy if proxied else None, source)
     assert len(asked) == proxied
+
+
+def test_a_name_in_no_proxy_may_be_written_in_letters(run_tool, server):
+    mapping = f"www.xn--fsq092h.test:{server.port}:127.0.0.1"
+    env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "a.test, .示例.test"}
+    result = run_tool("--metrics-only", "--resolve", mapping, server.url(host="www.示例.test"), env=env)
+    assert result.code == 0, result.err
+    assert server.requests[0].values("Host") == [f"www.xn--fsq092h.test:{server.port}"]
+
+
+def test_a_name_in_no_proxy_that_cannot_be_told_is_a_usage_error(run_tool, server):
+    env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1,a\u200db.test"}
+    result = run_tool("--metrics-only", server.url(), env=env)
+    assert (result.code, result.out, server.requests) == (64, "", [])
+    assert "NO_PROXY" in result.err and "xn--" in result.err
 
 
 def test_the_option_wins_over_the_environment_and_no_proxy(server):

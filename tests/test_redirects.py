@@ -145,6 +145,14 @@ def test_a_body_that_was_dropped_does_not_come_back(call_tool):
         ("http://{authority}", "/"),
         ("http://{authority}?q", "/?q"),
         ("  /end  ", "/end"),
+        ("?", "/a/b/start?"),
+        ("/x//y/", "/x//y/"),
+        ("..//end", "/a//end"),
+        ("/..//end", "//end"),
+        ("//{authority}/x/../end/.", "/end/"),
+        ("http://{authority}/x/./../end?/../y", "/end?/../y"),
+        ("/x/%2e%2e/end", "/x/%2e%2e/end"),
+        ("x\\end", "/a/b/x\\end"),
     ],
 )
 def test_a_location_is_resolved_against_the_url_of_its_step(call_tool, location, target):
@@ -159,7 +167,8 @@ def test_a_location_is_resolved_against_the_url_of_its_step(call_tool, location,
 
     targets = []
     with scripted(script) as server:
-        result, _ = follow(call_tool, server, path="/a/b/start?q=1")
+        result, steps = follow(call_tool, server, path="/a/b/start?q=1")
+        assert steps[-1]["url"] == result.json()["summary"]["final_url"] == server.url(target)
     assert result.code == 0
     assert targets == ["/a/b/start?q=1", target]
 
@@ -336,7 +345,39 @@ UNFOLLOWABLE = [
     "http://127.0.0.1:x/",
     "http://[::1/",
     "http://a..b/",
+    "/\\a.test/",
+    "\\\\a.test/",
 ]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("straße.test", "xn--strae-oqa.test"),
+        ("βόλος.test", "xn--nxasmm1c.test"),
+        ("ශ්\u200dරී.test", "xn--10cl1a0b660p.test"),
+    ],
+)
+def test_a_location_of_letters_leads_where_browsers_go(call_tool, host, name):
+    def start(peer):
+        hosts.append(dict(peer.read_request().headers)["Host"])
+        place = f"Location: http://{host}:{server.port}/\r\n" if not peer.number else ""
+        peer.send(f"HTTP/1.1 {302 if place else 200} X\r\n{place}Content-Length: 0\r\n\r\n".encode())
+
+    hosts = []
+    with scripted(start) as server:
+        result, steps = follow(call_tool, server, "--resolve", f"{name}:{server.port}:127.0.0.1")
+        assert (result.code, hosts) == (0, [server.authority, f"{name}:{server.port}"])
+        assert steps[1]["url"] == f"http://{name}:{server.port}/"
+
+
+def test_a_location_whose_host_cannot_be_told_is_a_failed_step_that_asks_nobody(call_tool):
+    reply = "HTTP/1.1 302 Found\r\nLocation: http://a\u200db.test/\r\nContent-Length: 0\r\n\r\n".encode()
+    with scripted(sending(reply)) as server:
+        result, [_, second] = follow(call_tool, server)
+        assert (result.code, second["error"]["kind"]) == (75, "redirect")
+        assert "U+200D" in second["error"]["message"] and "xn--" in second["error"]["message"]
+        assert second["network"]["attempts"] == []
 
 
 @pytest.mark.parametrize("location", UNFOLLOWABLE)

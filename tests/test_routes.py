@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 
 import pytest
-from frames import tool
+
+from inside import tool
 
 # --- URLs -----------------------------------------------------------------------------------------
 
@@ -30,6 +33,9 @@ URLS = {
     "http://[fe80::1%eth0]/": ("http", "fe80::1%eth0", 80, "/"),
     "http://a.test/@b:c": ("http", "a.test", 80, "/@b:c"),
     "http://a.test?x=u:p@h": ("http", "a.test", 80, "/?x=u:p@h"),
+    "http://a.test/b/./c/../d//..": ("http", "a.test", 80, "/b/d/"),
+    "http://a.test/../b?/../c": ("http", "a.test", 80, "/b?/../c"),
+    "http://a.test/b/%2e%2e/c": ("http", "a.test", 80, "/b/%2e%2e/c"),
 }
 
 
@@ -245,6 +251,11 @@ COVERED = [
     ("fe80::/10", "http://[fe80::1%25eth0]/"),
     ("xn--mnchen-3ya.test", "http://münchen.test/"),
     ("münchen.test", "http://münchen.test/"),
+    (".示例.com", "http://www.示例.com/"),
+    ("*.示例。com", "http://示例.com/"),
+    ("STRASSE.test,STRAẞE.test:80", "http://straße.test/"),
+    ("ΒΌΛΟς.test", "http://βόλος.test/"),
+    ("xn--strae-oqa.test", "http://straße.test/"),
 ]
 
 NOT_COVERED = [
@@ -269,6 +280,10 @@ NOT_COVERED = [
     ("[::1]:81", "http://[::1]:82/"),
     ("[::1", "http://[::1]/"),
     ("a.test:99999999999999999999", "http://a.test/"),
+    ("strasse.test", "http://straße.test/"),
+    ("straße.test", "http://strasse.test/"),
+    ("示例.com:81", "http://示例.com/"),
+    ("示例.com", "http://10.0.0.1/"),
 ]
 
 
@@ -283,6 +298,13 @@ def test_no_proxy_covers(value, url, name):
 def test_no_proxy_does_not_cover(value, url):
     environ = {"all_proxy": "p", "no_proxy": value}
     assert tool.choose_route(tool.parse_url(url), None, environ).source == "all_proxy"
+
+
+@pytest.mark.parametrize("entry", ["a\u200db.test", "*.示例..com", ".\u0378.test", "示例/8"])
+def test_a_name_in_no_proxy_that_cannot_be_told_is_refused(entry):
+    """Whatever comes before it: what a later redirect may need is found out before anything is sent."""
+    with pytest.raises(tool.UsageError, match=r"^NO_PROXY: host"):
+        tool.choose_route(URL, None, {"all_proxy": "p", "no_proxy": f"a.test,{entry}"})
 
 
 def test_no_proxy_in_lower_case_comes_first():
@@ -312,6 +334,14 @@ LOCATIONS = {
     b"/a/./b/../c": "http://a.test:81/a/c",
     b"/x?u=http://b.test/": "http://a.test:81/x?u=http://b.test/",
     b"http://[::1]:82/": "http://[::1]:82/",
+    b"?": "http://a.test:81/d/e?",
+    b"?#y": "http://a.test:81/d/e?",
+    b"http://b.test/x/../y": "http://b.test/y",
+    b"//b.test/x/..": "http://b.test/",
+    b"//b.test\\@c.test/": "http://b.test/\\@c.test/",
+    b"//b.test@c.test/": "http://c.test/",
+    b"\\x": "http://a.test:81/d/\\x",
+    b"1:x": "http://a.test:81/d/1:x",
 }
 BASE = tool.parse_url("http://a.test:81/d/e?q=1")
 
@@ -319,6 +349,64 @@ BASE = tool.parse_url("http://a.test:81/d/e?q=1")
 @pytest.mark.parametrize(("location", "text"), LOCATIONS.items())
 def test_a_location_leads_to(location, text):
     assert tool.resolve_location(BASE, [location]).text == text
+
+
+RFC_3986 = """
+    g       /b/c/g        ./g     /b/c/g        g/      /b/c/g/       /g      /g            ?y   /b/c/d;p?y
+    g?y     /b/c/g?y      #s      /b/c/d;p?q    g#s     /b/c/g        g?y#s   /b/c/g?y      ;x   /b/c/;x
+    g;x     /b/c/g;x      g;x?y#s /b/c/g;x?y    .       /b/c/         ./      /b/c/         ..   /b/
+    ../     /b/           ../g    /b/g          ../..   /             ../../  /             ../../g /g
+    ../../../g /g         ../../../../g /g      /./g    /g            /../g   /g            g.   /b/c/g.
+    .g      /b/c/.g       g..     /b/c/g..      ..g     /b/c/..g      ./../g  /b/g          ./g/. /b/c/g/
+    g/./h   /b/c/g/h      g/../h  /b/c/h        g;x=1/./y /b/c/g;x=1/y  g;x=1/../y /b/c/y
+    g?y/./x /b/c/g?y/./x  g?y/../x /b/c/g?y/../x  g#s/./x /b/c/g      g#s/../x /b/c/g
+""".split()
+"""Section 5.4: references and what they lead to from http://a/b/c/d;p?q."""
+
+WEB_PLATFORM = """
+    //foo/bar              http://foo/bar         http://f:/c            http://f/c
+    :foo.com/              /foo/:foo.com/         :                      /foo/:
+    :#                     /foo/:                 :23                    /foo/:23
+    /:23                   /:23                   ::                     /foo/::
+    #;?                    /foo/bar               #\\                     /foo/bar
+    http://::@c@d:2        http://d:2/            http://foo.com:b@d/    http://d/
+    http://&a:foo(b]c@d:2/ http://d:2/            http://a:b@c:29/d      http://c:29/d
+    http://foo/path;a??e#f http://foo/path;a??e   http://foo/abcd#f?b    http://foo/abcd
+    [61:24:74]:98          /foo/[61:24:74]:98     /a%2fc                 /a%2fc
+    ../aaa/test.txt        /aaa/test.txt          中/test.txt            /foo/%E4%B8%AD/test.txt
+    ??a=b&c=d              /foo/bar??a=b&c=d      http://ExAmPlE.CoM     http://example.com/
+    http://www.foo。bar    http://www.foo.bar/    http://Ｇｏ.com        http://go.com/
+    http://foo/%2e         http://foo/%2e         https://@@@x:800       https://x:800/
+    http://foo/a/../../b/  http://foo/b/          http://foo/a/b/..      http://foo/a/
+    http://foo/..bar       http://foo/..bar       http://foo/a//../..    http://foo/
+""".split()
+"""The same from http://x/foo/bar, of the tests that browsers share; `%2e` is no dot in RFC 3986."""
+
+
+@pytest.mark.parametrize(
+    ("base", "reference", "place"),
+    [
+        *[("http://a/b/c/d;p?q", *pair) for pair in zip(RFC_3986[::2], RFC_3986[1::2])],
+        *[("http://x/foo/bar", *pair) for pair in zip(WEB_PLATFORM[::2], WEB_PLATFORM[1::2])],
+    ],
+)
+def test_a_reference_is_resolved_as_the_examples_of_the_standards_are(base, reference, place):
+    url = tool.parse_url(base)
+    expected = base[: base.index("/", 7)] + place if place.startswith("/") else place
+    assert tool.resolve_location(url, [reference.encode()]).text == expected
+
+
+@pytest.mark.parametrize("unit", ["/..", "/.", "/", "/a/..", "/a", "../", "./", "//", "\\", "é", "@"])
+def test_a_location_of_any_length_costs_no_time(unit):
+    """The longest takes some hundredths of a second; what is quadratic would take minutes."""
+    location = (unit.encode() * tool.MAX_URL)[: tool.MAX_URL - 20]
+    start = time.process_time()
+    for reference in (b"/x" + location, b"x" + location, b"http://b.test/" + location):
+        tool.resolve_location(BASE, [reference])
+    for reference in (location, b"//" + location, b"http://" + location):
+        with contextlib.suppress(tool.NetworkError):
+            tool.resolve_location(BASE, [reference])
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -337,6 +425,14 @@ def test_a_location_leads_to(location, text):
         b"http://[::1/",
         b"data:,x",
         b"http://" + b"a" * 64 + b".test/",
+        b"http:b.test/",
+        b"http:/b.test/",
+        b"///b.test/",
+        b"/\\b.test/",
+        b"\\/b.test/",
+        b"\\\\b.test/",
+        b"http:\\\\b.test/",
+        b"//b\xe2\x80\x8dc.test/",
     ],
 )
 def test_a_location_that_leads_nowhere_is_a_redirect_error(location):
@@ -505,13 +601,13 @@ def test_over_http2_te_trailers_stays():
 
 
 @pytest.mark.parametrize(
-    "text", [b"+5", b"-5", b"1_0", b"0x5", b" 5", b"5 ", b"", b"5.0", b"\xb2", b"9" * 5000]
+    "text", [b"+5", b"-5", b"1_0", b"0x5", b" 5", b"5 ", b"", b"5.0", b"\xb2", b"9" * 16, b"0" * 16]
 )
 def test_a_length_is_digits_alone(text):
     assert tool.parse_length(text, 10) is None
 
 
-@pytest.mark.parametrize(("text", "base", "value"), [(b"007", 10, 7), (b"fF", 16, 255), (b"0" * 99, 10, 0)])
+@pytest.mark.parametrize(("text", "base", "value"), [(b"007", 10, 7), (b"fF", 16, 255), (b"0" * 15, 10, 0)])
 def test_a_length_is_read(text, base, value):
     assert tool.parse_length(text, base) == value
 

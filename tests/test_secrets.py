@@ -248,6 +248,148 @@ def test_an_ordinary_word_of_a_cookie_does_not_bend_a_redirect(run_tool, server)
     assert result.out.splitlines()[-1].startswith("Step 2: 200")
 
 
+DEAD_ENDS = {
+    "scheme": "ftp://a.test/{}",
+    "host": "http://{}.te st/",
+    "port": "http://a.test:{}/",
+    "no-such-host": "http://{}.invalid/",
+    "cut-within-a-secret": "ftp://a.test/" + "x" * 182 + "{}",
+}
+
+
+@pytest.mark.parametrize("name", DEAD_ENDS)
+def test_no_secret_is_shown_when_a_redirect_that_holds_it_leads_nowhere(run_tool, tmp_path, name):
+    key = secret("x-api-key").lower()
+    with http_server({"/": redirect(DEAD_ENDS[name].format(key))}) as server:
+        arguments = ["-L", "-m", "5", "-H", f"X-Api-Key: {key}", server.url()]
+        result, text = everything(run_tool, tmp_path, "plain", *arguments)
+    assert result.code == 75
+    assert key[:7] not in text.replace("\n", "").replace(" ", "")
+
+
+# --- what has to stay as it is --------------------------------------------------------------------
+
+
+def told(run_tool: Callable[..., Any], words: str, *arguments: str) -> str:
+    """Let a server, or a proxy at {place}, say `words` in its reason; return what the JSON export shows."""
+    with scripted(sending(f"HTTP/1.1 200 {words}\r\nContent-Length: 0\r\n\r\n")) as server:
+        given = [word.replace("{place}", server.authority) for word in arguments]
+        result = run_tool("--json", "-", *given, server.url())
+    return result.json()["steps"][0]["response"]["reason"]
+
+
+def basic(pair: str) -> list[str]:
+    """Give user:password as a header."""
+    return ["-H", f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"]
+
+
+@pytest.mark.parametrize("mode", ["plain", "rich", "compact"])
+def test_what_the_user_typed_is_shown_though_a_cookie_says_the_same(run_tool, tmp_path, mode):
+    with http_server({"/localhost": redirect("/there")}) as server:
+        url = server.url("/localhost", host="localhost")
+        cookie = "Cookie: region=localhost; page=localhost/there"
+        result, _ = everything(run_tool, tmp_path, mode, "-L", "-H", cookie, url)
+    document = result.json(tmp_path / "out.json")
+    entry = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["entries"][0]
+    assert url in result.out
+    assert document["initial_url"] == document["steps"][0]["url"] == entry["request"]["url"] == url
+    assert (
+        document["steps"][1]["url"] == document["summary"]["final_url"] == server.url("/there", "localhost")
+    )
+    for step in document["steps"]:
+        [host] = [field["value"] for field in step["request"]["headers"] if field["name"] == "Host"]
+        assert host == f"localhost:{server.port}"
+
+
+def test_a_short_word_of_a_cookie_is_no_secret(run_tool, tmp_path):
+    routes = {
+        "/": redirect("/index.html?theme=html&html"),
+        "/index.html": Reply(body=b"x", reason="html it is"),
+    }
+    with http_server(routes) as server:
+        arguments = ["-L", "-H", "Cookie: theme=html; theme_of_the_day=1", server.url()]
+        result, _ = everything(run_tool, tmp_path, "compact", *arguments)
+    first, last = result.json(tmp_path / "out.json")["steps"]
+    assert first["response"]["location"] == "/index.html?theme=html&html"
+    assert last["url"] == server.url("/index.html?theme=html&html") and last["url"] in result.out
+    assert last["response"]["reason"] == "html it is"
+
+
+GIVING = {
+    "cookie": ["-H", "Cookie: a={}; b=c"],
+    "quoted-cookie": ["-H", 'Cookie: b=c; a="{}"'],
+    "nameless-cookie": ["-H", "Cookie: {}"],
+    "api-key": ["-H", "X-Api-Key: {}"],
+    "bearer": ["-H", "Authorization: Bearer {}"],
+    "parameter": ["-H", 'Authorization: Digest qop=auth, response="{}"'],
+}
+
+
+@pytest.mark.parametrize("name", GIVING)
+def test_a_credential_is_masked_inside_a_word_from_eight_characters_on(run_tool, name):
+    for value, shown in (("a1b2c3d", "xa1b2c3dy (a1b2c3d)"), ("a1b2c3d4", "x***y (***)")):
+        given = [word.format(value) for word in GIVING[name]]
+        assert told(run_tool, f"x{value}y ({value})", *given) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("hunter2", "***"),
+        ("no hunter2!", "no ***!"),
+        ("_hunter2_ 'hunter2' %hunter2%", "_***_ '***' %***%"),
+        ("bob:hunter2", "***"),
+        ("bob:hunter2@a.test", "***@a.test"),
+        ("bob: hunter2", "bob: ***"),
+        ("Ym9iOmh1bnRlcjI= Ym9iOmh1bnRlcjI", "***= ***"),
+        ("bob is a hunter", "bob is a hunter"),
+        ("hunter22 2hunter2 Xhunter2 hunter2X", "hunter22 2hunter2 Xhunter2 hunter2X"),
+        ("hunter2\xc3\xa9 \xc3\xa9hunter2", "hunter2\xe9 \xe9hunter2"),
+        ("xbob:hunter2", "x***"),
+    ],
+)
+def test_a_short_password_is_masked_where_it_stands_as_a_whole(run_tool, words, shown):
+    assert told(run_tool, words, *basic("bob:hunter2")) == shown
+    assert told(run_tool, words, "-x", "http://bob:hunter2@{place}") == shown
+
+
+@pytest.mark.parametrize(
+    ("pair", "words", "shown"),
+    [
+        ("bob:hunter23", "xhunter23y bob", "x***y bob"),
+        ("somebody:pw", "xsomebodyx pw pwx", "x***x *** pwx"),
+        ("bob:", "bob: bob", "bob: bob"),
+        (":pw", "a:pw pw", "a:*** ***"),
+        ("me:p", "me:p p/ap", "*** ***/ap"),
+        ("me:p w", "p w me:p w p", "*** *** p"),
+    ],
+)
+def test_user_and_password_are_each_masked_by_their_own_length(run_tool, pair, words, shown):
+    assert told(run_tool, words, *basic(pair)) == shown
+
+
+def test_a_secret_is_masked_as_a_url_or_another_character_set_spells_it(run_tool, tmp_path):
+    password = "p\xe4ss/w\xf6rd+1"
+    utf8 = password.encode().decode("latin-1")
+    location = f"/of?raw={utf8}&all=p%C3%A4ss%2Fw%C3%B6rd%2B1"
+    routes = {
+        "/": redirect(location)._replace(headers=[("Location", location), ("X-A", f"\xff {utf8}")]),
+        "/of": Reply(body=b"x"),
+    }
+    with http_server(routes) as server:
+        _, text = everything(run_tool, tmp_path, "plain", "-L", *basic(f"bob:{password}"), server.url())
+    assert "ss/w" not in text and "ss%2Fw" not in text
+    assert "/of?raw=***&all=***" in text
+
+
+def test_what_a_digest_says_of_the_place_is_no_secret(run_tool):
+    header = (
+        'Authorization: Digest username="bob", realm="the realm, all of it", uri="/index.html", response="00"'
+    )
+    words = "the realm, all of it is at /index.html"
+    assert told(run_tool, words, "-H", header) == words
+
+
 # --- proxies --------------------------------------------------------------------------------------
 
 PASSWORD = secret("p@ss/word")

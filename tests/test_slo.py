@@ -106,9 +106,30 @@ def test_an_unknown_key_is_named(call_tool, key):
     check_usage_error(call_tool("--slo", f"{key}=5", "http://127.0.0.1:1/"), f"Unknown SLO key '{key}'")
 
 
+def test_a_missing_equals_sign_is_called_that(call_tool):
+    result = call_tool("--slo", "total=1, ttfb ", "http://127.0.0.1:1/")
+    check_usage_error(result, "SLO Error", "Missing '='")
+    assert "entry 'ttfb'" in flat(result.err)
+
+
 @pytest.mark.parametrize("value", ["fast", "0", "-3", "nan", "inf", "1_000"])
 def test_a_bad_value_is_named(call_tool, value):
     check_usage_error(call_tool("--slo", f"dns=1,ttfb={value}", "http://127.0.0.1:1/"), value, "ttfb")
+
+
+@pytest.mark.parametrize(
+    ("specification", "words"),
+    [("total=1,", "trailing comma"), ("total=1,,dns=1", "comma too many"), (",total=1", "comma too many")],
+)
+def test_a_comma_too_many_is_called_that(call_tool, specification, words):
+    result = call_tool("--slo", specification, "http://127.0.0.1:1/")
+    check_usage_error(result)
+    assert words in flat(result.err) and f"'{specification}'" in flat(result.err)
+
+
+def test_a_comma_at_the_end_of_a_line_of_the_file_is_called_that(call_tool, tmp_path):
+    path = write(tmp_path, "total=1,\ndns=1\n")
+    check_usage_error(call_tool("--slo-file", path, "http://127.0.0.1:1/"), "without a comma", "total")
 
 
 def test_a_bad_budget_writes_no_file(call_tool, tmp_path):

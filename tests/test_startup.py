@@ -24,7 +24,7 @@ HEAVY = {
 """Parts of the standard library that cost milliseconds and that no way to run the program needs."""
 
 SHUTIL = {"shutil", "bz2", "lzma"}
-"""What argparse imports, for every option it adds, to learn the width of a terminal."""
+"""What argparse imports to learn the width of a terminal."""
 
 OPTIONAL = {"h2", "hpack", "hyperframe", "rich", "socks"}
 
@@ -51,6 +51,16 @@ def test_a_line_over_plain_http_imports_nothing_it_does_not_need(imported, optio
     names = imported(*options)
     assert {"http", "ssl", "argparse"} <= names, "the list of imports was not read"
     assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "unicodedata"})
+
+
+def test_a_host_that_is_not_ascii_needs_unicode_data_and_no_idna_codec(imported, server):
+    names = imported(
+        "--metrics-only",
+        *("--resolve", f"xn--bcher-kva.test:{server.port}:127.0.0.1"),
+        url=server.url(host="bücher.test"),
+    )
+    assert "unicodedata" in names
+    assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "stringprep"})
 
 
 def test_http1_over_tls_does_without_h2(imported):

@@ -14,7 +14,7 @@ import unicodedata
 
 import pytest
 
-from checks import flat
+from checks import calm, flat, without_readings
 from conftest import TOOL, open_terminal
 from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
 
@@ -257,12 +257,12 @@ def test_an_slo_error_is_drawn_in_ascii_too(run_tool, encoding):
 # --- rich and plain -------------------------------------------------------------------------------
 
 NUMBERS = re.compile(r"\d+\.\d+(?=ms)|[\u2588#]+")
-NOTE = re.compile(r"Note in step \d+ this process was kept waiting for a CPU .*? too long")
 
 
 def words(text: str) -> str:
-    """Put a report together without frames, bars, blanks, times, and the note of a busy machine."""
-    return NUMBERS.sub("", NOTE.sub("", flat(SGR.sub("", text))).replace(" ", ""))
+    """Put a report together without frames, bars, blanks, times, and what is said of a busy machine."""
+    text = without_readings(SGR.sub("", text))
+    return NUMBERS.sub("", calm(flat(text)).replace(" ", ""))
 
 
 REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}

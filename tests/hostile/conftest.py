@@ -15,9 +15,9 @@ from servers import scripted
 
 
 @pytest.fixture(scope="session")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+def launcher(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     """The small process that all runs of this session are started from."""
-    running = Launcher(tmp_path_factory.mktemp("program"))
+    running = Launcher(tmp_path_factory.mktemp("launcher"), program)
     yield running
     running.close()
 

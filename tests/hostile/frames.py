@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Callable
 
 from hostile.runner import Script
 from servers import Peer
@@ -61,6 +62,18 @@ def read_frames(peer: Peer, wanted: int = HEADERS) -> None:
         peer.read_exactly(int.from_bytes(start[:3], "big"))
         if start[3] == wanted:
             return
+
+
+def read_upload(peer: Peer, size: int, taken: Callable[[int], None] = lambda count: None) -> None:
+    """Read a body of so many bytes; `taken` is called with the length of each DATA frame."""
+    while size:
+        start = peer.read_exactly(9)
+        length = peer.skip(int.from_bytes(start[:3], "big"))
+        if len(start) < 9:
+            raise ConnectionResetError("the client has gone away")
+        if start[3] == DATA:
+            size -= length
+            taken(length)
 
 
 def answer(*parts: bytes, hold: bool = True, first: bytes = settings()) -> Script:

@@ -23,8 +23,21 @@ def end(group: int, number: int) -> None:
         pass
 
 
+def run_delay(process: str) -> float:
+    """Return how long (s) a process was kept waiting for a CPU; 0 where Linux does not tell."""
+    try:
+        with open(f"/proc/{process}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def run(order: dict) -> dict:
-    """Run one command, its streams into files; `signals` is a list of [seconds, number] to send to it."""
+    """Run one command, its streams into files; `signals` is a list of [seconds, number] to send to it.
+
+    The seconds that it took are without those for which others had the CPUs.
+    """
+    kept = run_delay("self")
     with open(order["out"], "wb") as out, open(order["err"], "wb") as err:
         begun = time.monotonic()
         process = subprocess.Popen(
@@ -40,8 +53,10 @@ def run(order: dict) -> dict:
     timers = [threading.Timer(at, end, (process.pid, number)) for at, number in signals]
     for timer in timers:
         timer.start()
+    if sys.platform == "linux":
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    seconds = time.monotonic() - begun - (run_delay("self") - kept) - run_delay(str(process.pid))
     _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - begun
     process.returncode = 0  # it was waited for here
     for timer in timers:
         timer.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import py_compile
 import re
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any, Callable, NamedTuple
 from checks import check_document, parse_compact, parse_metrics
 from servers import Peer
 
-TOOL = Path(__file__).resolve().parents[2] / "tool.py"
 PEAK_MIB = 100
 LATE = 5.0
 """Seconds past its deadline after which a run fails its test: start-up and a loaded machine included."""
@@ -32,6 +30,7 @@ class Outcome(NamedTuple):
     out: str
     err: str
     seconds: float
+    """How long it took, without the time for which others had the CPUs."""
     peak_mib: float
 
     def text(self, stream: str) -> str:
@@ -42,10 +41,8 @@ class Outcome(NamedTuple):
 class Launcher:
     """The small process that starts the others."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        # Compiled once: compiling it is half of a short run.
-        self.program = py_compile.compile(str(TOOL), str(folder / "tool.pyc"), doraise=True)
+    def __init__(self, folder: Path, program: str) -> None:
+        self._folder, self.program = folder, program
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py"))]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"

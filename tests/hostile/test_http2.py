@@ -32,6 +32,7 @@ from hostile.frames import (
     head,
     number,
     read_frames,
+    read_upload,
     settings,
 )
 from hostile.runner import Case, Script
@@ -121,6 +122,10 @@ OUT_OF_PLACE = [
     case("CONTINUATION on another stream", frame(HEADERS, b"") + frame(CONTINUATION, STATUS_200, 4, 3)),
     case("PING in the head", frame(HEADERS, STATUS_200) + frame(PING, b"12345678", 0, 0)),
     case("DATA in the head", frame(HEADERS, STATUS_200) + BODY),
+    case("WINDOW_UPDATE in the head", frame(HEADERS, STATUS_200) + frame(WINDOW_UPDATE, FOUR(1), 0, 0)),
+    case("GOAWAY in the head", frame(HEADERS, STATUS_200) + goaway(1, 0)),
+    case("DATA in the trailers", head() + frame(HEADERS, field(b"x", b"y"), END_STREAM) + BODY),
+    case("WINDOW_UPDATE on a stream that never was", frame(WINDOW_UPDATE, FOUR(1), 0, 3) + HELLO),
     case("PUSH_PROMISE though refused", frame(PUSH_PROMISE, FOUR(2) + b"\x82\x84\x86", END_HEADERS) + HELLO),
     case("PUSH_PROMISE of our own stream", frame(PUSH_PROMISE, FOUR(1) + b"\x82", END_HEADERS)),
     case("PRIORITY on stream 0", frame(PRIORITY, b"\0\0\0\0\x10", 0, 0)),
@@ -259,13 +264,14 @@ FLOODS = [
         ("interim responses", head(field(b":status", b"103"))),
         ("RST_STREAM of other streams", frame(RST_STREAM, bytes(4), 0, 3)),
         ("GOAWAY", goaway(0, 1)),
+        ("GOAWAY that covers us", goaway(1, 0)),
+        ("acknowledged SETTINGS", frame(SETTINGS, b"", ACK, 0)),
     )
 ] + [
-    case("GOAWAY that covers us, without end", flood(b"", goaway(1, 0) * 500), "timeout"),
     case("PING in the body without end", flood(head(), frame(PING, b"12345678", 0, 0) * 500)),
     case("DATA without end", flood(head(), frame(DATA, b"x" * 16384)), "timeout"),
-    case("empty DATA without end", flood(head(), frame(DATA) * 500), "timeout"),
-    case("padding without end", flood(head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50), "timeout"),
+    case("empty DATA without end", flood(head(), frame(DATA) * 500)),
+    case("padding without end", flood(head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50)),
     case("PING that drips", flood(b"", frame(PING, b"12345678", 0, 0), 0.05), "timeout"),
     case("DATA that drips", flood(head(), frame(DATA, b"x"), 0.05), "timeout"),
     case("zeros without end", flood(b"", b"\0" * 65536)),
@@ -311,6 +317,17 @@ UPLOAD = ("-d", "x" * 100_000)
 WINDOWS = [
     case("a window that overflows", frame(WINDOW_UPDATE, FOUR(0x7FFFFFFF), 0, 0) * 2),
     case("a stream's window that overflows", frame(WINDOW_UPDATE, FOUR(0x7FFFFFFF)) * 2),
+    case("SETTINGS that overflow a window", frame(WINDOW_UPDATE, FOUR(1 << 30)) + settings((4, 0x7FFFFFFF))),
+    case(
+        "credit for what was never sent, without end",
+        flood(settings((4, 0)), frame(WINDOW_UPDATE, FOUR(1), 0, 0) * 500),
+        options=UPLOAD,
+    ),
+    case(
+        "credit for more than was sent, without end",
+        flood(b"", frame(WINDOW_UPDATE, FOUR(30_000), 0, 0) * 500),
+        options=UPLOAD,
+    ),
     case("a window of nothing for an upload", answer(first=settings((4, 0))), "timeout", options=UPLOAD),
     case(
         "a window that is taken back",
@@ -327,6 +344,11 @@ WINDOWS = [
         answer(frame(WINDOW_UPDATE, FOUR(1)) * 500 + HELLO, first=settings((4, 0))),
         options=UPLOAD,
     ),
+    fine(
+        "credit in single bytes for what was sent",
+        answer((frame(WINDOW_UPDATE, FOUR(1), 0, 0) + frame(WINDOW_UPDATE, FOUR(1))) * 5000 + HELLO),
+        options=UPLOAD,
+    ),
 ]
 
 FAMILY = list(itertools.chain(LEGAL, OUT_OF_PLACE, VALUES, HPACK, FLOODS, ENDS, GOODBYES, WINDOWS))
@@ -338,22 +360,16 @@ def test_a_hostile_http2_server_is_reported_and_survived(play, case):
 
 
 def test_an_upload_whose_credit_comes_in_many_small_pieces_arrives(play, tmp_path):
-    """A server that returns the credit of each frame sends thousands of WINDOW_UPDATE frames."""
+    """A server that returns the credit of each KiB sends tens of thousands of WINDOW_UPDATE frames."""
     size = 20 << 20
+    credit = frame(WINDOW_UPDATE, FOUR(1024), 0, 0) + frame(WINDOW_UPDATE, FOUR(1024))
     body = tmp_path / "body"
     body.write_bytes(bytes(size))
 
     def script(peer: Peer) -> None:
         read_frames(peer)
-        peer.send(settings())
-        got = 0
-        while got < size:
-            start = peer.read_exactly(9)
-            length = int.from_bytes(start[:3], "big")
-            peer.read_exactly(length)
-            if start[3] == DATA and length:
-                got += length
-                peer.send(frame(WINDOW_UPDATE, FOUR(length), 0, 0) + frame(WINDOW_UPDATE, FOUR(length)))
+        peer.send(settings((4, 1 << 20), (5, 1 << 20)) + frame(WINDOW_UPDATE, FOUR(1 << 20), 0, 0))
+        read_upload(peer, size, lambda count: peer.send(credit * -(-count // 1024)))
         peer.send(HELLO)
         peer.wait(9)
 

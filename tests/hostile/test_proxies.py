@@ -199,7 +199,16 @@ SOCKS = (
         socks("half a reply and silence", dialogue(b"\5\0", GRANTED[:6], hold=True), "timeout"),
         socks("a reset after the greeting", dialogue(b"\5\0", reset=True)),
         socks("a reset in the reply", dialogue(b"\5\0", GRANTED[:6], reset=True)),
-        socks("a way that is closed at once", dialogue(b"\5\0", GRANTED), "protocol"),
+        socks(
+            "a way that is closed at once",
+            # Closing with a request unread would send a reset.
+            lambda peer: (
+                dialogue(b"\5\0", GRANTED)(peer),
+                peer.sock.shutdown(socket.SHUT_WR),
+                peer.sock.recv(9999),
+            ),
+            "protocol",
+        ),
         socks("a way with silence behind", dialogue(b"\5\0", GRANTED, hold=True), "timeout"),
         socks(
             "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, hold=True), None, status=200

@@ -88,10 +88,15 @@ DEAD_ENDS = [
         b"http://a.test\x1b[2J/",
         b"/\x1b[2J",
         b"/\x07\x9b\x7f",
-        b"/a\x00b",
         b"/a\tb",
         b"http://xn--\xc3\xa4/",
         b"http://user:pass word@/",
+        b"/\\a.test/",
+        b"\\" * 200_000,
+        b"http://\\" + b"\\" * 200_000,
+        "http://a\u200db.test/".encode(),
+        "http://{}/".format("ü" * 300).encode(),
+        "http://{}.test/".format("\u0628\u200c" * 120).encode(),
     )
 ]
 
@@ -104,6 +109,10 @@ ROUNDABOUT = [
         b"?q",
         b"x",
         b"../../../..",
+        b"/.." * 80_000,
+        b"..//..//" * 30_000,
+        b"?",
+        b"//127.0.0.1:%d\\@a.test/",
         b"/a b",
         b"  /x  ",
         b"/\xc3\xa4",

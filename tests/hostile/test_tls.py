@@ -185,7 +185,8 @@ def test_a_handshake_that_drips_meets_the_deadline(play, contexts):
     play(Case("drip", drip(contexts["https"], 0.02), "timeout", over="raw"))
 
 
-@pytest.mark.parametrize("share", [0.0, *SHARES, 0.2, 0.4, 0.6, 0.8])
+# Not the first: that is a record's version, which is to be ignored (RFC 8446 section 5.1), and is by some.
+@pytest.mark.parametrize("share", [0.0, *SHARES[1:], 0.2, 0.4, 0.6, 0.8])
 def test_a_handshake_with_one_wrong_byte_is_reported(play, contexts, authority, share):
     options = ("--cacert", str(authority.file))
     play(Case(f"bent at {share}", bend(contexts["https"], share), "tls", options=options, over="raw"))

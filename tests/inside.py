@@ -1,0 +1,63 @@
+"""The program inside the tests' own process: `tool` is its module, `here(...)` a run of it.
+
+A run here is quick, where a test needs many; `run_tool` (conftest.py) is for what hangs on a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from conftest import TOOL, Result, own_delay
+
+
+def _load_tool() -> Any:
+    """Import tool.py by its path, whatever the folder is that the tests were started from."""
+    spec = importlib.util.spec_from_file_location("tool", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tool"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = sys.modules.get("tool") or _load_tool()
+
+
+def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
+    """Run the program in this process, with no environment but `env`; `out` is its JSON export.
+
+    The lines of --metrics-only, and whatever was said on stderr, are in `err`.
+    """
+    words = tuple(os.fspath(word) for word in arguments)
+    said = io.StringIO()
+    start, kept = time.monotonic(), own_delay()
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, env or {}, clear=True):
+        path = Path(folder, "out.json")
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = tool.main(["--metrics-only", "--json", str(path), *words])
+        out = path.read_text("utf-8") if path.exists() else ""
+    seconds = time.monotonic() - start
+    return Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept)
+
+
+def only_step(result: Result, code: int = 0) -> dict[str, Any]:
+    """Prove that a run ended with `code` after one step, and return that step."""
+    assert result.code == code, (result.code, result.err, result.out[-2000:])
+    [step] = result.json()["steps"]
+    return step
+
+
+def failure(result: Result, kind: str, phase: str | None = None) -> dict[str, Any]:
+    """Prove that a run failed with `kind` (in `phase`) and return its only step."""
+    step = only_step(result, 75)
+    assert step["error"]["kind"] == kind, step["error"]
+    assert phase in (None, step["error"]["phase"]), step["error"]
+    return step

@@ -1,0 +1,118 @@
+"""Certificates that no authority would issue."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Mint:
+    """Makes certificates of any kind. `root` is the PEM file of its CA."""
+
+    def __init__(self, folder: Path) -> None:
+        pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
+        self.folder = folder
+        self._count = 0
+        self.ca = self.issue(None, "Mint CA", ca=True)
+        self.root = folder / "root.pem"
+        self.root.write_bytes(self.pem(self.ca[1]))
+
+    def pem(self, certificate: Any) -> bytes:
+        """Encode a certificate."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return certificate.public_bytes(Encoding.PEM)
+
+    def der(self, certificate: Any) -> bytes:
+        """Encode a certificate."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return certificate.public_bytes(Encoding.DER)
+
+    def name(self, *pairs: tuple[str, str]) -> Any:
+        """Make a distinguished name of (type, value) pairs: CN, O, OU, C …"""
+        from cryptography import x509
+
+        kinds = x509.NameOID
+        types = {
+            "CN": kinds.COMMON_NAME,
+            "O": kinds.ORGANIZATION_NAME,
+            "OU": kinds.ORGANIZATIONAL_UNIT_NAME,
+            "C": kinds.COUNTRY_NAME,
+            "L": kinds.LOCALITY_NAME,
+            "ST": kinds.STATE_OR_PROVINCE_NAME,
+            "E": kinds.EMAIL_ADDRESS,
+        }
+        return x509.Name([x509.NameAttribute(types[kind], value) for kind, value in pairs])
+
+    def issue(
+        self,
+        issuer: tuple[Any, Any] | None,
+        common_name: str | None = "localhost",
+        sans: tuple[str, ...] = (),
+        days: tuple[float, float] = (-1, 90),
+        key: Any = None,
+        ca: bool = False,
+        subject: Any = None,
+        serial: int | None = None,
+    ) -> tuple[Any, Any]:
+        """Issue (key, certificate), valid `days` from now; signed by itself where `issuer` is None."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        if subject is None:
+            subject = self.name(("O", "Mint"), *([("CN", common_name)] if common_name else []))
+        now = datetime.datetime.now(datetime.timezone.utc)
+        builder = x509.CertificateBuilder(
+            issuer_name=issuer[1].subject if issuer else subject,
+            subject_name=subject,
+            public_key=key.public_key(),
+            serial_number=serial or x509.random_serial_number(),
+            not_valid_before=now + datetime.timedelta(days[0]),
+            not_valid_after=now + datetime.timedelta(days[1]),
+        ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        if sans:
+            builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(sans)), critical=False)
+        return key, builder.sign(issuer[0] if issuer else key, hashes.SHA256())
+
+    def file(self, leaf: tuple[Any, Any], *chain: Any) -> Path:
+        """Write a leaf's key and certificate, then the certificates of its chain, to one PEM file."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        self._count += 1
+        path = self.folder / f"mint-{self._count}.pem"
+        key = leaf[0].private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        path.write_bytes(key + self.pem(leaf[1]) + b"".join(self.pem(certificate) for certificate in chain))
+        return path
+
+    def context(self, leaf: tuple[Any, Any], *chain: Any) -> ssl.SSLContext:
+        """Make a server's TLS context with a leaf and its chain; weak keys are welcome."""
+        return server_context(self.file(leaf, *chain))
+
+
+def _alternatives(sans: tuple[str, ...]) -> list[Any]:
+    from cryptography import x509
+
+    names = []
+    for san in sans:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(san)))
+        except ValueError:
+            names.append(x509.DNSName(san))
+    return names
+
+
+def server_context(pem: Path) -> ssl.SSLContext:
+    """Make a server's TLS context of a PEM file, of any TLS version, cipher and strength of key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.load_cert_chain(str(pem))
+    return context

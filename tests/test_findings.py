@@ -1,0 +1,860 @@
+"""What the times mean: each rule is provoked by real packets on a path with a round trip, and just missed.
+
+Where no network of one's own is allowed, the rules are still tried on what was recorded on such paths.
+HTTPHASES_TEST_MATRIX=full tries every healthy request, which takes some minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+import pytest
+
+from checks import flat
+from conftest import PATIENCE
+from inside import tool
+from paths import ANY, FAR, OTHERS, Rule, path, silent
+from servers import Reply, dns_server, http2_server, http_server, redirect, scripted
+
+RTT = 0.04
+HEALTHY = {"distance", "setup", "tls12", "slow_start"}
+"""What a healthy request may be said to be."""
+TRIES = 3
+"""A machine that is short of CPUs has slow servers too: what is to be silent may be asked so often."""
+on_a_path = pytest.mark.needs("root", "linux")
+
+
+class Lab:
+    """A path with a round trip of `RTT`, and the ways to ask across it."""
+
+    def __init__(self, run_tool: Any, authority: Any, folder: Any) -> None:
+        self.run_tool, self.authority, self.folder = run_tool, authority, folder
+        self.open = contextlib.ExitStack()
+        self.way: Any = None
+
+    def start(self, round_trip: float = RTT, **settings: str) -> Lab:
+        folder = self.folder / "path"
+        folder.mkdir()
+        names = {name.replace("__", "/"): value for name, value in settings.items()}
+        self.way = self.open.enter_context(path(folder, round_trip, settings=names))
+        return self
+
+    def serve(self, server: Any) -> Any:
+        return self.open.enter_context(self.way.far(server))
+
+    def http(self, *routes: tuple[str, Reply], **settings: Any) -> str:
+        """Start a server at the far end, plain unless `tls` is given; return the URL of its root."""
+        server = self.serve(http_server(dict(routes or [("/", SMALL)]), host=ANY, **settings))
+        return server.url("", FAR)
+
+    def tls(self, *names: str, version: Any = None, curve: str | None = None) -> ssl.SSLContext:
+        context = self.authority.context(FAR, *names)
+        if version:
+            context.maximum_version = version
+        if curve:
+            context.set_ecdh_curve(curve)
+        return context
+
+    def ask(self, *arguments: Any, code: int = 0) -> dict[str, Any]:
+        """Ask from the near end; return the JSON document."""
+        trust = ["--cacert", self.authority.file] if "https://" in str(arguments) else []
+        result = self.run_tool("--json", "-", *trust, *arguments, within=self.way.near)
+        assert result.code == code, result.err
+        return result.json()
+
+    def read(self, *arguments: Any, code: int = 0) -> dict[str, dict[str, Any]]:
+        """Ask, and return the findings of the last step by id."""
+        return by_id(self.ask(*arguments, code=code)["steps"][-1])
+
+    def finds(self, expected: Expected, *arguments: Any, code: int = 0) -> dict[str, dict[str, Any]]:
+        """Prove that asking finds what is expected; return all findings."""
+        return self.agree(expected.objections, lambda: self.read(*arguments, code=code))
+
+    def misses(self, *unwanted: str, ask: Any) -> dict[str, dict[str, Any]]:
+        """Prove that what `ask()` asks for is not said to be what it is not."""
+        return self.agree(lambda found: set(unwanted) & set(found), ask)
+
+    def agree(self, objections: Any, ask: Any) -> Any:
+        """Return what `ask()` finds without objections, of some tries, or fail; not on a starved machine."""
+        for _ in range(TRIES):
+            found = ask()
+            wrong = objections(found)
+            if not wrong:
+                return found
+        if "starved" in found:
+            pytest.skip(f"this machine is too short of CPUs to tell: {found['starved']['cost_ms']} ms")
+        raise AssertionError((wrong, found))
+
+
+class Expected(NamedTuple):
+    """A finding that costs about `cost` ms, no less and little more, and what it says."""
+
+    name: str
+    certainty: str
+    cost: float
+    words: tuple[str, ...]
+
+    def objections(self, found: dict[str, dict[str, Any]]) -> list[Any]:
+        """List what is not as expected."""
+        if self.name not in found:
+            return [self.name, found]
+        finding = found[self.name]
+        fits = self.cost * 0.95 - 1 <= finding["cost_ms"] <= self.cost * 1.3 + 30
+        same = fits and finding["certainty"] == self.certainty
+        return [word for word in self.words if word not in finding["text"]] + ([] if same else [finding])
+
+
+def costs(name, certainty, cost, *words):
+    return Expected(name, certainty, cost, words)
+
+
+SMALL = Reply(body=b"x" * 10)
+
+
+def by_id(step: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {finding["id"]: finding for finding in step["findings"]}
+
+
+@pytest.fixture
+def lab(run_tool, authority, tmp_path):
+    """Give a laboratory whose path `start` opens."""
+    made = Lab(run_tool, authority, tmp_path)
+    with made.open:
+        yield made
+
+
+# --- connect --------------------------------------------------------------------------------------
+
+
+@on_a_path
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_lost_syn_or_its_answer_is_seen(lab, way):
+    url = lab.start().http()
+    lab.way.change(rules=[Rule(way, "syn")])
+    words = ("sent again, once", "lost or late", "a full listen queue")
+    finding = lab.finds(costs("syn_lost", "seen", 1000, *words), url + "/")["syn_lost"]
+    assert finding["phase"] == "connect" and finding["evidence"]["retransmits"] == 1
+
+
+@on_a_path
+def test_a_late_syn_is_not_lost(lab):
+    url = lab.start().http()
+    lab.way.change(rules=[Rule("up", "syn", action="late", amount=0.3)])
+    assert "syn_lost" not in lab.read(url + "/")
+
+
+ADDRESSES = {
+    "two.test": [OTHERS[0], FAR],
+    "six.test": ["2001:db8::9", FAR],
+    "far.test": [FAR],
+    "first.test": [FAR, OTHERS[0]],
+}
+
+
+@on_a_path
+def test_an_address_that_gives_no_answer_is_named(lab):
+    port = lab.start().http().rpartition(":")[2]
+    lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
+    lab.way.change(rules=silent(OTHERS[0]))
+    words = (f"{OTHERS[0]} gave no answer", f"{FAR} was used", "do not race")
+    lab.finds(costs("address_failed", "seen", 250, *words), f"http://two.test:{port}/")
+    assert "address_failed" not in lab.read(f"http://first.test:{port}/")
+
+
+@on_a_path
+def test_an_address_that_refuses_is_named(lab):
+    port = lab.start().http().rpartition(":")[2]
+    lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
+    lab.way.change(rules=[Rule("up", "syn", action="refuse", address=OTHERS[0])])
+    refused = costs("address_failed", "seen", RTT * 1000, f"{OTHERS[0]}: connection refused")
+    findings = lab.finds(refused, f"http://two.test:{port}/")
+    assert "race" not in findings["address_failed"]["text"]
+
+
+@on_a_path
+@pytest.mark.needs("ipv6")
+def test_a_family_that_gives_no_answer_is_named(lab):
+    port = lab.start().http().rpartition(":")[2]
+    lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
+    lab.way.change(rules=silent("2001:db8::9"))
+    silence = costs("family_fallback", "seen", 250, "2001:db8::9 gave no answer", "IPv4 was used")
+    findings = lab.finds(silence, f"http://six.test:{port}/")
+    assert "address_failed" not in findings
+
+
+@on_a_path
+def test_a_proxy_that_is_slow_to_open_the_way_is_seen(lab):
+    lab.start()
+    context = lab.tls("slow.test", "quick.test")
+
+    def script(peer):
+        peer.wait(0.25 if b"slow.test" in peer.read_until(b"\r\n\r\n") else 0)
+        peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+        peer.secure(context)
+        peer.read_request()
+        peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nhi")
+
+    proxy = lab.serve(scripted(script, host=ANY)).url("", FAR)
+    slow = costs("proxy", "seen", 290, "TCP to it stood after")
+    lab.finds(slow, "-x", proxy, "https://slow.test/")
+    # A quick one takes a round trip for CONNECT and one for TCP: that it takes half is true of it too.
+    quick = lab.read("-x", proxy, "https://quick.test/")
+    assert quick.get("proxy", {"cost_ms": RTT * 1000})["cost_ms"] < 100
+
+
+@on_a_path
+def test_behind_a_proxy_nothing_is_made_of_the_round_trip(lab):
+    url = lab.start().http(("/", Reply(body=b"x", wait=0.3)))
+    assert set(lab.read("-x", url, "http://a.test/")) <= {"starved"}
+
+
+# --- dns ------------------------------------------------------------------------------------------
+
+
+@on_a_path
+def test_name_servers_that_do_not_answer_are_counted(lab):
+    port = lab.start().http().rpartition(":")[2]
+    good = lab.serve(dns_server(ADDRESSES)).address
+    lab.way.change(rules=[*silent(OTHERS[0]), *silent(OTHERS[1])])
+    lab.way.name_servers(OTHERS[0], OTHERS[1], good)
+    words = ("fits the resolver's time-outs: 2 of the name servers", OTHERS[0], good)
+    lab.finds(costs("resolver_timeout", "fits", 2000, *words), f"http://far.test:{port}/")
+
+
+@on_a_path
+def test_a_failed_lookup_says_that_nobody_answered(lab):
+    lab.start().way.name_servers(OTHERS[0], options="timeout:1 attempts:1")
+    lab.way.change(rules=silent(OTHERS[0]))
+    words = f"the name server {OTHERS[0]} did not answer"
+    lab.finds(costs("resolver_timeout", "fits", 1000, words), "http://far.test/", code=75)
+
+
+@on_a_path
+def test_a_local_resolver_is_called_that(lab):
+    server = lab.start().serve(dns_server({"far.test": None}))
+    lab.way.name_servers(server.address, options="timeout:1 attempts:1")
+    words = f"the local resolver ({server.address}) did not answer"
+    lab.finds(costs("resolver_timeout", "fits", 1000, words), "http://far.test/", code=75)
+
+
+@on_a_path
+def test_a_slow_answer_is_no_time_out(lab):
+    port = lab.start().http().rpartition(":")[2]
+    server = lab.serve(dns_server(ADDRESSES, delay=1.4))
+    lab.way.name_servers(server.address, options="timeout:2")
+    document = lab.ask(f"http://far.test:{port}/")
+    assert document["steps"][0]["timing"]["dns_ms"] >= 1400
+    assert "resolver_timeout" not in by_id(document["steps"][0])
+
+
+@on_a_path
+def test_a_lookup_that_the_deadline_ended_fits_nothing(lab):
+    lab.start().way.name_servers(OTHERS[0], options="timeout:1 attempts:3")
+    lab.way.change(rules=silent(OTHERS[0]))
+    assert lab.read("-m", 1.05, "http://far.test/", code=75) == {}
+
+
+# --- tls ------------------------------------------------------------------------------------------
+
+
+@on_a_path
+def test_tls_1_2_costs_a_round_trip(lab):
+    lab.start()
+    old = lab.http(tls=lab.tls(version=ssl.TLSVersion.TLSv1_2))
+    lab.finds(costs("tls12", "seen", RTT * 1000, "TLS 1.2 takes a round trip more"), old + "/")
+    assert "tls12" not in lab.read(lab.http(tls=lab.tls()) + "/")
+
+
+@on_a_path
+def test_a_hello_retry_request_costs_a_round_trip(lab):
+    lab.start()
+    retry = costs("hello_retry", "seen", RTT * 1000, "HelloRetryRequest")
+    findings = lab.finds(retry, lab.http(tls=lab.tls(curve="secp384r1")) + "/")
+    assert not {"tls_slow", "large_certificate"} & set(findings)
+    assert "hello_retry" not in lab.read(lab.http(tls=lab.tls()) + "/")
+
+
+def many_names(count):
+    return [f"name-{number:04d}.some.long.example.test" for number in range(count)]
+
+
+@on_a_path
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_large_certificate_costs_round_trips(lab, version):
+    lab.start()
+    url = lab.http(tls=lab.tls(*many_names(600), version=version))
+    words = ("fits a certificate chain that is too large", "21 kB")
+    lab.finds(costs("large_certificate", "fits", RTT * 1000, *words), url + "/")
+    small = lab.http(tls=lab.tls(*many_names(200), version=version))
+    lab.misses("large_certificate", "tls_slow", ask=lambda: lab.read(small + "/"))
+
+
+@on_a_path
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_server_that_is_slow_to_shake_hands_fits(lab, version):
+    lab.start()
+    context = lab.tls(version=version)
+    words = ("about", "the server, or a box in between", "or its answer was lost")
+    lab.finds(costs("tls_slow", "fits", 300, *words), lab.http(tls=context, tls_delay=0.3) + "/")
+    url = lab.http(tls=context, tls_delay=0.03)
+    lab.misses("tls_slow", ask=lambda: lab.read(url + "/"))
+
+
+@on_a_path
+def test_a_lost_segment_of_the_handshake_is_seen(lab):
+    url = lab.start().http(tls=lab.tls())
+    lab.way.change(rules=[Rule("up", "data")])
+    lab.finds(costs("tls_slow", "seen", 240, "segments of the handshake were lost"), url + "/")
+
+
+@on_a_path
+def test_a_process_that_was_stopped_does_not_blame_the_server(lab, start_tool):
+    """What comes while it is stopped has come: the kernel knows since when."""
+    lab.start()
+    context = lab.tls()
+    processes: list[subprocess.Popen] = []
+    stopped = threading.Event()
+
+    def script(peer):
+        os.kill(processes[0].pid, signal.SIGSTOP)
+        stopped.set()
+        peer.secure(context)
+        peer.read_request()
+        peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nhi")
+
+    server = lab.serve(scripted(script, host=ANY))
+    url = server.url("/", FAR).replace("http:", "https:")
+    process = start_tool("--json", "-", "--cacert", lab.authority.file, url, within=lab.way.near)
+    processes.append(process)
+    assert stopped.wait(PATIENCE)
+    threading.Event().wait(0.5)
+    os.kill(process.pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=PATIENCE)
+    step = json.loads(out)["steps"][0]
+    assert step["timing"]["tls_ms"] > 400, err
+    assert not {"tls_slow", "large_certificate"} & set(by_id(step))
+
+
+# --- wait -----------------------------------------------------------------------------------------
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_server_that_thinks_is_told_from_the_path(lab, secure):
+    claims = [("Server-Timing", 'cache;desc="a, b;dur=9";dur=2.5'), ("server-timing", "db;dur=240.1, miss")]
+    replies = [("/", Reply(body=b"x", wait=0.3, headers=claims)), ("/quick", Reply(wait=0.06))]
+    url = lab.start().http(*replies, tls=lab.tls() if secure else None)
+    words = ("took about 3", "it accounts for 240 ms itself (db)")
+    lab.finds(costs("server", "fits", 300, *words), url + "/")
+    lab.misses("server", "distance", ask=lambda: lab.read(url + "/quick"))
+
+
+@on_a_path
+@pytest.mark.parametrize(("secure", "nth"), [(False, 1), (True, 3)])
+def test_a_lost_request_is_seen(lab, secure, nth):
+    url = lab.start().http(tls=lab.tls() if secure else None)
+    lab.way.change(rules=[Rule("up", "data", nth)])
+    findings = lab.finds(
+        costs("request_lost", "seen", 240, "was lost or late and sent again, once"), url + "/"
+    )
+    assert "server" not in findings
+
+
+@on_a_path
+def test_a_request_lost_three_times_is_no_slow_server(lab):
+    url = lab.start().http()
+    lab.way.change(rules=[Rule("up", "data", times=3)])
+    words = ("3 times", "may be the server's own time")
+    findings = lab.finds(costs("request_lost", "seen", 1000, *words), url + "/")
+    assert "server" not in findings
+
+
+@on_a_path
+def test_a_lost_request_to_a_slow_server_names_both_causes(lab):
+    url = lab.start().http(("/", Reply(wait=0.23)))
+    lab.way.change(rules=[Rule("up", "data")])
+    words = "the server took about as long again, or its answer was lost too"
+    findings = lab.finds(costs("request_lost", "seen", 240, words), url + "/")
+    assert not costs("server", "fits", 220).objections(findings)
+
+
+@on_a_path
+def test_a_request_sent_again_for_nothing_was_not_lost(lab):
+    """The other side says that it had it already (DSACK)."""
+    url = lab.start().http(("/", Reply(wait=0.2)))
+    lab.way.change(rules=[Rule("up", "data", action="late", amount=0.3)])
+    document = lab.ask(url + "/")
+    assert document["steps"][0]["network"]["tcp_retransmits"] == 1
+    findings = by_id(document["steps"][0])
+    assert "request_lost" not in findings
+    assert "or the request was late on the way" in findings["server"]["text"]
+
+
+@on_a_path
+def test_a_request_that_nobody_acknowledges_is_seen_in_a_failed_step(lab):
+    url = lab.start().http()
+    lab.way.change(rules=[Rule("up", "data", times=9)])
+    findings = lab.read("-m", 1, url + "/", code=75)
+    assert findings["request_lost"]["evidence"]["retransmits"] >= 2
+    assert "server" not in findings
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_body_takes_round_trips_to_leave(lab, secure):
+    url = lab.start().http(("/", SMALL), ("/slow", Reply(wait=0.3)), tls=lab.tls() if secure else None)
+    body = lab.folder / "body"
+    body.write_bytes(b"x" * 60_000)
+    fit = costs("upload", "fits", 2 * RTT * 1000, "fits 3 round trips that the body took to leave")
+    lab.finds(fit, "-d", f"@{body}", url + "/")
+    lab.misses("upload", "server", ask=lambda: lab.read("-d", f"@{body}", url + "/slow"))
+    assert "upload" not in lab.read("-d", "x" * 1000, url + "/")
+
+
+@on_a_path
+def test_a_server_that_answers_at_once_is_far_away(lab):
+    url = lab.start().http(("/", SMALL), ("/late", Reply(wait=0.02)))
+    far = costs("distance", "seen", 2 * RTT * 1000, "at once", "2 round trips")
+    assert lab.finds(far, url + "/")["distance"]["phase"] is None
+    assert "distance" not in lab.read(url + "/late")
+
+
+# --- xfer -----------------------------------------------------------------------------------------
+
+LARGE, HUGE = Reply(body=b"x" * 100_000), Reply(body=b"x" * 2_000_000)
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("action", ["drop", "late"])
+def test_loss_and_reordering_of_a_body_are_seen(lab, secure, action):
+    url = lab.start().http(("/", LARGE), tls=lab.tls() if secure else None)
+    lab.way.change(rules=[Rule("down", "data", 8, action, 0.02)])
+    # After a loss the window is halved for all that follows; what that costs is not counted.
+    loss = costs("download_loss", "seen", (2 if action == "drop" else 1) * RTT * 1000, "out of order")
+    assert "slow_start" not in lab.finds(loss, url + "/")
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True])
+def test_slow_start_is_told_from_a_slow_sender(lab, secure):
+    replies = [("/", LARGE), ("/halves", LARGE._replace(xfer=0.3))]
+    url = lab.start().http(*replies, tls=lab.tls() if secure else None)
+    trips = 3 if secure else 2
+    words = (f"fits {trips} round trips of slow start", "would look alike")
+    lab.finds(costs("slow_start", "fits", trips * RTT * 1000, *words), url + "/")
+    assert not {"slow_start", "download_loss"} & set(lab.read(url + "/halves"))
+
+
+@on_a_path
+def test_a_window_without_scaling_is_found(lab):
+    url = lab.start(ipv4__tcp_window_scaling="0").http(("/", HUGE), ("/less", LARGE))
+    lab.finds(costs("window", "fits", 1230, "fits a window of 64 KiB without scaling"), url + "/")
+    assert "window" not in lab.read(url + "/less")
+
+
+@on_a_path
+def test_a_window_with_scaling_is_not_found(lab):
+    url = lab.start(0.02).http(("/", HUGE))
+    assert "window" not in lab.read(url + "/")
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+@on_a_path
+def test_setting_up_is_most_of_a_small_answer(lab):
+    lab.start()
+    url = lab.http(("/", SMALL), ("/slow", Reply(wait=0.3)), ("/gone", Reply(410)), tls=lab.tls())
+    warm = costs("setup", "seen", 2 * RTT * 1000, "on a warm connection the request would take about 4")
+    lab.finds(warm, url + "/")
+    for other in ("/slow", "/gone"):
+        assert "setup" not in lab.read(url + other)
+
+
+@on_a_path
+@pytest.mark.parametrize(
+    ("version", "field", "closes"),
+    [
+        ("1.1", "Connection: keep-alive, Close", True),
+        ("1.1", "Connection: keep-alive", False),
+        ("1.0", "X: y", True),
+        ("1.0", "Connection: Keep-Alive", False),
+    ],
+)
+def test_a_server_that_closes_is_named(lab, version, field, closes):
+    lab.start()
+
+    def script(peer):
+        peer.read_request()
+        peer.send(f"HTTP/{version} 200 Fine\r\nContent-Length: 2\r\n{field}\r\n\r\nhi")
+
+    url = lab.serve(scripted(script, host=ANY, tls=lab.tls())).url("/", FAR)
+    findings = lab.read(url)
+    assert ("closes" in findings) is closes
+    assert not closes or findings["closes"]["cost_ms"] == findings["setup"]["cost_ms"]
+    assert "closes" not in lab.read("-H", "Connection: close", url)
+
+
+@on_a_path
+def test_redirects_are_counted_for_the_whole_chain(lab):
+    replies = {"/": redirect("/2"), "/2": redirect("/3"), "/3": SMALL, "/1": redirect("/slow")}
+    url = lab.start().http(*replies.items(), ("/slow", Reply(wait=0.4)))
+    document = lab.ask("-L", url + "/")
+    (finding,) = document["summary"]["findings"]
+    assert (finding["id"], finding["certainty"], finding["phase"]) == ("redirects", "seen", None)
+    assert finding["cost_ms"] == round(sum(step["timing"]["total_ms"] for step in document["steps"][:2]), 3)
+    assert finding["text"].startswith("2 redirects took ")
+    lab.misses("redirects", ask=lambda: by_id(lab.ask("-L", url + "/1")["summary"]))
+
+
+@on_a_path
+def test_the_waterfall_shows_the_three_costliest(lab):
+    slow = lab.tls(*many_names(600), version=ssl.TLSVersion.TLSv1_2)
+    url = lab.start().http(("/", SMALL._replace(headers=[("Connection", "close")])), tls=slow)
+    files = ("--har", lab.folder / "har", "--json", lab.folder / "json", "--cacert", lab.authority.file)
+    result = lab.run_tool(*files, url + "/", within=lab.way.near)
+    findings = result.json(lab.folder / "json")["steps"][0]["findings"]
+    assert {"setup", "closes", "tls12"} <= {finding["id"] for finding in findings}
+    assert json.loads((lab.folder / "har").read_text())["log"]["entries"][0]["_findings"] == findings
+    shown = [finding for finding in findings if finding["id"] != "starved"]
+    assert len(shown) > 3 and result.out.count("  Reading  ") == 3
+    said = [finding["text"] in flat(result.out) for finding in shown]
+    assert said == [True] * 3 + [False] * (len(shown) - 3)
+    assert result.out.index("total") < result.out.index("Reading")
+
+
+# --- nothing is wrong -----------------------------------------------------------------------------
+
+FULL = os.environ.get("HTTPHASES_TEST_MATRIX") == "full"
+SIZES = (1000, 10_000, 100_000, 500_000, 2_000_000) if FULL else (1000, 200_000)
+
+
+@on_a_path
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("trip", [0, 0.002, 0.02, 0.1, 0.3] if FULL else [0, 0.02, 0.1])
+def test_a_healthy_request_is_not_said_to_be_ill(lab, trip):
+    lab.start(trip)
+    replies = [(f"/{size}", Reply(body=b"x" * size)) for size in SIZES]
+    folder = lab.folder / "http2"
+    folder.mkdir()
+    http2 = lab.serve(http2_server(folder, lab.authority.certificate(FAR), host=ANY))
+    urls = [lab.http(*replies), lab.http(*replies, tls=lab.tls())]
+    urls.append(lab.http(*replies, tls=lab.tls(version=ssl.TLSVersion.TLSv1_2)))
+    for size in SIZES:
+        for url in [*(f"{url}/{size}" for url in urls), http2.url(f"/?size={size}", FAR)]:
+            found = lab.misses(*KNOWN - HEALTHY, ask=lambda url=url: lab.read(url))
+            print(
+                f"{trip * 1000:g} ms {url}:", *(f"{key}={each['cost_ms']:g}" for key, each in found.items())
+            )
+
+
+KNOWN = set(
+    "syn_lost address_failed family_fallback resolver_timeout tls12 hello_retry large_certificate tls_slow "
+    "server request_lost upload distance download_loss slow_start window proxy setup closes".split()
+)
+"""What can be found in a step; `starved` is of the machine that runs the tests."""
+
+# --- what was recorded ----------------------------------------------------------------------------
+# Figures of runs on such paths, and of kernels that are not here; no network is needed.
+
+COUNTERS = tool.Counters(
+    window_scaling=True,
+    segment=1448,
+    retransmits=0,
+    rtt_us=40_000,
+    received=0,
+    quiet_us=0,
+    segments_in=0,
+    segments_out=1,
+    duplicates=0,
+    disorder=0,
+)
+
+
+def recorded(times: str, **known: Any) -> Any:
+    """Make a step from its five phases in ms, and what differs from a plain, good and direct one.
+
+    The counters named in `stood`, `sent`, `answered` and `ended` hold from that instant on; None there
+    means that the kernel told nothing.
+    """
+    dns, connect, tls, wait, xfer = (
+        None if time == "-" else round(float(time) * 1000) for time in times.split()
+    )
+    counters: dict[str, Any] = {}
+    counted = COUNTERS
+    for instant in ("stood", "sent", "answered", "ended"):
+        changes = known.pop(instant, {})
+        counted = None if changes is None or counted is None else counted._replace(**changes)
+        counters[instant] = counted
+    version = known.pop("tls", None)
+    agreed = tool.TlsInfo(version, None, None, True, False, ()) if version else None
+    attempts = known.pop("attempts", (tool.Attempt(FAR, (connect or 0), None),))
+    headers = tuple((name, value.encode()) for name, value in known.pop("headers", ()))
+    response = tool.Response(known.pop("status", 200), "", known.pop("http", "HTTP/1.1"), headers, None)
+    request = tool.Request("GET", tool.Url("http", "a.test", 80, "/"), (), None)
+    proxy = tool.Proxy("http", "proxy.test", 80, None, None) if known.pop("proxy", False) else None
+    evidence = {"connected_us": connect, "request_bytes": 100, **known.pop("evidence", {}), **counters}
+    phases = (dns, connect, tls, wait, xfer)
+    step = tool.Step(
+        number=1,
+        url="http://a.test/",
+        request=request,
+        sent_headers=(),
+        sent_header_bytes=100,
+        route=tool.Route(proxy, None),
+        started_at=datetime.now(timezone.utc),
+        timing=tool.Timing(*phases, sum(phase or 0 for phase in phases), 0, None),
+        network=tool.Network(None, 80, (), attempts, agreed, None, None),
+        response=response,
+        body_bytes=0,
+        interim=(),
+        error=None,
+        starved_us=0,
+        evidence=tool.Evidence(**evidence),
+    )
+    return step._replace(**known)
+
+
+def found(step: Any) -> set[str]:
+    return {finding.id for finding in tool.read_step(step)}
+
+
+def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
+    return tuple(tool.Attempt(ip, round(ms * 1000), error) for ip, ms, error in each)
+
+
+TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
+FAILED = tool.Failure("timeout", "wait", "no response came", "")
+RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"), (5_000_000, 3_000_000, 6_000_000) * 2)
+SIX = "2001:db8::9"
+
+RECORDED = {
+    "a far server": ("0 40.9 0 41.2 0", {}, {"distance"}),
+    "a far server over TLS 1.2": ("0 40.4 84.5 40.7 0", {"tls": TLS12}, {"distance", "setup", "tls12"}),
+    "a near server": ("0 1.2 3.9 1.4 0.1", {"tls": TLS12, "stood": {"rtt_us": 1100}}, {"setup"}),
+    "a kernel that tells nothing": ("0 40.9 0 343.9 0", {"stood": None}, set()),
+    "a lost SYN": ("0 1092.7 0 40.8 104.3", {"stood": {"retransmits": 1}}, {"syn_lost", "setup"}),
+    "a lost SYN to a proxy": (
+        "0 1092.7 0 40.8 0",
+        {"stood": {"retransmits": 1}, "proxy": True},
+        {"syn_lost", "setup"},
+    ),
+    "an address that is silent": (
+        "0 291.9 0 41.2 0",
+        {"attempts": attempts((OTHERS[0], 291.9, tool.GIVEN_UP), (FAR, 41.3, None))},
+        {"address_failed", "setup"},
+    ),
+    "an address that came second": (
+        "0 41.9 0 41.2 0",
+        {"attempts": attempts((FAR, 41.3, None), (OTHERS[0], 0.2, tool.GIVEN_UP))},
+        {"distance"},
+    ),
+    "a family that is silent": (
+        "0 295.2 0 59.4 0",
+        {"attempts": attempts((SIX, 295, tool.GIVEN_UP), (FAR, 41.3, None))},
+        {"family_fallback", "setup"},
+    ),
+    "two families that are silent": (
+        "0 541.2 0 59.4 0",
+        {"attempts": attempts((SIX, 541, tool.GIVEN_UP), (OTHERS[0], 291, tool.GIVEN_UP), (FAR, 41.3, None))},
+        {"address_failed", "setup"},
+    ),
+    "a silent name server": (
+        "5003 41 0 41 0",
+        {"evidence": {"resolver": RESOLVER}},
+        {"resolver_timeout", "setup"},
+    ),
+    "two silent name servers": (
+        "8210 41 0 41 0",
+        {"evidence": {"resolver": RESOLVER}},
+        {"resolver_timeout", "setup"},
+    ),
+    "a slow name server": ("5300 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"setup"}),
+    "a slower name server": ("4990 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"setup"}),
+    "a lookup ended by -m": (
+        "5000 - - - -",
+        {"evidence": {"resolver": RESOLVER}, "error": FAILED._replace(phase="dns"), "response": None},
+        set(),
+    ),
+    "a HelloRetryRequest": (
+        "0 40.5 81.2 41.1 0",
+        {"tls": TLS13, "evidence": {"hello_retry": True}},
+        {"distance", "setup", "hello_retry"},
+    ),
+    "a large certificate": (
+        "0 40.6 84.0 45.4 0",
+        {"tls": TLS13, "sent": {"received": 17_970}},
+        {"distance", "setup", "large_certificate"},
+    ),
+    "a certificate that fits": (
+        "0 40.6 84.0 45.4 0",
+        {"tls": TLS13, "sent": {"received": 7_900}},
+        {"distance", "setup"},
+    ),
+    "a large certificate on a starved machine": (
+        "0 40.5 149.1 41.3 0",
+        {"tls": TLS13, "sent": {"received": 12_852}, "starved_us": 105_863},
+        {"distance", "setup", "starved"},
+    ),
+    "a slow handshake": ("0 40.5 344.8 41.6 0", {"tls": TLS13}, {"setup", "tls_slow"}),
+    "a handshake that is read late": (
+        "0 40.5 544.8 41.6 0",
+        {"tls": TLS13, "sent": {"quiet_us": 500_000}, "answered": {"quiet_us": 0}},
+        {"setup"},
+    ),
+    "a lost ClientHello": (
+        "0 40.5 306.6 41.0 0",
+        {"tls": TLS13, "sent": {"retransmits": 1}},
+        {"setup", "tls_slow"},
+    ),
+    "a thinking server": ("0 41.2 0 343.9 0", {}, {"server"}),
+    "a thinking server behind a proxy": ("0 41.2 0 343.9 0", {"proxy": True}, set()),
+    "a server that hardly thinks": ("0 41.2 0 120.9 0", {}, set()),
+    "a server that did not answer": (
+        "0 41.2 0 958.8 -",
+        {"answered": None, "ended": None, "response": None, "error": FAILED},
+        set(),
+    ),
+    "a lost request": ("0 40.7 0 294.0 0", {"answered": {"retransmits": 1}}, {"request_lost"}),
+    "a request sent again for nothing": (
+        "0 40.7 0 390.0 0",
+        {"answered": {"retransmits": 1}, "ended": {"duplicates": 1}},
+        {"server"},
+    ),
+    "a kernel that knows no DSACK": (
+        "0 40.7 0 294.0 0",
+        {"stood": {"duplicates": None}, "answered": {"retransmits": 1}},
+        set(),
+    ),
+    "an upload": (
+        "0 40.8 0 121.9 0",
+        {"answered": {"segments_out": 43}, "evidence": {"request_bytes": 60_149}},
+        {"upload"},
+    ),
+    "an upload to a slow server": (
+        "0 40.8 0 421.9 0",
+        {"answered": {"segments_out": 43}, "evidence": {"request_bytes": 60_149}},
+        set(),
+    ),
+    "slow start": ("0 40.7 0 46.5 82.9", {"ended": {"segments_in": 70}}, {"slow_start"}),
+    "a slow sender": ("0 40.7 0 46.5 182.9", {"ended": {"segments_in": 70}}, set()),
+    "slow start on a kernel that counts no disorder": (
+        "0 40.7 0 46.5 82.9",
+        {"stood": {"disorder": None}, "ended": {"segments_in": 70}},
+        set(),
+    ),
+    "a lost segment": (
+        "0 40.6 0 53.1 324.3",
+        {"ended": {"segments_in": 70, "received": 100_045, "disorder": 8}},
+        {"download_loss"},
+    ),
+    "a window of 64 KiB": (
+        "0 44.2 0 42.5 1279.5",
+        {"stood": {"window_scaling": False}, "body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
+        {"window"},
+    ),
+    "a window that scales": (
+        "0 44.2 0 42.5 1279.5",
+        {"body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
+        set(),
+    ),
+    "a slow proxy": (
+        "0 331.6 44.3 44.7 0",
+        {"tls": TLS13, "proxy": True, "evidence": {"connected_us": 40_416}},
+        {"proxy", "setup"},
+    ),
+    "a quick proxy": (
+        "0 61.6 44.3 44.7 0",
+        {"tls": TLS13, "proxy": True, "evidence": {"connected_us": 40_416}},
+        {"setup"},
+    ),
+    "an error page": ("0 40.4 44.5 40.7 0", {"tls": TLS13, "status": 404}, {"distance"}),
+    "a server that closes": (
+        "0 40.4 44.5 40.7 0",
+        {"tls": TLS13, "headers": [("connection", "close")]},
+        {"distance", "setup", "closes"},
+    ),
+    "a field of no meaning in HTTP/2": (
+        "0 40.4 44.5 40.7 0",
+        {"tls": TLS13, "headers": [("connection", "close")], "http": "HTTP/2"},
+        {"distance", "setup"},
+    ),
+    "a starved process": ("0 1 0 100 0", {"starved_us": 20_001}, {"starved"}),
+    "a process that waited a little": ("0 1 0 100 0", {"starved_us": 20_000}, set()),
+    "next to nothing": ("0 1.3 2.6 1.2 0", {"tls": TLS13, "stood": {"rtt_us": 1100}}, set()),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_was_recorded_is_read(name):
+    times, known, expected = RECORDED[name]
+    assert found(recorded(times, **known)) == expected
+
+
+def test_a_time_has_a_decimal_below_100_ms_and_the_evidence_is_exact():
+    [server] = tool.read_step(recorded("0 41.2 0 343.9 0"))
+    assert server.text.endswith("about 303 ms of these 344 ms")
+    assert server.evidence == {"wait_ms": 343.9, "rtt_ms": 40.0}
+    [distance] = tool.read_step(recorded("0 40.9 0 41.2 0"))
+    assert "2 round trips of 40.0 ms" in distance.text
+    findings = {each.id: each for each in tool.read_step(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
+    assert findings["setup"].text.endswith("take about 40.7 ms")
+    assert findings["setup"].evidence == {"set_up_ms": 124.9, "total_ms": 165.6}
+
+
+def test_every_rule_stands_in_the_table():
+    named = set().union(*(expected for _, _, expected in RECORDED.values()))
+    assert named == KNOWN | {"starved"}
+
+
+def test_the_counters_stand_where_linux_has_them():
+    info = bytearray(248)
+    info[0], info[5] = 1, 4
+    fields = {16: 1448, 52: 7, 100: 3, 148: 40_000, 152: 11, 156: 12, 216: 5, 224: 6}
+    for offset, value in fields.items():
+        info[offset : offset + 4] = value.to_bytes(4, sys.byteorder)
+    info[128:136] = (5_000_000_000).to_bytes(8, sys.byteorder)
+    read = tool.parse_tcp_info(bytes(info))
+    assert read == tool.Counters(True, 1448, 3, 40_000, 5_000_000_000, 7_000, 11, 12, 5, 6)
+
+
+@pytest.mark.parametrize("length", [0, 1, 104, 148, 159])
+def test_a_kernel_that_counts_too_little_gives_no_counters(length):
+    assert tool.parse_tcp_info(b"\1" * length) is None
+
+
+@pytest.mark.parametrize(("length", "told"), [(160, (None, None)), (220, (0, None)), (228, (0, 0))])
+def test_what_an_older_kernel_does_not_count_is_unknown(length, told):
+    read = tool.parse_tcp_info(b"\1" + bytes(15) + b"\1" + bytes(length - 17))
+    assert (read.duplicates, read.disorder) == told
+    assert not read.window_scaling
+
+
+def test_a_struct_of_zeros_tells_nothing():
+    assert tool.parse_tcp_info(b"\1" + bytes(247)) is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "timeout", "attempts", "waits"),
+    [
+        (1, 5, 2, (5, 5)),
+        (2, 5, 1, (5, 5)),
+        (3, 5, 1, (5, 3, 6)),
+        (3, 1, 1, (1, 1, 1)),
+        (2, 2, 2, (2, 2, 2, 2)),
+    ],
+)
+def test_the_time_outs_of_glibc_are_known(servers, timeout, attempts, waits):
+    if not tool.is_glibc():
+        pytest.skip("the C library is not glibc")
+    assert tool.resolver_waits(servers, timeout, attempts) == tuple(seconds * 1_000_000 for seconds in waits)

@@ -1,0 +1,220 @@
+"""A megabyte of anything costs what a megabyte of letters costs, wherever the other side puts it.
+
+What is compared is the CPU time of the program's process, which says the same on a busy machine. Work that is
+not linear takes minutes for a megabyte: a bound that is generous finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from typing import Callable
+
+import pytest
+from hostile import frames
+from test_hostile_text import hostile_certificate
+
+from conftest import TOOL, WITHOUT, block
+from servers import http_server, redirect, scripted, sending
+
+MEGABYTE = (1 << 20) - 2000
+"""As much as a header section may have, but for what stands around it."""
+PATIENCE = 30.0
+LETTER = b"x"
+PATTERNS = {
+    "backslash": b"\\",
+    "slash": b"/",
+    "blank": b" ",
+    "tab": b"\t",
+    "at": b"@",
+    "colon": b":",
+    "percent": b"%",
+    "semicolon": b";",
+    "comma": b",",
+    "quote": b'"',
+    "bracket": b"[",
+    "escape": b"\x1b",
+    "0x80": b"\x80",
+    "combining": "\u0301\u0316".encode(),
+    "wide": "\u4e2d".encode(),
+    "user-at": b"a@",
+    "folded-line": b"y" * 1100 + b"\r\n ",
+}
+
+
+def much(pattern: bytes, size: int = MEGABYTE) -> bytes:
+    """Repeat a pattern up to a size."""
+    return pattern * (size // len(pattern))
+
+
+# --- where the other side can put it --------------------------------------------------------------
+
+OK = b"HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n"
+MOVED = OK.replace(b"200", b"302")
+CHUNKED = b"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n"
+SHOWN = [b"Server", b"Content-Type", b"Location", b"Date", b"Set-Cookie", b"X-Other"]
+
+
+def in_all(pattern: bytes) -> bytes:
+    """Make a response with a part of a megabyte in each field that is shown, and in its reason."""
+    part = much(pattern, MEGABYTE // 7)
+    fields = b"".join(name + b": a" + part + b"\r\n" for name in SHOWN)
+    return b"HTTP/1.1 302 " + part.replace(b"\r\n", b"") + b"\r\nContent-Length: 0\r\n" + fields + b"\r\n"
+
+
+def in_many(pattern: bytes) -> bytes:
+    """Make a response with a megabyte in nearly a thousand fields."""
+    part = much(pattern.replace(b"\r\n", b""), 1040)
+    return OK + b"".join(b"X-%d: " % number + part + b"\r\n" for number in range(970)) + b"\r\n"
+
+
+PLACES: dict[str, Callable[[bytes], bytes]] = {
+    "all-fields": in_all,
+    "many-fields": in_many,
+    "reason": lambda pattern: OK.replace(b"Fine", much(pattern)) + b"\r\n",
+    "location": lambda pattern: MOVED + b"Location: " + much(pattern) + b"\r\n\r\n",
+    "location-path": lambda pattern: MOVED + b"Location: /?a" + much(pattern, 250_000) + b"\r\n\r\n",
+    "location-host": lambda pattern: MOVED + b"Location: http://" + much(pattern, 250_000) + b"\r\n\r\n",
+    "content-length": lambda pattern: OK + b"Content-Length: " + much(pattern) + b"\r\n\r\n",
+    "status-line": lambda pattern: much(pattern) + b"\r\n\r\n",
+    "header-line": lambda pattern: OK + much(pattern) + b"\r\n\r\n",
+    "chunk-line": lambda pattern: (
+        CHUNKED + b"1;" + much(pattern, 65_000) + b"\r\nx\r\n" + much(pattern, 65_000)
+    ),
+    "trailer": lambda pattern: CHUNKED + b"0\r\nX-Other: " + much(pattern) + b"\r\n\r\n",
+    "interim": lambda pattern: b"HTTP/1.1 103 Early\r\nX: " + much(pattern) + b"\r\n\r\n" + OK + b"\r\n",
+}
+STYLES = {"rich": [], "plain": [], "compact": ["--compact"], "metrics": ["--metrics-only"]}
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def seconds_of(base_environment, tmp_path_factory) -> Callable[..., float]:
+    """Run the program with both exports; return the seconds of CPU that its process took."""
+    folder = tmp_path_factory.mktemp("megabytes")
+    program = py_compile.compile(str(TOOL), str(folder / "tool.pyc"), doraise=True)
+
+    def run(style: str, *arguments: str, columns: int = 80) -> float:
+        exports = ["--json", str(folder / "out.json"), "--har", str(folder / "out.har")]
+        env = {**base_environment, "COLUMNS": str(columns)}
+        if style == "plain":
+            block(WITHOUT.union(["rich"]), folder, env)
+        with open(folder / "err", "w+b") as err:
+            process = subprocess.Popen(
+                [sys.executable, program, *STYLES[style], *exports, "-m", "50", *arguments],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, env=env,
+            )  # fmt: skip
+            timer = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
+            timer.start()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            timer.cancel()
+            err.seek(0)
+            assert process.returncode in (0, 47, 75), (process.returncode, err.read()[-2000:])
+        return usage.ru_utime + usage.ru_stime
+
+    return run
+
+
+def check_linear(place: int, measure: Callable[[str, bytes], float]) -> None:
+    """Prove that no pattern costs much more than letters do, the start of the program included.
+
+    In each place every style meets some patterns, and over all places every style meets each.
+    """
+    most = 3 * measure("rich", LETTER) + 0.5
+    for number, (name, pattern) in enumerate(PATTERNS.items()):
+        style = list(STYLES)[(number + place) % len(STYLES)]
+        taken = measure(style, pattern)
+        if taken > most:
+            taken = min(taken, measure(style, pattern))
+        assert taken <= most, f"{name}, {style}: {taken:.2f} s of CPU"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_megabyte_of_a_response_costs_no_more_than_letters(seconds_of, place):
+    def measure(style: str, pattern: bytes) -> float:
+        data = PLACES[place](pattern)
+
+        def script(peer):
+            peer.read_request()
+            peer.send(data if peer.number == 0 else OK + b"\r\n")
+
+        with scripted(script) as server:
+            return seconds_of(style, "-L", server.url())
+
+    check_linear(list(PLACES).index(place), measure)
+
+
+def test_a_megabyte_of_a_proxy_costs_no_more_than_letters(seconds_of):
+    def measure(style: str, pattern: bytes) -> float:
+        with scripted(sending(b"HTTP/1.1 502 " + much(pattern) + b"\r\n\r\n")) as server:
+            return seconds_of(style, "-x", f"http://{server.authority}", "https://a.test/")
+
+    check_linear(0, measure)
+
+
+def fields_of(block: bytes, flags: int = 0) -> bytes:
+    """Cut a header block into HEADERS and CONTINUATION."""
+    parts = [block[at : at + 16384] for at in range(0, len(block), 16384)]
+    ends = [0] * (len(parts) - 1) + [frames.END_HEADERS]
+    kinds = [frames.HEADERS] + [frames.CONTINUATION] * (len(parts) - 1)
+    return b"".join(
+        frames.frame(kind, part, end | (flags if kind == frames.HEADERS else 0))
+        for kind, part, end in zip(kinds, parts, ends)
+    )
+
+
+HTTP2_PLACES: dict[str, Callable[[bytes], bytes]] = {
+    "fields": lambda pattern: fields_of(frames.STATUS_200 + frames.field(b"server", b"a" + pattern), 1),
+    "trailers": lambda pattern: frames.head() + fields_of(frames.field(b"x", b"a" + pattern), 1),
+    "goaway": lambda pattern: frames.frame(frames.GOAWAY, bytes(7) + b"\x0b" + pattern[:16_000], 0, 0),
+}
+
+
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize("place", HTTP2_PLACES)
+def test_a_megabyte_over_http2_costs_no_more_than_letters(seconds_of, authority, place):
+    context = authority.context(alpn=("h2",))
+
+    def measure(style: str, pattern: bytes) -> float:
+        with scripted(frames.answer(HTTP2_PLACES[place](much(pattern))), tls=context) as server:
+            return seconds_of(style, "--cacert", str(authority.file), server.url())
+
+    check_linear(list(HTTP2_PLACES).index(place), measure)
+
+
+@pytest.mark.parametrize("trust", [["-k"], []], ids=["shown", "refused"])
+def test_the_names_of_a_certificate_cost_no_more_than_letters(seconds_of, tmp_path, trust):
+    def measure(style: str, pattern: bytes) -> float:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        name = much(pattern, 15_000).decode("utf-8", "replace")
+        context.load_cert_chain(str(hostile_certificate(tmp_path, name)))
+        with http_server(tls=context) as server:
+            return seconds_of(style, *trust, server.url())
+
+    check_linear(len(trust), measure)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_thousands_of_secrets_cost_no_more_than_none(seconds_of, style):
+    """A cookie header of 100 KB, and a server that repeats half of each value in nearly a thousand fields."""
+    cookies = "; ".join(f"name-{number}=value-{number:05d}-x" for number in range(4000))
+    with scripted(sending(in_many(b"value-012"))) as server:
+        none = seconds_of(style, server.url())
+        taken = min(seconds_of(style, "-H", f"Cookie: {cookies}", server.url()) for _ in range(2))
+    assert taken <= 3 * none + 0.7, f"{taken:.2f} s, without a secret {none:.2f} s"
+
+
+@pytest.mark.parametrize("style", ["rich", "plain"])
+def test_a_drawing_of_any_width_costs_the_same(seconds_of, style):
+    with http_server({"/": redirect("/")}) as server:
+        narrow = seconds_of(style, "-L", server.url(), columns=40)
+        wide = min(seconds_of(style, "-L", server.url(), columns=10_000) for _ in range(2))
+    assert wide <= 3 * narrow + 0.5, f"{wide:.2f} s, {narrow:.2f} s in 40 columns"

@@ -1,0 +1,291 @@
+"""What a response says of itself, Server-Timing, caches, header fields: it is shown and never trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from checks import flat
+from inside import here, only_step, tool
+from servers import Reply, http_server, redirect, scripted, sending
+
+RICH_OR_PLAIN = pytest.mark.parametrize(
+    "without",
+    [pytest.param((), marks=pytest.mark.needs("rich"), id="rich"), pytest.param(("rich",), id="plain")],
+)
+
+
+def answered(*fields):
+    """Ask a server that answers with these header fields; return the response of the JSON export."""
+    with http_server({"/": Reply(headers=[field.split(": ", 1) for field in fields])}) as server:
+        return only_step(here(server.url()))["response"]
+
+
+def metrics(*values):
+    """Return (name, duration, description) of what the lines of Server-Timing are read as."""
+    found = answered(*(f"Server-Timing: {value}" for value in values))["server_timing"]
+    return [tuple(metric.values()) for metric in found]
+
+
+# --- Server-Timing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], []),
+        ([""], []),
+        (["miss"], [("miss", None, None)]),
+        (["db;dur=53.2"], [("db", 53.2, None)]),
+        (['cache;desc="Cache Read";dur=23'], [("cache", 23, "Cache Read")]),
+        (["a;dur=1, b;dur=2,c;dur=3"], [("a", 1, None), ("b", 2, None), ("c", 3, None)]),
+        (["a;dur=1", "b;dur=2"], [("a", 1, None), ("b", 2, None)]),
+        (["A;DUR=1;DeSc=x"], [("A", 1, "x")]),
+        (["a\t; dur =\t1 ; desc = x "], [("a", 1, "x")]),
+        (["a;dur=1;dur=2;desc=x;desc=y"], [("a", 1, "x")]),
+        (["a;dur;dur=2"], [("a", None, None)]),
+        (["a;dur=;dur=2"], [("a", None, None)]),
+        (["a;dur=x;dur=2"], [("a", None, None)]),
+        (["a;other=1;dur=2;strange"], [("a", 2, None)]),
+        (['a;dur="4.5"'], [("a", 4.5, None)]),
+        ([r'a;desc="q\"u\\o, t;e=";dur=1'], [("a", 1, r'q"u\o, t;e=')]),
+        (['a;desc="x"tail;dur=1'], [("a", 1, "x")]),
+        (
+            ['a;desc="no end;dur=1, b;dur=2', "c;dur=3"],
+            [("a", None, "no end;dur=1, b;dur=2"), ("c", 3, None)],
+        ),
+        (['a;desc="x\\'], [("a", None, "x")]),
+        ([",,;dur=1, ,a"], [("a", None, None)]),
+        (['a;desc=""'], [("a", None, None)]),
+    ],
+)
+def test_metrics_are_read_as_the_standard_says(lines, expected):
+    assert metrics(*lines) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "0.5", ".5", "5.", "1e3", "+7", "1E-2", "1e-999", "007"])
+def test_a_finite_number_from_0_is_a_duration(text):
+    assert metrics(f"a;dur={text}") == [("a", float(text), None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-1",
+        "-0",
+        "nan",
+        "inf",
+        "Infinity",
+        "1e999",
+        "1_0",
+        "0x1",
+        "5ms",
+        "1 2",
+        "٣",
+        "e5",
+        ".",
+        "9" * 400,
+    ],
+)
+def test_what_is_no_finite_number_from_0_is_null_and_the_metric_stays(text):
+    text = text.encode().decode("latin-1")
+    assert metrics(f"a;desc=x;dur={text}")[0] == ("a", None, "x")
+
+
+def test_ten_thousand_metrics_are_fifty():
+    many = ",".join(f"m{number};dur={number}" for number in range(10_000))
+    assert metrics("first", many) == [("first", None, None)] + [(f"m{n}", n, None) for n in range(49)]
+
+
+def test_a_metric_that_is_read_in_part_is_left_out():
+    whole = "a;dur=1"
+    assert metrics(f"{whole}, b;desc={'x' * 70_000}, c;dur=123") == [("a", 1, None)]
+
+
+HOSTILE = [",", ";", '"', "\\", '"\\', "a;", "a,", ";a=", '"a",', 'a;b="c\\"",', " ", '="', "1", "\xff", "{}"]
+
+
+@pytest.mark.parametrize("start", ["", 'a;desc="', "a;dur="])
+def test_a_megabyte_of_anything_is_read_in_a_moment(start):
+    for unit in HOSTILE:
+        for lines in (1, 900):
+            value = (start + unit * (1 << 20))[: (1 << 20) // lines].encode("latin-1")
+            fields = tuple(
+                (name, value) for name in ("Server-Timing", "Cache-Status", "X-Cache", "Via", "Age")
+            )
+            response = tool.Response(200, "", "HTTP/1.1", fields * lines, None)
+            shown, seconds = timed(lambda response=response: tool.shown_response(response, NOTHING_SECRET))
+            assert len(shown.timings) <= 50
+            assert seconds < 1, (start, unit, lines)
+
+
+NOTHING_SECRET = tool.Secrets({}, {}, {}, None)
+
+
+def timed(work):
+    """Return what `work()` returns, and the CPU time that it took."""
+    start = time.thread_time()
+    return work(), time.thread_time() - start
+
+
+def test_a_metric_hides_no_credential_from_the_mask():
+    """Neither by an escape inside it, nor in a URL."""
+    fields = [
+        ("Server-Timing", r'a;desc="s3cr\et-w0rd", b;desc="see http://u:p@host/"'),
+        ("Via", "1.1 s3cret-w0rd"),
+    ]
+    with http_server({"/": Reply(headers=fields)}) as server:
+        result = here("-H", "X-Api-Key: s3cret-w0rd", server.url())
+    response = only_step(result)["response"]
+    assert [metric["description"] for metric in response["server_timing"]] == ["***", "see http://***@host/"]
+    assert response["cache"]["via"] == "1.1 ***"
+
+
+@RICH_OR_PLAIN
+def test_the_waterfall_lists_what_the_server_says_the_longest_first(run_tool, without):
+    many = ", ".join(f"m{number};dur={number}" for number in range(1, 12))
+    lines = [("Server-Timing", f'miss, {many}, db;dur=240.1;desc="all \x1b[31m queries"')]
+    with http_server({"/": Reply(headers=lines)}) as server:
+        result = run_tool(server.url(), without=without, env={"COLUMNS": "100"})
+    said = re.findall(r"Server says\s+(.*\S)", result.out)
+    assert said[0] == r"db 240.1 ms (all \x1b[31m queries)"
+    assert said[1:8] == [f"m{number} {number}.00 ms" for number in range(11, 4, -1)]
+    assert said[8:] == ["and 5 more, which --json has"]
+    assert "\x1b" not in result.out
+
+
+def test_a_claim_of_a_million_years_fits_its_line(run_tool):
+    with http_server(
+        {"/": Reply(headers=[("Server-Timing", f"{'n' * 999};dur=1e300;desc={'d' * 999}")])}
+    ) as server:
+        result = run_tool(server.url(), env={"COLUMNS": "200"})
+    assert max(map(len, result.out.split("\n"))) <= 200 and "(999 characters)" in flat(result.out)
+
+
+def test_the_archive_has_the_metrics_too(run_tool, tmp_path):
+    routes = {"/": redirect("/end"), "/end": Reply(headers=[("Server-Timing", "db;dur=2")])}
+    with http_server(routes) as server:
+        run_tool("-L", "--har", tmp_path / "har", server.url())
+    entries = json.loads((tmp_path / "har").read_text())["log"]["entries"]
+    assert [entry["_server_timing"] for entry in entries] == [
+        [],
+        [{"name": "db", "duration_ms": 2, "description": None}],
+    ]
+
+
+# --- caches ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([], None),
+        (["Server: varnish"], None),
+        (["Cache-Status: "], None),
+        (["Age: soon"], None),
+        (["Age: -1"], None),
+        (["Age: 30"], (None, 30, None, "Age")),
+        (["Age: 30, 50"], (None, 30, None, "Age")),
+        (["Via: 1.1 proxy"], (None, None, "1.1 proxy", "Via")),
+        (["Via: 1.1 a", "Via: 2 b"], (None, None, "1.1 a, 2 b", "Via")),
+        (["Cache-Status: ExampleCache; hit; ttl=376"], ("hit", None, None, "Cache-Status")),
+        (["Cache-Status: a; hit, b; fwd=uri-miss; stored"], ("miss", None, None, "Cache-Status")),
+        (['Cache-Status: a;fwd=miss, "CDN, Inc; x"; hit'], ("hit", None, None, "Cache-Status")),
+        (["Cache-Status: a; fwd=miss", "Cache-Status: b; hit"], ("hit", None, None, "Cache-Status")),
+        (["Cache-Status: a; fwd=vary-miss"], ("miss", None, None, "Cache-Status")),
+        (["Cache-Status: a; fwd=stale; fwd-status=304"], ("stale", None, None, "Cache-Status")),
+        (["Cache-Status: a; FWD=Bypass"], ("bypass", None, None, "Cache-Status")),
+        (["Cache-Status: a; hit=?0; fwd=request"], ("request", None, None, "Cache-Status")),
+        (["Cache-Status: a"], (None, None, None, "Cache-Status")),
+        (["Cache-Status: a", "X-Cache: HIT"], ("hit", None, None, "X-Cache")),
+        (["X-Cache: Hit from cloudfront", "Age: 7"], ("hit", 7, None, "X-Cache")),
+        (["X-Cache: MISS, HIT", "Via: 1.1 varnish"], ("hit", None, "1.1 varnish", "X-Cache")),
+        (["X-Cache: HIT from far:80", "X-Cache: MISS from near:80"], ("miss", None, None, "X-Cache")),
+        (["X-Cache: TCP_MEM_HIT from a (b)"], ("mem_hit", None, None, "X-Cache")),
+        (["CF-Cache-Status: DYNAMIC"], ("dynamic", None, None, "CF-Cache-Status")),
+        (["X-Cache: MISS", "CF-Cache-Status: HIT"], ("hit", None, None, "CF-Cache-Status")),
+        (["X-Cache: \xff\x1b"], (None, None, None, "X-Cache")),
+        ([f"X-Cache: {'x' * 99}"], (None, None, None, "X-Cache")),
+    ],
+)
+def test_the_cache_is_what_the_nearest_one_says(fields, expected):
+    cache = answered(*fields)["cache"]
+    assert (cache and tuple(cache.values())) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "row"),
+    [
+        (
+            [("X-Cache", "HIT"), ("Age", "86"), ("Via", "1.1 varnish")],
+            "hit, age 86 s, via 1.1 varnish (X-Cache)",
+        ),
+        ([("Age", "86")], "age 86 s (Age)"),
+        ([("Cache-Status", "a")], "not said (Cache-Status)"),
+    ],
+)
+def test_the_waterfall_has_a_row_for_the_cache(run_tool, fields, row):
+    with http_server({"/": Reply(headers=fields)}) as server:
+        result = run_tool(server.url())
+    assert re.findall(r"  Cache +(.*)", result.out) == [row]
+
+
+# --- the header fields ----------------------------------------------------------------------------
+
+
+def shown_fields(text):
+    return re.findall(r"  Header +(\S.*)", text)
+
+
+@pytest.mark.parametrize("option", ["-i", "--include"])
+@RICH_OR_PLAIN
+def test_the_header_fields_are_shown_as_json_has_them(run_tool, tmp_path, option, without):
+    fields = [
+        ("Set-Cookie", "id=s3cret-w0rd"),
+        ("X-Echo", "you said t0ken-of-mine"),
+        ("X-Link", "http://user:pw@host/"),
+        ("X-Evil", "\x1b[31m[bold]red"),
+        ("X-Evil", "twice"),
+    ]
+    routes = {"/": redirect("/end"), "/end": Reply(headers=fields)}
+    with http_server(routes) as server:
+        arguments = ("-H", "X-Api-Key: t0ken-of-mine", "-L", "--json", tmp_path / "out", server.url())
+        result = run_tool(option, *arguments, without=without, env={"COLUMNS": "120"})
+        plain = run_tool(*arguments, without=without)
+    assert shown_fields(plain.out) == []
+    listed = [
+        f"{header['name']}: {header['value']}".replace("\x1b", r"\x1b")
+        for step in result.json(tmp_path / "out")["steps"]
+        for header in step["response"]["headers"]
+    ]
+    assert shown_fields(result.out) == listed
+    assert "Set-Cookie: ***" in listed and "X-Evil: twice" in listed
+    for secret in ("s3cret-w0rd", "t0ken-of-mine", "user:pw", "\x1b"):
+        assert secret not in result.out
+
+
+def test_the_header_fields_of_a_body_that_broke_off_are_shown(run_tool):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX-Node: web3\r\n\r\nabc")) as server:
+        result = run_tool("-i", server.url())
+    assert result.code == 75 and "X-Node: web3" in shown_fields(result.out)
+
+
+def test_a_megabyte_of_header_fields_is_drawn_in_part(run_tool):
+    with http_server({"/": Reply(headers=[(f"X-{n}", "x" * 1000) for n in range(900)])}) as server:
+        result = run_tool("-i", server.url(), env={"COLUMNS": "120"})
+    assert result.code == 0 and len(result.out) < 120_000
+    assert re.fullmatch(r"and 8\d\d more, which --json has", shown_fields(result.out)[-1])
+
+
+@pytest.mark.parametrize("style", ["--compact", "--metrics-only"])
+def test_lines_have_no_header_fields_and_a_warning_says_so(run_tool, server, style):
+    result = run_tool("-i", style, server.url())
+    assert result.code == 0 and "Content-Type" not in result.out and len(result.out.splitlines()) == 1
+    assert "--include" in result.err and "--json" in result.err
+
+
+def test_include_is_understood_among_other_flags(run_tool, server):
+    assert shown_fields(run_tool("-Lim5", server.url()).out)
