@@ -1,0 +1,140 @@
+"""Both forms of the program do on every host what they do here."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import ssl
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from conftest import TOOL, Authority, Result
+from hosts.table import ARCHIVE, CHECKS, FORMS, Check, Host, find_hosts
+from servers import Reply, Route, black_hole, http_server, redirect, refused_port, scripted, sending
+
+HOSTS = find_hosts(Path(os.environ["HTTPHASES_ROOTS"]).resolve())
+ENTER = Path(__file__).with_name("enter_root.sh")
+CUT_OFF = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
+ROUTES: dict[str, Route] = {
+    "/": Reply(body=b"hello\n", headers=[("Content-Type", "text/plain")]),
+    "/echo": lambda asked: Reply(body=asked.body),
+    "/there": redirect("/"),
+    "/slow": Reply(body=b"hello\n", xfer=60),
+}
+LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def cases() -> Iterator[Any]:
+    """Every check with each form on each host, but for what a host or a form is spared."""
+    for host in HOSTS:
+        for form in FORMS:
+            for name, check in CHECKS.items():
+                possible = form == "tool.py" or check.packages is not False
+                if possible and (check.emulated or not host.emulated):
+                    yield pytest.param(host, form, name, id=f"{host.name}-{form}-{name}")
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the optional packages as they are in the archive, for tool.py."""
+    folder = tmp_path_factory.mktemp("packages")
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.startswith("site-packages/")])
+    return folder / "site-packages"
+
+
+def limited(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """Let a server speak this version of TLS alone."""
+    context.minimum_version = context.maximum_version = version
+    return context
+
+
+@pytest.fixture(scope="session")
+def contexts(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> dict[str, ssl.SSLContext]:
+    """The TLS of each https server by its place's name."""
+    return {
+        "tls12": limited(authority.context(common_name="localhost"), ssl.TLSVersion.TLSv1_2),
+        "tls13": limited(authority.context(common_name="localhost"), ssl.TLSVersion.TLSv1_3),
+        "expired": authority.context(not_after=LONG_AGO),
+        "other": authority.context("other.test"),
+        "stranger": Authority(tmp_path_factory.mktemp("stranger")).context(),
+    }
+
+
+@pytest.fixture(scope="session")
+def places(
+    contexts: dict[str, ssl.SSLContext],
+    authority: Authority,
+    http2: Any,
+    proxy: Any,
+    proxy_over_tls: Any,
+    socks5: Any,
+) -> Iterator[dict[str, Any]]:
+    """Everything that a check's options name, by that name."""
+    with ExitStack() as running:
+        begin = running.enter_context
+        plain = begin(http_server(ROUTES))
+        yield {
+            **{name: begin(http_server(tls=context)).url("") for name, context in contexts.items()},
+            "ca": authority.file,
+            "http": plain.url(""),
+            "named": plain.url("", "localhost"),
+            "http2": http2.url(""),
+            "proxy": proxy.url(""),
+            "tls_proxy": proxy_over_tls.url(""),
+            "socks": f"127.0.0.1:{socks5.port}",
+            "cut": begin(scripted(sending(CUT_OFF))).url(""),
+            "mute": f"https://{begin(scripted(lambda peer: peer.wait(60))).authority}",
+            "refused": f"http://127.0.0.1:{begin(refused_port())}",
+            "hole": f"http://127.0.0.1:{begin(black_hole())}",
+        }
+
+
+@pytest.fixture
+def run(places: dict[str, Any], request: pytest.FixtureRequest) -> Callable[[Host, str, Check], Result]:
+    """Run a form of the program on a host."""
+
+    def run_there(host: Host, form: str, check: Check) -> Result:
+        words = [word.format_map(places) for word in check.options.split()]
+        program = [str(ENTER), str(host.root), host.python, str(FORMS[form]), *words]
+        env = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+        env.update(LANG="C.UTF-8", HOME="/nonexistent")
+        if check.color:
+            env["FORCE_COLOR"] = "1"
+        if check.packages and form == "tool.py":
+            env["PYTHONPATH"] = str(request.getfixturevalue("packages"))
+        done = subprocess.run(
+            ["timeout", "-s", "KILL", str(host.patience), *program],
+            check=False,
+            capture_output=True,
+            input=b"{}",
+            env=env,
+            cwd=TOOL.parent,
+        )
+        out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
+        return Result(tuple(program), done.returncode, out, err, 0.0)
+
+    return run_there
+
+
+@pytest.mark.parametrize(("host", "form", "name"), list(cases()))
+def test_it_does_there_what_it_does_here(run, record_property, host, form, name):
+    record_property("cell", (name, host.name, form))
+    check = CHECKS[name]
+    result = run(host, form, check)
+    told = f"{' '.join(result.arguments)}\nexit code {result.code}\n{result.out}{result.err}"
+    assert result.code == check.code, told
+    assert re.search(check.says, result.out + result.err, re.DOTALL | re.MULTILINE), told
+    assert "Traceback" not in result.err, told
+    if check.code == 0:
+        said = [line for line in result.err.splitlines() if "kept waiting for a CPU" not in line]
+        assert not said or "--json -" in check.options or "--har -" in check.options, told
+    if "--json -" in check.options:
+        result.json()
