@@ -258,7 +258,7 @@ def test_an_upload_takes_no_memory_beyond_its_body(launch, tmp_path, authority, 
     with scripted(script, tls=contexts[over]) as server:
         outcome = launch(*METRICS, "--cacert", authority.file, "-d", f"@{body}", server.url())
     assert outcome.code == 0, outcome.err
-    assert outcome.peak_mib <= (size >> 20) + 42
+    assert outcome.peak_mib <= (size >> 20) + 32
 
 
 # --- a kernel that lacks something ----------------------------------------------------------------
