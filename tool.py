@@ -175,12 +175,16 @@ def optional(name: str) -> Any:
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
+SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}  # values
+SLO_STATS = ("min", "median", "p90", "p95", "p99", "max")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 DEFAULT_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 REDIRECTS = (301, 302, 303, 307, 308)  # RFC 9110 section 15.4: those that name another place to ask
 
 MAX_REDIRECTS = 10
 DEFAULT_MAX_TIME = 20.0  # seconds
+DEFAULT_INTERVAL = 1.0  # seconds
+MAX_COUNT = 10_000  # runs
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
@@ -417,6 +421,16 @@ class CaBundle(NamedTuple):
     pem: str
 
 
+class Series(NamedTuple):
+    """How often a request or chain is measured. `interval` is seconds from start to start; with `reuse` every
+    run after the first goes over the connections of the one before it.
+    """
+
+    times: int
+    interval: float
+    reuse: bool
+
+
 class Options(NamedTuple):
     """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
 
@@ -437,6 +451,7 @@ class Options(NamedTuple):
     json_path: str | None
     har_path: str | None
     thresholds: dict[str, float]
+    series: Series | None
     warnings: tuple[str, ...]
 
 
@@ -584,6 +599,8 @@ class Network(NamedTuple):
     tls: TlsInfo | None
     rtt_us: int | None
     retransmits: int | None
+    reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
+    reuse_refused: str | None = None  # why a kept one would not do
 
     @property
     def ip(self) -> str | None:
@@ -663,9 +680,32 @@ class Finding(NamedTuple):
     evidence: Mapping[str, object]
 
 
+class Slot(NamedTuple):
+    """The place of a run in its series: when it is to start (perf_counter_ns, 0 for at once), and whether the
+    one before it was still under way then.
+    """
+
+    number: int = 1
+    round: int = 1
+    target: str | None = None  # the address that is measured, where each one is
+    due: int = 0
+    overdue: bool = False
+
+
 class Run(NamedTuple):
+    """A request or chain that was made once, in its place; its clock started at `started`
+    (perf_counter_ns, 0 if never).
+    """
+
     steps: tuple[Step, ...]
     limit_reached: bool
+    slot: Slot = Slot()
+    started: int = 0
+
+    @property
+    def late_us(self) -> int | None:
+        """Return by how much it started late because of the run before it, None if it was not that."""
+        return round((self.started - self.slot.due) / 1000) if self.slot.overdue and self.started else None
 
 
 class Violation(NamedTuple):
@@ -673,30 +713,50 @@ class Violation(NamedTuple):
     threshold_ms: float
     actual_ms: float
     delta_ms: float
+    run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
+    target: str | None = None
 
 
 class Verdict(NamedTuple):
-    """The outcome of the budgets, for the step that they were held against."""
+    """The outcome of the budgets, for the step that they were held against: of a series, the last one.
+
+    Too few steps were left to judge the keys in `not_judged`.
+    """
 
     step_number: int
     thresholds: dict[str, float]
     violations: tuple[Violation, ...]
+    not_judged: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return not self.violations
+        return not self.violations and not self.not_judged
 
 
 class Report(NamedTuple):
-    """What is shown, written and judged: every run, today one."""
+    """What is shown, written and judged of one run."""
 
-    runs: tuple[Run, ...]
+    run: Run
     verdict: Verdict | None
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """Return the steps of all runs."""
-        return tuple(step for run in self.runs for step in run.steps)
+
+class Sample(NamedTuple):
+    """What is kept of a step of a series, where ten thousand of them may have to be held."""
+
+    run: int
+    target: str | None
+    number: int
+    url: str
+    method: str
+    started_at: datetime.datetime
+    timing: Timing
+    status: int | None  # None where the step failed
+    error: str | None  # its kind
+    reused: bool | None
+    late: bool
+    judged: bool  # the last successful step of its run
+    last: bool  # of its run
+    findings: tuple[Finding, ...]
 
 
 def is_token(text: bytes) -> bool:
@@ -862,7 +922,7 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS.
+# 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
 # ---------------------------------------------------------------------------------------------------------
 def parse_number(text: str) -> float:
     """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
@@ -883,8 +943,12 @@ def add_budget(thresholds: dict[str, float], entry: str) -> None:
     if not equals:
         raise SloError(f"Missing '=' in SLO entry '{entry.strip()}': expected KEY=MS, for example ttfb=500")
     key = name.lower()
-    if key not in SLO_KEYS:
+    phase, dot, statistic = key.partition(".")
+    if phase not in SLO_KEYS:
         raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}")
+    if dot and statistic not in SLO_STATS:
+        expected = ", ".join(f"{phase}.{known}" for known in SLO_STATS)
+        raise SloError(f"Unknown SLO key '{name}': expected {phase} or one of {expected}")
     if key in thresholds:
         raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
     try:
@@ -943,7 +1007,27 @@ def parse_budgets(inline: Sequence[str] | None, path: str | None, seconds: float
                 "Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000"
             )
         thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
-    return {key: thresholds[key] for key in SLO_KEYS if key in thresholds}
+    known = (key + end for key in SLO_KEYS for end in ("", *(f".{statistic}" for statistic in SLO_STATS)))
+    return {key: thresholds[key] for key in known if key in thresholds}
+
+
+def check_statistics(thresholds: Iterable[str], series: Series | None) -> None:
+    """Raise SloError for a budget on a statistic that the number of runs cannot support."""
+    for key in thresholds:
+        _, dot, statistic = key.partition(".")
+        if not dot:
+            continue
+        if series is None:
+            raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count")
+        values, what = series.times, "runs"
+        if series.reuse:
+            values, what = series.times - 1, "runs on a kept connection"
+        if values < SUPPORT[statistic]:
+            count = SUPPORT[statistic] + series.reuse
+            raise SloError(
+                f"SLO key '{key}' needs at least {SUPPORT[statistic]} {what}, "
+                f"and --count {series.times} gives {values}: expected --count {count} or more"
+            )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1540,6 +1624,27 @@ def parse_seconds(text: str | None) -> float:
         raise UsageError(f"-m '{text}' {error}: expected seconds above 0, for example 5 or 0.5") from None
 
 
+def parse_count(text: str) -> int:
+    """Read how many runs are wanted; raises UsageError."""
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_COUNT:
+        return int(text)
+    raise UsageError(f"--count '{text}': expected a whole number from 1 to {MAX_COUNT}")
+
+
+def parse_interval(text: str | None) -> float:
+    """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
+    if text is None:
+        return DEFAULT_INTERVAL
+    if text.isascii() and re.fullmatch(r"0+(\.0*)?|\.0+", text):
+        return 0.0
+    try:
+        return parse_number(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--interval '{text}' {error}: expected seconds, for example 0.5, or 0 for one after the other"
+        ) from None
+
+
 def is_json(data: bytes) -> bool:
     """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity."""
     if not re.match(rb"[ \t\r\n]*[\[{\"0-9tfn-]", data):
@@ -1701,6 +1806,8 @@ examples:
       a redirect chain, one line a step
   httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
       a probe: exit 4 when too slow, 75 when broken
+  httphases --count 50 --interval 0.5 --slo ttfb.p95=300 https://example.com/
+      is it always so?
 
 Reported times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY,
 ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR,
@@ -1750,6 +1857,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
+STATISTICS_HELP = f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
@@ -1778,6 +1886,11 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
     ),
+    "series": (
+        ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
+        ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
+        ("--reuse", "", "send every run after the first on the connection of the one before"),
+    ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
         ("--compact", "", "one line a step"),
@@ -1786,7 +1899,11 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for standard output"),
     ),
     "latency budgets": (
-        ("--slo", "KEY=MS[,KEY=MS]", f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded"),
+        (
+            "--slo",
+            "KEY=MS[,KEY=MS]",
+            f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. {STATISTICS_HELP}",
+        ),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
 }
@@ -1848,8 +1965,18 @@ def same_file(first: str, second: str) -> bool:
         return False
 
 
+def choose_series(args: argparse.Namespace) -> Series | None:
+    """Return the series that is asked for; raises UsageError."""
+    if args.count is not None:
+        return Series(parse_count(args.count), parse_interval(args.interval), args.reuse)
+    if args.interval is not None or args.reuse:
+        option = "--interval" if args.interval is not None else "--reuse"
+        raise UsageError(f"{option} is for a series of runs: it needs --count")
+    return None
+
+
 def check_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other."""
+    """Raise UsageError for options that exclude each other, or want one another."""
     if args.ipv4 and args.ipv6:
         raise UsageError("-4 and -6 exclude each other")
     if args.insecure and args.cacert is not None:
@@ -1959,7 +2086,9 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_urls(args)
     check_conflicts(args)
     seconds = parse_seconds(args.max_time)
+    series = choose_series(args)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
+    check_statistics(thresholds, series)
     url = parse_url(args.url[0])
     family = choose_family(args)
     overrides = parse_resolve(args.resolve, family)
@@ -1983,6 +2112,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         json_path=args.json,
         har_path=args.har,
         thresholds=thresholds,
+        series=series,
         warnings=(),
     )
     check_routes(options)
@@ -5279,9 +5409,10 @@ def finish(current: Current, history: History, options: Options, ending: Ending 
 # 23. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class Progress:
-    """What the measuring and the waiting thread share; `lock` decides who has the last word."""
+    """What the measuring and the waiting thread share of a run; `lock` decides who has the last word."""
 
-    def __init__(self) -> None:
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
         self.lock = threading.Lock()
         self.finished = threading.Event()
         self.started = 0
@@ -5300,6 +5431,12 @@ class Progress:
             return not self.abandoned
 
 
+def sleep_until(due: int) -> None:
+    left = due - time.perf_counter_ns()
+    if left > 0:
+        time.sleep(left / 1e9)
+
+
 def take_step(current: Current, options: Options, contexts: TlsContexts, progress: Progress) -> Step:
     """Prepare, make and record one step; raises what kept the first one from being prepared."""
     log = current.log
@@ -5307,9 +5444,11 @@ def take_step(current: Current, options: Options, contexts: TlsContexts, progres
         way = prepare(current, options, contexts)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
-        if current.number == 1 or not error:
+        if current.number == progress.slot.number == 1 or not error:
             raise
         return finish(current, log.history(), options, Ending(error, 0))
+    if current.number == 1:
+        sleep_until(progress.slot.due)
     current = progress.current = current._replace(way=way, delayed=run_delay(current.thread))
     looks_up, started = way.looks_up, time.perf_counter_ns()
     log.add("start", looks_up, started)
@@ -5385,6 +5524,8 @@ def next_current(progress: Progress, options: Options) -> Current:
 
     Nothing else keeps the measuring thread from its first line.
     """
+    if not progress.steps and progress.slot.number > 1:
+        return begin_step(1, options.request, options)
     if not progress.steps:
         raise MemoryError
     (*_, step) = progress.steps
@@ -5418,7 +5559,7 @@ def close_refused(progress: Progress, options: Options, crash: BaseException) ->
     Tell whether it was that, and something had been measured.
     """
     error = explain_refusal(crash)
-    if not error or not progress.started:
+    if not error or not (progress.started or progress.slot.number > 1):
         return False
     crash.with_traceback(None)  # which keeps alive what filled the memory
     current = progress.current or next_current(progress, options)
@@ -5427,25 +5568,23 @@ def close_refused(progress: Progress, options: Options, crash: BaseException) ->
     return True
 
 
-def measure(
-    options: Options, contexts: TlsContexts, watch_progress: Callable[[Progress], None], tick: float
-) -> Run:
-    """Run the chain in a thread of its own and wait for it, never longer than the deadline.
-
-    What cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind; nothing joins
-    the thread. `watch_progress` is called every `tick` seconds. Raises UsageError, and whatever crashed.
+class Watch(NamedTuple):
+    """What the waiting thread does meanwhile: `show` is called every `tick` seconds. `stop` tells whether the
+    run is no longer wanted.
     """
-    progress = Progress()
 
-    def work() -> None:
-        try:
-            follow(options, contexts, progress)
-        except BaseException as error:
-            progress.crash = error
-        progress.finished.set()
+    show: Callable[[Progress], None]
+    tick: float
+    stop: Callable[[], bool]
 
-    start_thread(work, min(1.0, options.max_time))
-    begun = time.perf_counter_ns()
+
+class Stopped(Exception):
+    """A run was given up because nobody wants it any more."""
+
+
+def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
+    """Wait until the run has ended, never longer than its deadline; raises Stopped."""
+    begun = max(time.perf_counter_ns(), progress.slot.due)
     allowed = round(min(options.max_time, 1e9) * 1e9)
     while not (progress.finished.is_set() or progress.crash):
         # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
@@ -5455,49 +5594,335 @@ def measure(
         left = (deadline - time.perf_counter_ns()) / 1e9
         if left <= 0:
             abandon(progress, options, deadline)
-            break
-        pause = min(left, tick) if progress.started else min(options.max_time, tick, left)
+            return
+        pause = min(left, watch.tick) if progress.started else min(options.max_time, watch.tick, left)
         progress.finished.wait(min(pause, 1.0))  # a thread without memory cannot even say that it has ended
-        watch_progress(progress)
+        watch.show(progress)
+        if watch.stop():
+            progress.abandoned = True
+            raise Stopped
+
+
+def measure(options: Options, contexts: TlsContexts, watch: Watch, slot: Slot) -> Run:
+    """Run the chain in a thread of its own and wait for it, never longer than the deadline.
+
+    What cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind; nothing joins
+    the thread. Raises UsageError, Stopped, and whatever crashed.
+    """
+    progress = Progress(slot)
+
+    def work() -> None:
+        try:
+            follow(options, contexts, progress)
+        except BaseException as error:
+            progress.crash = error
+        progress.finished.set()
+
+    start_thread(work, min(1.0, options.max_time))
+    wait_for_run(progress, options, watch)
     if progress.crash and not close_refused(progress, options, progress.crash):
         raise progress.crash
-    return Run(tuple(progress.steps), progress.limit_reached)
+    return Run(tuple(progress.steps), progress.limit_reached, slot, progress.started)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24. Verdict. Run -> the budgets' outcome and the exit code.
+# 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. What the number
+#      of values cannot bear is None; no mean and no deviation, which one slow run moves at will.
 # ---------------------------------------------------------------------------------------------------------
+STAT_KEYS = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")  # of Timing
+OUTLIER_KEYS = ("total", "wait")
+OUTLIER_VALUES = 8  # fewer cannot tell what is usual
+OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
+LEAST_MAD_US = 50.0  # what computing varies by anyway
+INTERVAL_RISK = 20  # one in so many that the median lies outside its interval
+
+
+def median(ordered: Sequence[float]) -> float:
+    """Return the middle of sorted values, between the two of an even number."""
+    half = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return (ordered[half - 1] + ordered[half]) / 2
+
+
+def nearest_rank(ordered: Sequence[int], percent: int) -> int:
+    """Return the least of sorted values that so many percent do not exceed: one that was measured."""
+    return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
+
+
+def interval_rank(count: int) -> int:
+    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] with at most 5 %, 0 if there is
+    none: under six values. (Both tails of a binomial distribution; no shape of the values is assumed.)
+    """
+    tail, term, rank = 0, 1, 0  # whole numbers, in units of 2 ** -count
+    while True:
+        tail += term
+        if 2 * INTERVAL_RISK * tail > 1 << count:
+            return rank
+        rank += 1
+        term = term * (count - rank + 1) // rank
+
+
+class Spread(NamedTuple):
+    """How the values of one key lie (us); None for what their number cannot support."""
+
+    stats: dict[str, float | None]
+    interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
+
+
+def measure_spread(values: Iterable[int], rank: int) -> Spread:
+    """Sum values up; `rank` is the one of the interval for their number."""
+    ordered = sorted(values)
+    stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
+    if not ordered:
+        return Spread(stats)
+    for name, least in SUPPORT.items():
+        if name.startswith("p") and len(ordered) >= least:
+            stats[name] = nearest_rank(ordered, int(name[1:]))
+    stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
+    return Spread(stats, (ordered[rank - 1], ordered[-rank]) if rank else None)
+
+
+def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the numbers of the runs whose value lies far from the median; `values` are (value, run)."""
+    if len(values) < OUTLIER_VALUES:
+        return ()
+    middle = median(sorted(value for value, _ in values))
+    deviation = max(LEAST_MAD_US, median(sorted(abs(value - middle) for value, _ in values)))
+    return tuple(run for value, run in values if abs(value - middle) > OUTLIER_DISTANCE * deviation)
+
+
+class Summary(NamedTuple):
+    """What the samples of a step and URL have in common, of one target, cold or on a kept connection."""
+
+    target: str | None
+    number: int
+    url: str
+    method: str
+    reused: bool | None
+    runs: int
+    late: int
+    errors: dict[str, int]  # by kind
+    statuses: dict[int, tuple[int, float]]  # how many, and the median of their total (us)
+    spreads: dict[str, Spread]
+    outliers: dict[str, tuple[int, ...]]
+    typical: Sample | None  # the run whose total is nearest to the median
+    findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
+
+    @property
+    def failed(self) -> int:
+        return sum(self.errors.values())
+
+    @property
+    def measured(self) -> int:
+        return self.runs - self.failed
+
+    @property
+    def median_us(self) -> float | None:
+        return self.spreads["total"].stats["median"]
+
+
+def count_by(values: Iterable[Any]) -> dict[Any, int]:
+    """Count values, in their order of appearance."""
+    counts: dict[Any, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+class Survey(NamedTuple):
+    """All runs of a series: what is shown, written and judged of them."""
+
+    series: Series
+    host: str
+    samples: Sequence[Sample]
+    runs: int
+    duration_us: int  # from the first start to the last end
+    summaries: tuple[Summary, ...]
+    verdicts: dict[str | None, Verdict]  # by target
+
+    @property
+    def failed(self) -> int:
+        """Return how many runs failed: the last step of those, and no other."""
+        return sum(1 for sample in self.samples if sample.error)
+
+    @property
+    def late(self) -> int:
+        return sum(1 for sample in self.samples if sample.late and sample.number == 1)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the verdict on all targets."""
+        if not self.verdicts:
+            return None
+        violations = [
+            each._replace(target=target) for target, one in self.verdicts.items() for each in one.violations
+        ]
+        not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
+        (some, *_) = self.verdicts.values()
+        violations.sort(key=lambda violation: violation.key)
+        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged))
+
+
+def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
+    """Return how many samples had each status, and the median of their total (us)."""
+    statuses = {}
+    for status, count in sorted(count_by(sample.status for sample in samples).items()):
+        totals = sorted(sample.timing.total for sample in samples if sample.status == status)
+        statuses[status] = (count, median(totals))
+    return statuses
+
+
+def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
+    """Return the costliest finding of each kind, and in how many samples it was made: the costliest first."""
+    worst: dict[str, Finding] = {}
+    found = [finding for sample in samples for finding in sample.findings]
+    for finding in found:
+        if finding.id not in worst or finding.cost_us > worst[finding.id].cost_us:
+            worst[finding.id] = finding
+    counts = count_by(finding.id for finding in found)
+    ordered = sorted(worst.values(), key=lambda finding: -finding.cost_us)
+    return tuple((finding, counts[finding.id]) for finding in ordered)
+
+
+def sum_up(samples: Sequence[Sample]) -> Summary:
+    """Sum up samples of one kind. Only successful ones have times: a failure is no fast answer."""
+    first = samples[0]
+    good = [sample for sample in samples if sample.error is None]
+    values = {
+        key: [
+            (value, sample.run)
+            for sample in good
+            for value in [getattr(sample.timing, key)]
+            if value is not None
+        ]
+        for key in STAT_KEYS
+    }
+    ranks = {len(pairs): interval_rank(len(pairs)) for pairs in values.values()}
+    spreads = {
+        key: measure_spread((value for value, _ in pairs), ranks[len(pairs)]) for key, pairs in values.items()
+    }
+    middle = spreads["total"].stats["median"] or 0
+    return Summary(
+        target=first.target,
+        number=first.number,
+        url=first.url,
+        method=first.method,
+        reused=first.reused,
+        runs=len(samples),
+        late=sum(sample.late for sample in samples),
+        errors=count_by(sample.error for sample in samples if sample.error),
+        statuses=gather_statuses(good),
+        spreads=spreads,
+        outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
+        typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
+        findings=gather_findings(samples),
+    )
+
+
+def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
+    """Sum up each step and URL of a chain by itself: by target, then step, the cold ones before the warm."""
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for sample in samples:
+        key = (sample.target, sample.number, sample.reused or False, sample.url)
+        groups.setdefault(key, []).append(sample)
+    targets = list(count_by(target for target, *_ in groups))
+    ordered = sorted(groups.items(), key=lambda item: (targets.index(item[0][0]), item[0][1], item[0][2]))
+    return tuple(sum_up(group) for _, group in ordered)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 24b. Verdict. Runs -> the budgets' outcome and the exit code.
+# ---------------------------------------------------------------------------------------------------------
+def exceeded(key: str, actual: float | None, threshold: float) -> list[Violation]:
+    """Return the violation of a budget, if it is one; times in ms."""
+    if actual is None or actual <= threshold:
+        return []
+    delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
+    return [Violation(key, threshold, actual, delta)]
+
+
 def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
 
     Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
+    Budgets on statistics, and on phases that a kept connection does not have, are none of a single run.
     """
     step = next((step for step in reversed(run.steps) if not step.error), None)
-    if not thresholds or not step:
+    plain = {key: value for key, value in thresholds.items() if "." not in key}
+    if not plain or not step:
         return None
     violations = []
+    for key in sorted(plain):
+        violations += exceeded(key, step.timing.ms(key), plain[key])
+    return Verdict(step.number, plain, tuple(violations))
+
+
+def judge_runs(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation]:
+    """Hold every run against a budget, and name the worst."""
+    timings = [(sample.timing.ms(key), -sample.run) for sample in samples if sample.judged]
+    values = [(actual, run) for actual, run in timings if actual is not None]
+    if not values:
+        return []
+    worst, run = max(values)
+    return [violation._replace(run_number=-run) for violation in exceeded(key, worst, threshold)]
+
+
+def judge_statistic(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation] | None:
+    """Hold a statistic of the last steps against a budget; None where too few of them succeeded."""
+    phase, _, statistic = key.partition(".")
+    last = [sample for sample in samples if sample.last and sample.judged and sample.reused is not False]
+    values = [value for sample in last for value in [getattr(sample.timing, phase)] if value is not None]
+    actual = measure_spread(values, 0).stats[statistic]
+    if actual is not None:
+        return exceeded(key, round(actual) / 1000, threshold)
+    applies = not last or len(values) == len(last)  # a kept connection has no dns, connect and tls
+    return None if applies else []
+
+
+def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
+    """Hold all runs of one target against the budgets; None without any, or without a step to judge."""
+    statistics = any("." in key for key in thresholds)
+    judged = [sample.number for sample in samples if sample.judged]
+    if not thresholds or not (judged or statistics):
+        return None
+    violations: list[Violation] = []
+    not_judged = []
     for key in sorted(thresholds):
-        actual, threshold = step.timing.ms(key) or 0.0, thresholds[key]
-        if actual > threshold:
-            delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
-            violations.append(Violation(key, threshold, actual, delta))
-    return Verdict(step.number, thresholds, tuple(violations))
+        found: list[Violation] | None
+        if "." in key:
+            found = judge_statistic(key, thresholds[key], samples)
+        else:
+            found = judge_runs(key, thresholds[key], samples)
+        if found is None:
+            not_judged.append(key)
+        violations += found or ()
+    last = max((sample.number for sample in samples), default=1)
+    return Verdict(last, thresholds, tuple(violations), tuple(not_judged))
 
 
-def is_error_status(run: Run) -> bool:
+class Outcome(NamedTuple):
+    """What the exit code depends on, of one run or of all."""
+
+    limit_reached: bool
+    failed: bool
+    error_status: bool  # the last response was 4xx or 5xx
+
+
+def outcome_of(run: Run) -> Outcome:
     last = run.steps[-1].response
-    return last is not None and 400 <= last.status < 600
+    error_status = last is not None and 400 <= last.status < 600
+    return Outcome(run.limit_reached, any(step.error for step in run.steps), error_status)
 
 
-def choose_exit_code(options: Options, report: Report, unwritten: bool) -> ExitCode:
+def choose_exit_code(outcome: Outcome, fail: bool, unwritten: bool, passed: bool) -> ExitCode:
     """Return the code of the first condition that holds, in the specification's order of priority."""
-    verdict = report.verdict
     table = (
-        (any(run.limit_reached for run in report.runs), ExitCode.REDIRECT_LIMIT),
-        (any(step.error for step in report.steps), ExitCode.NETWORK),
+        (outcome.limit_reached, ExitCode.REDIRECT_LIMIT),
+        (outcome.failed, ExitCode.NETWORK),
         (unwritten, ExitCode.WRITE),
-        (options.fail and any(map(is_error_status, report.runs)), ExitCode.HTTP_ERROR),
-        (verdict is not None and not verdict.passed, ExitCode.SLO),
+        (fail and outcome.error_status, ExitCode.HTTP_ERROR),
+        (not passed, ExitCode.SLO),
     )
     return next((code for holds, code in table if holds), ExitCode.OK)
 
@@ -6016,7 +6441,14 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
         yield "slo_violations=" + ",".join(violation.key for violation in verdict.violations)
 
 
-def metrics_line(step: Step, verdict: Verdict | None) -> str:
+def step_title(number: int, slot: Slot | None) -> str:
+    """Return what the line of a step begins with; in a series it tells the run, and the address if chosen."""
+    if slot is None:
+        return f"Step {number}"
+    return " ".join(word for word in (f"Run {slot.number} Step {number}", slot.target) if word)
+
+
+def metrics_line(step: Step, verdict: Verdict | None, slot: Slot | None = None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
     values = {
@@ -6032,10 +6464,10 @@ def metrics_line(step: Step, verdict: Verdict | None) -> str:
         tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
         tokens += verdict_tokens(verdict)
-    return f"Step {step.number}: " + " ".join(tokens)
+    return f"{step_title(step.number, slot)}: " + " ".join(tokens)
 
 
-def compact_line(step: Step) -> str:
+def compact_line(step: Step, slot: Slot | None = None) -> str:
     """Return the line of a step for a reader."""
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     status, end = "ERROR", size_text(step.body_bytes)
@@ -6043,12 +6475,40 @@ def compact_line(step: Step) -> str:
         end = f"{step.error.kind}: {step.error.message}"
     elif step.answer:
         status = str(step.answer.status)
-    return f"Step {step.number}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
+    title = step_title(step.number, slot)
+    return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
 
 
-def failure_text(number: int, failure: Failure) -> str:
+def rounded_ms(us: float | None) -> float | None:
+    """Return ms as they are told and compared, to 0.001."""
+    return None if us is None else round(us) / 1000
+
+
+SUMMARY_STATS = ("min", "median", "p95", "max")
+
+
+def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: bool) -> str:
+    """Return the key=value line of a summary; `url` tells whether it is needed to tell two apart."""
+    decimals, unit = (1, "ms") if compact else (3, "")
+    tokens = [f"runs={summary.runs}", f"failed={summary.failed}", f"late={summary.late}"]
+    for key in (*PHASES, "ttfb", "total"):
+        stats = summary.spreads[key].stats
+        for name in SUMMARY_STATS:
+            tokens.append(f"{key}_{name}={fixed(rounded_ms(stats[name]), decimals, unit)}")
+    if url:
+        tokens.append(f"url={summary.url}")
+    if summary.target:
+        tokens.append(f"target={summary.target}")
+    if summary.reused is not None:
+        tokens.append(f"reused={str(summary.reused).lower()}")
+    if verdict:
+        tokens += verdict_tokens(verdict)
+    return f"Summary {summary.number}: " + " ".join(tokens)
+
+
+def failure_text(number: int, failure: Failure, slot: Slot | None = None) -> str:
     """Say why a step failed and what to try, in one line."""
-    return f"step {number}: {failure.message.rstrip('.')}. {failure.hint}"
+    return f"{step_title(number, slot).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
 def status_text(progress: Progress) -> str:
@@ -6065,8 +6525,34 @@ def status_text(progress: Progress) -> str:
     return text
 
 
+def series_progress(series: Series, runs: int, samples: Sequence[Sample], phase: str) -> str:
+    """Say how far a series is, for the status line."""
+    filled = 10 * runs // series.times
+    parts = [f"run {min(runs + 1, series.times)} of {series.times} [{'#' * filled:<10}]"]
+    if samples:
+        spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
+        each = max(series.interval, spent / max(1, runs - 1))
+        parts.append(f"{each * (series.times - runs):.0f} s left")
+    answered = sorted(
+        sample.timing.ttfb for sample in samples if sample.judged and sample.timing.ttfb is not None
+    )
+    if answered:
+        parts.append(f"ttfb {median(answered) / 1000:.1f} ms")
+    failed = sum(1 for sample in samples if sample.error)
+    if failed:
+        parts.append(f"{failed} failed")
+    return ", ".join(part for part in (*parts, phase) if part)
+
+
+def starved_runs_text(starved: int, runs: int) -> str:
+    return (
+        f"in {starved} of {runs} runs this process was kept waiting for a CPU: "
+        "times that end on this machine may be too long"
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------
-# 27. Documents. Report -> JSON and HAR.
+# 27a. Documents, JSON. Report, Survey -> values.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
@@ -6206,8 +6692,19 @@ def step_document(step: Step) -> dict[str, Any]:
     }
 
 
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "pass": verdict.passed,
+        "thresholds_ms": verdict.thresholds,
+        "violations": [
+            {name: getattr(violation, name) for name in ("key", "threshold_ms", "actual_ms", "delta_ms")}
+            for violation in verdict.violations
+        ],
+    }
+
+
 def summary_document(report: Report) -> dict[str, Any]:
-    steps = report.steps
+    steps = report.run.steps
     last = steps[-1]
     summary: dict[str, Any] = {
         "total_time_ms": sum(step.timing.total for step in steps) / 1000,
@@ -6215,20 +6712,16 @@ def summary_document(report: Report) -> dict[str, Any]:
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
-        "findings": findings_document(read_chain(report.runs[0])),
+        "findings": findings_document(read_chain(report.run)),
     }
     if report.verdict:
-        summary["slo"] = {
-            "pass": report.verdict.passed,
-            "thresholds_ms": report.verdict.thresholds,
-            "violations": [dict(violation._asdict()) for violation in report.verdict.violations],
-        }
+        summary["slo"] = verdict_document(report.verdict)
     return summary
 
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its steps."""
-    steps = report.steps
+    steps = report.run.steps
     return {
         "schema_version": 1,
         "tool_version": __version__,
@@ -6240,7 +6733,85 @@ def json_document(report: Report) -> dict[str, Any]:
     }
 
 
-def har_page(steps: Sequence[Step], number: int) -> dict[str, Any]:
+def run_document(report: Report) -> dict[str, Any]:
+    """Return one run of a series."""
+    run = report.run
+    return {
+        "run_number": run.slot.number,
+        "round": run.slot.round,
+        "target": run.slot.target,
+        "started_at": instant_text(run.steps[0].started_at),
+        "late_ms": rounded_ms(run.late_us),
+        "total_steps": len(run.steps),
+        "summary": summary_document(report),
+        "steps": [step_document(step) for step in run.steps],
+    }
+
+
+def spread_document(spread: Spread) -> dict[str, Any]:
+    document: dict[str, Any] = {name: rounded_ms(value) for name, value in spread.stats.items()}
+    document["median_ci95"] = spread.interval and [in_ms(value) for value in spread.interval]
+    return document
+
+
+def statistics_document(summary: Summary) -> dict[str, Any]:
+    return {
+        "target": summary.target,
+        "step_number": summary.number,
+        "url": summary.url,
+        "reused": summary.reused,
+        "n": summary.measured,
+        "failed": summary.failed,
+        "errors": summary.errors,
+        "statuses": {str(status): count for status, (count, _) in summary.statuses.items()},
+        "by_status": {
+            str(status): {"n": count, "median_ms": rounded_ms(middle)}
+            for status, (count, middle) in summary.statuses.items()
+        },
+        **{f"{key}_ms": spread_document(spread) for key, spread in summary.spreads.items()},
+        "outliers": {f"{key}_ms": list(runs) for key, runs in summary.outliers.items()},
+    }
+
+
+def series_verdict_document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "pass": verdict.passed,
+        "thresholds_ms": verdict.thresholds,
+        "violations": [violation._asdict() for violation in verdict.violations],
+        "not_judged": list(verdict.not_judged),
+    }
+
+
+def series_document(survey: Survey) -> dict[str, Any]:
+    """Return the JSON export of a series without its runs."""
+    first = survey.samples[0]
+    summary: dict[str, Any] = {
+        "runs": survey.runs,
+        "failed": survey.failed,
+        "late": survey.late,
+        "errors": count_by(sample.error for sample in survey.samples if sample.error),
+        "duration_ms": rounded_ms(survey.duration_us),
+    }
+    if survey.verdict:
+        summary["slo"] = series_verdict_document(survey.verdict)
+    return {
+        "schema_version": 1,
+        "tool_version": __version__,
+        "started_at": instant_text(first.started_at),
+        "initial_url": first.url,
+        "count": survey.series.times,
+        "interval_s": survey.series.interval,
+        "host": survey.host,
+        "summary": summary,
+        "statistics": [statistics_document(each) for each in survey.summaries],
+        "runs": [],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 27b. Documents, HAR 1.2: a page a run, an entry a step.
+# ---------------------------------------------------------------------------------------------------------
+def har_page(steps: Sequence[Step | Sample], number: int) -> dict[str, Any]:
     """Return the page of one run."""
     total = sum(step.timing.total for step in steps)
     # The clock on the wall, by which the steps start, may have been set back in between.
@@ -6254,13 +6825,13 @@ def har_page(steps: Sequence[Step], number: int) -> dict[str, Any]:
     }
 
 
-def har_document(report: Report) -> dict[str, Any]:
+def har_document(runs: Iterable[Sequence[Step | Sample]]) -> dict[str, Any]:
     """Return a HAR 1.2 log without its entries: a page a run, an entry a step."""
     return {
         "log": {
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
-            "pages": [har_page(run.steps, number) for number, run in enumerate(report.runs, 1)],
+            "pages": [har_page(steps, number) for number, steps in enumerate(runs, 1)],
             "entries": [],
         }
     }
@@ -6371,12 +6942,14 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
     return entry
 
 
-def har_entries(report: Report) -> Iterator[dict[str, Any]]:
-    for number, run in enumerate(report.runs, 1):
-        for step in run.steps:
-            yield har_entry(step, f"page_{number}")
+def har_entries(run: Run) -> Iterator[dict[str, Any]]:
+    for step in run.steps:
+        yield har_entry(step, f"page_{run.slot.number}")
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 27c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
+# ---------------------------------------------------------------------------------------------------------
 # What could move a terminal's cursor or turn its text around, were the file shown there.
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
@@ -6385,30 +6958,56 @@ def is_safe(text: str) -> bool:
     return "\x7f" not in text if text.isascii() else not re.search(UNSAFE, text)
 
 
-def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Give a document as UTF-8, piece by piece, `items` in place of the empty list that ends it.
+def json_text(value: dict[str, Any]) -> str:
+    """Return what JSON makes of a value, on several lines; nothing in it moves a terminal's cursor."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    # str.translate, for the unsafe ones alone, takes ten times as long.
+    return text if is_safe(text) else json.dumps(value, indent=2, allow_nan=False)
+
+
+def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
+    """Give a document as UTF-8, piece by piece, `items` (JSON) in place of the empty list that ends it.
 
     Each item may hold a megabyte of header fields: one at a time is in memory.
     """
-    import json
-
-    def encode(value: dict[str, Any]) -> str:
-        text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-        # str.translate, for the unsafe ones alone, takes ten times as long.
-        return text if is_safe(text) else json.dumps(value, indent=2, allow_nan=False)
-
-    head, _, tail = encode(document).rpartition("[]")
+    head, _, tail = json_text(document).rpartition("[]")
     indent = "\n" + " " * (len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip()) + 2)
     yield (head + "[").encode("utf-8", "backslashreplace")
     separator = ""
     for item in items:
-        yield (separator + indent + encode(item).replace("\n", indent)).encode("utf-8", "backslashreplace")
+        yield (separator + indent + item.replace("\n", indent)).encode("utf-8", "backslashreplace")
         separator = ","
     yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
 
 
+class Shelf:
+    """Texts that are kept compressed, one stream for all of them: in a series each is much like the last."""
+
+    def __init__(self) -> None:
+        import zlib
+
+        self._zlib = zlib
+        self._deflate = zlib.compressobj(1)
+        self._pieces: list[bytes] = []
+
+    def add(self, text: str) -> None:
+        piece = self._deflate.compress(text.encode("utf-8", "backslashreplace") + b"\0")
+        if piece:
+            self._pieces.append(piece)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the texts back in order."""
+        inflate, left = self._zlib.decompressobj(), b""
+        for piece in (*self._pieces, self._deflate.copy().flush()):
+            *whole, left = (left + inflate.decompress(piece)).split(b"\0")
+            for text in whole:
+                yield text.decode("utf-8")
+
+
 # ---------------------------------------------------------------------------------------------------------
-# 28. Views. Report -> neutral blocks, for any painter.
+# 28a. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone; the tones are the keys of STYLES."""
@@ -6452,10 +7051,11 @@ class Glyphs(NamedTuple):
     bullet: str
     at_most: str
     box: str
+    levels: str  # of a strip: nothing, then eight of them
 
 
-UNICODE = Glyphs("█", "✓", "✗", "•", "≤", "╭─╮│╰╯├┤┬┴┼")
-ASCII = Glyphs("#", "OK", "X", "*", "<=", "+-+|+++++++")
+UNICODE = Glyphs("█", "✓", "✗", "•", "≤", "╭─╮│╰╯├┤┬┴┼", " ▁▂▃▄▅▆▇█")
+ASCII = Glyphs("#", "OK", "X", "*", "<=", "+-+|+++++++", " .:-=+*#@")
 
 
 def ms_text(value: float | None) -> str:
@@ -6474,15 +7074,14 @@ def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int
     return first, max(first + 1, min(width, round((start + length) * width / total))) - first
 
 
-def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
-    """Lay the phases of a step out in time: each bar begins where its phase begins."""
-    timing = step.timing
+def waterfall_table(timing: Timing, failed: str | None, width: int, glyphs: Glyphs) -> Table:
+    """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
     cells = max(8, width - 10 - 8 - 11)  # borders and padding, names, durations
     rows = []
     start = 0
     for phase in PHASES:
         length: int | None = getattr(timing, phase)
-        tone = "bad" if step.error and step.error.phase == phase else phase
+        tone = "bad" if phase == failed else phase
         blank, filled = bar_cells(start, length or 0, timing.total, cells)
         drawn = " " * blank + glyphs.bar * filled
         rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
@@ -6674,7 +7273,7 @@ def step_blocks(step: Step, look: Look) -> Iterator[Block]:
     )
     fields = header_rows(step.response) if look.include and step.response else ()
     yield Fields((*network_rows(step), *response_rows(step), *fields))
-    yield waterfall_table(step, look.width, look.glyphs)
+    yield waterfall_table(step.timing, step.error and step.error.phase, look.width, look.glyphs)
     below = (*failure_rows(step.error), *reading_rows(read_step(step)))
     if below:
         yield Fields(below)
@@ -6708,23 +7307,215 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
         text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
-        lines.append((Span(f"{glyphs.bullet} {text} (+{up_to_three(item.delta_ms)}ms)", "bad"),))
+        text += f" (+{up_to_three(item.delta_ms)}ms)"
+        if item.target:
+            text += f" at {item.target}"
+        if item.run_number:
+            text += f", worst in run {item.run_number}"
+        lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
+    for key in verdict.not_judged:
+        text = f"{glyphs.bullet} {key}: not judged, too few steps succeeded"
+        lines.append((Span(text, "bad"),))
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), tuple(lines))
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn: waterfalls, redirect table, and the SLO panel, which --compact has too."""
     if look.style == "waterfall":
-        for run in report.runs:
-            for step in run.steps:
-                yield from step_blocks(step, look)
-            if len(run.steps) > 1:
-                yield chain_table(run)
-            rows = tuple(reading_rows(read_chain(run)))
-            if rows:
-                yield Fields(rows)
+        for step in report.run.steps:
+            yield from step_blocks(step, look)
+        if len(report.run.steps) > 1:
+            yield chain_table(report.run)
+        rows = tuple(reading_rows(read_chain(report.run)))
+        if rows:
+            yield Fields(rows)
     if report.verdict:
         yield slo_panel(report.verdict, look.glyphs)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 28b. Views of a series. Survey -> blocks: a header, the median run, how the times lie, and what is odd.
+# ---------------------------------------------------------------------------------------------------------
+SPREAD_KEYS = (*PHASES, "ttfb", "total")
+QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
+ENDS = ("min", "median", "p95", "max")
+LEAST_STRIP = 12  # cells
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def strip(values: Sequence[int], end: int, cells: int, levels: str) -> str:
+    """Draw how values (us) lie between 0 and `end`: the darker a cell, the more of them."""
+    counts = [0] * cells
+    for value in values:
+        counts[min(cells - 1, value * cells // max(1, end))] += 1
+    most = max(1, len(values))
+    return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
+
+
+def spread_number(ms: float | None, short: bool) -> str:
+    """Return a time of a table of spreads, without its unit; a short one has about three digits."""
+    if ms is None:
+        return "-"
+    if short:
+        return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+    return f"{ms:.2f}" if ms < 100 else f"{ms:.1f}"
+
+
+def spread_rows(summary: Summary, names: Sequence[str], short: bool) -> list[list[str]]:
+    rows = [["Phase", *names]]
+    for key in SPREAD_KEYS:
+        stats = summary.spreads[key].stats
+        rows.append([key, *(spread_number(rounded_ms(stats[name]), short) for name in names)])
+    return rows
+
+
+def rows_width(rows: Iterable[Sequence[str]]) -> int:
+    """Return the columns that a framed table of these cells takes."""
+    return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
+
+
+def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator[str]:
+    """Give a heading that tells the scale, then the strip of each key, all on the same scale."""
+    end = max(sample.timing.total for sample in samples)
+    scale = f"0-{ms_text(end / 1000)}"
+    heading = "distribution"
+    yield heading + scale.rjust(cells - len(heading)) if len(heading + scale) < cells else heading
+    for key in SPREAD_KEYS:
+        values = [getattr(sample.timing, key) for sample in samples]
+        yield strip([value for value in values if value is not None], end, cells, levels)
+
+
+def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> Iterator[Block]:
+    """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
+    for names in (QUARTERS, ENDS):
+        rows = spread_rows(summary, names, False)
+        if rows_width(rows) <= look.width:
+            break
+    else:
+        for row in spread_rows(summary, ENDS, True):
+            yield (Span(row[0].ljust(8) + "".join(cell.rjust(8) for cell in row[1:])),)
+        return
+    cells = look.width - rows_width(rows) - 3
+    if names is QUARTERS and cells >= LEAST_STRIP:
+        for row, drawn in zip(rows, strip_column(samples, cells, look.glyphs.levels)):
+            row.append(drawn)
+    heading, *body = rows
+    numbers = range(1, len(names) + 1)
+    columns = tuple(
+        (text, "right" if place in numbers else "left", False) for place, text in enumerate(heading)
+    )
+    tones = [key if key in PHASES else "strong" for key in SPREAD_KEYS]
+    yield Table("", columns, tuple(tuple(Span(cell, tone) for cell in row) for row, tone in zip(body, tones)))
+
+
+def series_title(summary: Summary, survey: Survey) -> str:
+    """Say of which step, how often and how long, and what became of it."""
+    parts = [plural(summary.runs, "run")]
+    if summary.failed:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
+        parts.append(f"{summary.failed} failed ({kinds})")
+    parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
+    if summary.late:
+        parts.append(plural(summary.late, "late start"))
+    parts.append(f"in {survey.duration_us / 1e6:.1f} s")
+    return ", ".join(parts)
+
+
+def status_sentence(summary: Summary) -> str:
+    """Say how answers with different statuses differ: the rare ones first."""
+    rare, *others = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
+    *middle, (usual, (_, usual_us)) = others
+    parts = [
+        f"{status}: {count} of {summary.measured}, median {time_text(total)}"
+        for status, (count, total) in (rare, *middle)
+    ]
+    return "; ".join([*parts, f"{usual}: {time_text(usual_us)}"])
+
+
+def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
+    for key, runs in summary.outliers.items():
+        if not runs:
+            continue
+        listed = ", ".join(map(str, runs[:8])) + (", …" if runs[8:] else "")
+        verb = "lies" if len(runs) == 1 else "lie"
+        words = f"{len(runs)} of {summary.measured} {verb} far from the median ({key}): run {listed}"
+        if runs[0] == first_run:
+            words += "; the first run is one: it may have met what was cold (names, caches, routes)"
+        yield words
+
+
+def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
+    """Say what setting a connection up costs, beside the warm runs of a step."""
+    cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
+    if not summary.reused or cold is None or cold.median_us is None or summary.median_us is None:
+        return None
+    return (
+        f"cold median {time_text(cold.median_us)} ({plural(cold.measured, 'run')}), warm median "
+        f"{time_text(summary.median_us)} ({plural(summary.measured, 'run')}): "
+        f"setting the connection up costs {time_text(cold.median_us - summary.median_us)}"
+    )
+
+
+def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
+    """Say what is odd about a step of a series, and what its times mean."""
+    if len(summary.statuses) > 1:
+        yield "Statuses", (Span(status_sentence(summary), "warn"),)
+    for sentence in outlier_sentences(summary, survey.samples[0].run):
+        yield "Outliers", (Span(sentence),)
+    warmth = reuse_sentence(summary, survey.summaries)
+    if warmth:
+        yield "Reuse", (Span(warmth),)
+    told = [(finding, runs) for finding, runs in summary.findings if finding.id != "starved"]
+    for finding, runs in told[:SHOWN_FINDINGS]:
+        where = f"{finding.phase}, " if finding.phase else ""
+        often = f"in {runs} of {plural(summary.runs, 'run')}, at most {ms_text(finding.cost_us / 1000)}: "
+        yield "Reading", (Span(where + often, "strong"), Span(finding.text))
+
+
+def same_kind(sample: Sample, summary: Summary) -> bool:
+    """Tell whether a sample is one of those that were summed up."""
+    kind = (summary.target, summary.number, summary.url, summary.reused)
+    return (sample.target, sample.number, sample.url, sample.reused) == kind
+
+
+def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Block]:
+    """Show what the runs of one step and URL have in common."""
+    warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
+    title = f"{summary.method} {clip(summary.url)}{warm}"
+    yield (Span(f"Step {summary.number}: ", "strong"), Span(title, "strong"))
+    yield (Span(series_title(summary, survey), "bad" if summary.failed else ""),)
+    typical = summary.typical
+    if typical:
+        yield (Span(f"Run {typical.run} of {survey.runs}, whose total is the median:"),)
+        yield waterfall_table(typical.timing, None, look.width, look.glyphs)
+        good = [each for each in survey.samples if each.error is None and same_kind(each, summary)]
+        yield (Span("All that succeeded, in ms:"),)
+        yield from spread_blocks(summary, good, look)
+    rows = tuple(series_rows(summary, survey))
+    if rows:
+        yield Fields(rows)
+
+
+def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
+    """Return what is drawn at the end of a series; of the compact style the panel alone."""
+    if look.style == "waterfall":
+        for summary in survey.summaries:
+            yield from summary_blocks(summary, survey, look)
+    if survey.verdict:
+        yield slo_panel(survey.verdict, look.glyphs)
+
+
+def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
+    """Return the line of each summary; the last one of a target bears its verdict."""
+    kinds = count_by((each.target, each.number, each.reused) for each in survey.summaries)
+    last = {each.target: each for each in survey.summaries}
+    for summary in survey.summaries:
+        alike = kinds[summary.target, summary.number, summary.reused] > 1
+        verdict = survey.verdicts.get(summary.target) if summary is last[summary.target] else None
+        yield summary_line(summary, alike, verdict, compact)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6972,20 +7763,41 @@ def has_rich() -> bool:
 UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
 
 
+class Interruption:
+    """What a signal does. Where a series has something to sum up, the first one only asks it to end."""
+
+    def __init__(self) -> None:
+        self.sums_up = False
+        self.signal: int | None = None  # the first that came
+
+    def asked(self) -> bool:
+        return self.signal is not None
+
+
+INTERRUPTION = Interruption()
+
+
 class StatusLine:
-    """One line on a terminal's stderr that says which phase is under way; it leaves nothing behind."""
+    """One line on a terminal's stderr that says what is under way; it leaves nothing behind."""
 
     def __init__(self, stream: Any, environ: Mapping[str, str]) -> None:
         terminal = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         self._stream: Any = stream if terminal else None
         self._shown = False
         self._width = terminal_width(stream, 80) - 1
+        self._drawn = 0.0
         self.tick = 0.25 if terminal else 1e6  # seconds
 
     def show(self, progress: Progress) -> None:
         if self._stream and progress.started and not progress.finished.is_set():
-            self._shown = True
-            self._write("\r" + status_text(progress)[: self._width] + "\x1b[K")
+            self.draw(status_text(progress))
+
+    def draw(self, text: str) -> None:
+        """Draw a text, a few times a second at most."""
+        now = time.monotonic()
+        if self._stream and now - self._drawn > 0.2:
+            self._shown, self._drawn = True, now
+            self._write("\r" + text[: self._width] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
@@ -7018,9 +7830,11 @@ def import_ahead(options: Options) -> bool:
 
     Tell whether the report is drawn with rich.
     """
-    if options.json_path or options.har_path:
-        optional("json")
     names = []
+    if options.json_path or options.har_path:
+        names.append("json")
+        if options.series:
+            names.append("zlib")
     if options.follow:  # a redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart
         names += ["unicodedata", "encodings.punycode"]
     if options.follow and (options.environ.get("no_proxy") or options.environ.get("NO_PROXY")):
@@ -7047,17 +7861,31 @@ def report_slo_error(error: SloError) -> ExitCode:
     return ExitCode.USAGE
 
 
+def run_lines(report: Report, style: str, slot: Slot | None) -> list[str]:
+    """Return the lines of a run: a compact one a step, or metrics; `slot` is its place in a series."""
+    if style == "metrics":
+        return [metrics_line(step, report.verdict, slot) for step in report.run.steps]
+    return [compact_line(step, slot) for step in report.run.steps]
+
+
+def choose_look(options: Options, stream: Any) -> Look:
+    width, glyphs = choose_width(stream, options.environ), choose_glyphs(stream)
+    return Look(options.style, options.include, width, glyphs)
+
+
+def paint(blocks: Iterable[Block], options: Options, stream: Any, rich: bool) -> None:
+    """Draw what there is to draw; raises OSError."""
+    drawn = list(blocks)
+    if drawn:
+        choose_painter(stream, options.environ, rich).paint(drawn)
+
+
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
-    """Print the report in the chosen style; raises OSError."""
-    for step in report.steps if options.style != "waterfall" else ():
-        line = metrics_line(step, report.verdict) if options.style == "metrics" else compact_line(step)
-        stream.write(visible(line) + "\n")
+    """Print the report of a run in the chosen style; raises OSError."""
+    if options.style != "waterfall":
+        stream.write("".join(visible(line) + "\n" for line in run_lines(report, options.style, None)))
     if options.style != "metrics":
-        width, glyphs = choose_width(stream, options.environ), choose_glyphs(stream)
-        look = Look(options.style, options.include, width, glyphs)
-        blocks = list(report_blocks(report, look))
-        if blocks:
-            choose_painter(stream, options.environ, rich).paint(blocks)
+        paint(report_blocks(report, choose_look(options, stream)), options, stream, rich)
 
 
 def write_all(descriptor: int, data: Iterable[bytes]) -> None:
@@ -7131,18 +7959,31 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]]) -> None:
         write_all(os.open(path, os.O_WRONLY | os.O_TRUNC), make())
 
 
-def write_documents(report: Report, options: Options) -> bool:
-    """Write what --json and --har ask for; tell whether all of it was written."""
-    documents: tuple[tuple[str, str | None, Callable[[], Iterable[bytes]]], ...] = (
-        (
-            "--json",
-            options.json_path,
-            lambda: to_json(json_document(report), map(step_document, report.steps)),
-        ),
-        ("--har", options.har_path, lambda: to_json(har_document(report), har_entries(report))),
-    )
+class Export(NamedTuple):
+    """A file that was asked for, and what is to be in it."""
+
+    option: str
+    path: str | None
+    make: Callable[[], Iterable[bytes]]
+
+
+def run_exports(report: Report, options: Options) -> tuple[Export, ...]:
+    """Return what --json and --har ask for of one run."""
+    run = report.run
+
+    def json_export() -> Iterable[bytes]:
+        return to_json(json_document(report), map(json_text, map(step_document, run.steps)))
+
+    def har_export() -> Iterable[bytes]:
+        return to_json(har_document([run.steps]), map(json_text, har_entries(run)))
+
+    return Export("--json", options.json_path, json_export), Export("--har", options.har_path, har_export)
+
+
+def write_exports(exports: Iterable[Export]) -> bool:
+    """Write the files that were asked for; tell whether all of it was written."""
     whole = True
-    for option, path, make in documents:
+    for option, path, make in exports:
         if path is None:
             continue
         try:
@@ -7187,28 +8028,285 @@ def printed(what: str, stream: Any, write: Callable[[], object]) -> bool:
     return True
 
 
+def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
+    """Say on stderr what stdout cannot; `slot` is the run's place in a series."""
+    if run.limit_reached:
+        say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
+    for step in run.steps:
+        if options.style == "metrics" and step.error:
+            say(f"error: {failure_text(step.number, step.error, slot)}")
+        starved = step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10)
+        if options.style != "waterfall" and starved and slot is None:
+            say(f"warning: {starved_text(step)}")
+
+
+def choose_stream(options: Options) -> Any:
+    """Return where the report goes, None where that is closed: stderr if an export takes stdout."""
+    aside = is_stdout(options.json_path) or is_stdout(options.har_path)
+    return sys.stderr if aside else sys.stdout
+
+
+def is_unseen(options: Options, stream: Any) -> bool:
+    """Tell whether nobody is there to read the report, which is no failure: an export takes stdout."""
+    return stream is None and (is_stdout(options.json_path) or is_stdout(options.har_path))
+
+
 def show(report: Report, options: Options, rich: bool) -> bool:
     """Print the report and write the files; tell whether all of it was written."""
-    aside = is_stdout(options.json_path) or is_stdout(options.har_path)
-    stream = sys.stderr if aside else sys.stdout
-    whole = aside and stream is None  # nobody is there to read it
+    stream = choose_stream(options)
+    whole = is_unseen(options, stream)
     whole = whole or printed("the report", stream, lambda: write_report(report, options, stream, rich))
-    return write_documents(report, options) and whole
+    return write_exports(run_exports(report, options)) and whole
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30b. Main, from argv to exit code. Signals; where errors become codes.
+# 30b. Main, a series of runs: measured one after the other, told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-def warn_about(report: Report, options: Options, contexts: TlsContexts) -> None:
+LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
+SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
+TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
+
+
+class Ledger:
+    """What is kept of a series while it goes on: a few numbers of each step, and the exports, compressed."""
+
+    def __init__(self, options: Options) -> None:
+        self._reads = options.style == "waterfall"
+        self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
+        self.options = options
+        self.samples: list[Sample] = []
+        self.outcome = Outcome(False, False, False)
+        self.runs = self.starved = self.begun = self.ended = 0
+        self.json = Shelf() if options.json_path else None
+        self.har = Shelf() if options.har_path else None
+
+    def add(self, report: Report) -> None:
+        run = report.run
+        self.ended = time.perf_counter_ns()
+        self.begun = self.begun or run.started
+        self.runs += 1
+        self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
+        self.outcome = Outcome(*map(max, self.outcome, outcome_of(run)))
+        self.samples += self._samples(run)
+        if self.json:
+            self.json.add(json_text(run_document(report)))
+        if self.har:
+            for entry in har_entries(run):
+                self.har.add(json_text(entry))
+
+    def _samples(self, run: Run) -> Iterator[Sample]:
+        good = [step.number for step in run.steps if not step.error]
+        for step in run.steps:
+            findings = read_step(step) if self._reads else ()
+            yield Sample(
+                run=run.slot.number,
+                target=run.slot.target,
+                number=step.number,
+                url=self._known.setdefault(step.url, step.url),
+                method=step.request.method,
+                started_at=step.started_at,
+                timing=step.timing,
+                status=step.answer and step.answer.status,
+                error=step.error and step.error.kind,
+                reused=step.network.reused,
+                late=run.late_us is not None,
+                judged=step.number == max(good, default=0),
+                last=step is run.steps[-1],
+                findings=tuple(finding._replace(evidence=self._known) for finding in findings),
+            )
+
+    def survey(self, series: Series) -> Survey:
+        """Sum up what there is."""
+        targets = count_by(sample.target for sample in self.samples)
+        verdicts = {}
+        for target in targets:
+            own = [sample for sample in self.samples if sample.target == target]
+            verdict = judge_series(self.options.thresholds, own)
+            if verdict:
+                verdicts[target] = verdict
+        return Survey(
+            series=series,
+            host=os.uname().nodename,
+            samples=self.samples,
+            runs=self.runs,
+            duration_us=max(0, self.ended - self.begun) // 1000,
+            summaries=sum_up_all(self.samples),
+            verdicts=verdicts,
+        )
+
+    def exports(self, survey: Survey) -> tuple[Export, ...]:
+        """Return what --json and --har ask for."""
+        json, har, options = self.json or (), self.har or (), self.options
+        runs: dict[int, list[Sample]] = {}
+        for sample in self.samples:
+            runs.setdefault(sample.run, []).append(sample)
+        return (
+            Export("--json", options.json_path, lambda: to_json(series_document(survey), json)),
+            Export("--har", options.har_path, lambda: to_json(har_document(runs.values()), har)),
+        )
+
+
+class Teller:
+    """Says what becomes of each run as it ends, and on a terminal what is under way."""
+
+    def __init__(self, options: Options, series: Series, ledger: Ledger) -> None:
+        self._options, self._series, self._ledger = options, series, ledger
+        self._status = StatusLine(sys.stderr, options.environ)
+        self.stream = choose_stream(options)
+        self.unseen = is_unseen(options, self.stream)
+        self.whole = True
+        self._gone = False  # the reader of the report
+        terminal = self.stream is not None and self.stream.isatty()
+        self._sparing = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
+        self._exports = bool(options.json_path or options.har_path)
+        self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
+
+    @property
+    def wanted(self) -> bool:
+        """Tell whether anybody still waits for more runs."""
+        return self._exports or not self._gone
+
+    def clear(self) -> None:
+        self._status.clear()
+
+    def wait(self, due: int) -> bool:
+        """Wait until a run is to be prepared; False when the series is to end."""
+        while not INTERRUPTION.asked():
+            left = (due - LEAD - time.perf_counter_ns()) / 1e9
+            if left <= 0:
+                return True
+            self._status.draw(self._progress(""))
+            time.sleep(min(left, SLICE))
+        return False
+
+    def tell(self, report: Report) -> None:
+        """Print the lines of a run that has ended."""
+        self.clear()
+        warn_about(report.run, self._options, report.run.slot)
+        if not self._sparing or self._is_odd(report.run):
+            self.write(run_lines(report, self._options.style, report.run.slot))
+
+    def write(self, lines: Iterable[str]) -> None:
+        self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
+
+    def print(self, write: Callable[[], object]) -> None:
+        """Have something written to the report, as long as that can be done."""
+
+        def attempt() -> None:
+            try:
+                write()
+                self.stream.flush()
+            except BrokenPipeError:
+                self._gone = True
+                raise
+
+        if self.whole and not self.unseen and not self._gone:
+            self.whole = printed("the report", self.stream, attempt)
+
+    def _is_odd(self, run: Run) -> bool:
+        usual = self._ledger.samples[0].status
+        first = run.steps[0].answer
+        failed = any(step.error for step in run.steps)
+        return failed or run.late_us is not None or (first and first.status) != usual
+
+    def _show(self, progress: Progress) -> None:
+        self._status.draw(self._progress(status_text(progress)))
+
+    def _progress(self, phase: str) -> str:
+        return series_progress(self._series, self._ledger.runs, self._ledger.samples, phase)
+
+
+def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:
+    """Give the place of each run when it is next, on a fixed schedule from the first start on."""
+    for number in range(1, series.times + 1):
+        due = 0
+        if number > 1 and series.interval:
+            due = ledger.begun + round((number - 1) * series.interval * 1e9)
+        yield Slot(number, number, None, due, 0 < due < ledger.ended)
+
+
+def take_runs(options: Options, contexts: TlsContexts, ledger: Ledger, teller: Teller) -> None:
+    """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
+    assert options.series
+    for slot in each_slot(options.series, ledger):
+        if not teller.wanted or not teller.wait(slot.due):
+            return
+        try:
+            run = measure(options, contexts, teller.watch, slot)
+        except Stopped:
+            return
+        report = Report(run, judge(options.thresholds, run))
+        ledger.add(report)
+        INTERRUPTION.sums_up = True
+        teller.tell(report)
+        gc.collect(1)  # what a run leaves behind: never while a clock runs
+
+
+def run_series(options: Options, contexts: TlsContexts, rich: bool) -> int:
+    """Measure a series, sum it up, and return the exit code; raises ToolError, and whatever crashed."""
+    assert options.series
+    ledger = Ledger(options)
+    teller = Teller(options, options.series, ledger)
+    crash = None
+    gc.freeze()
+    UNFINISHED.append(teller.clear)
+    try:
+        take_runs(options, contexts, ledger, teller)
+    except Exception as error:
+        if not ledger.runs:
+            raise
+        crash = error
+    finally:
+        teller.clear()
+        UNFINISHED.remove(teller.clear)
+        gc.unfreeze()
+    survey = ledger.survey(options.series)
     for warning in contexts.warnings:
         say(f"warning: {warning}")
-    if any(run.limit_reached for run in report.runs):
-        say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
-    for step in report.steps:
-        if options.style == "metrics" and step.error:
-            say(f"error: {failure_text(step.number, step.error)}")
-        if options.style != "waterfall" and step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
-            say(f"warning: {starved_text(step)}")
+    if ledger.starved:
+        say(f"warning: {starved_runs_text(ledger.starved, ledger.runs)}")
+    if options.style == "waterfall":
+        teller.print(
+            lambda: paint(
+                survey_blocks(survey, choose_look(options, teller.stream)), options, teller.stream, rich
+            )
+        )
+    else:
+        teller.write(summary_lines(survey, options.style == "compact"))
+    if options.style == "compact":
+        teller.print(
+            lambda: paint(
+                survey_blocks(survey, choose_look(options, teller.stream)), options, teller.stream, rich
+            )
+        )
+    written = write_exports(ledger.exports(survey))
+    if INTERRUPTION.signal:
+        return 128 + INTERRUPTION.signal
+    if crash:
+        raise crash
+    passed = survey.verdict is None or survey.verdict.passed
+    return choose_exit_code(ledger.outcome, options.fail, not (written and teller.whole), passed)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 30c. Main, from argv to exit code. Signals; where errors become codes.
+# ---------------------------------------------------------------------------------------------------------
+def run_once(options: Options, contexts: TlsContexts, rich: bool) -> int:
+    """Measure once, report, and return the exit code; raises ToolError."""
+    status = StatusLine(sys.stderr, options.environ)
+    UNFINISHED.append(status.clear)
+    try:
+        run = measure(options, contexts, Watch(status.show, status.tick, bool), Slot())
+    finally:
+        status.clear()
+        UNFINISHED.remove(status.clear)
+    report = Report(run, judge(options.thresholds, run))
+    for warning in contexts.warnings:
+        say(f"warning: {warning}")
+    warn_about(run, options, None)
+    whole = show(report, options, rich)
+    passed = report.verdict is None or report.verdict.passed
+    return choose_exit_code(outcome_of(run), options.fail, not whole, passed)
 
 
 def run_tool(argv: Sequence[str] | None) -> int:
@@ -7220,17 +8318,9 @@ def run_tool(argv: Sequence[str] | None) -> int:
     if options.request.url.secure:
         contexts.start("tls")
     rich = import_ahead(options)
-    status = StatusLine(sys.stderr, options.environ)
-    UNFINISHED.append(status.clear)
-    try:
-        run = measure(options, contexts, status.show, status.tick)
-    finally:
-        status.clear()
-        UNFINISHED.remove(status.clear)
-    report = Report((run,), judge(options.thresholds, run))
-    warn_about(report, options, contexts)
-    whole = show(report, options, rich)
-    return choose_exit_code(options, report, not whole)
+    if options.series:
+        return run_series(options, contexts, rich)
+    return run_once(options, contexts, rich)
 
 
 def report_crash(error: BaseException) -> None:
@@ -7299,17 +8389,20 @@ def cli() -> NoReturn:
 
     A signal does not raise: it may come where no exception gets through, as in a callback of an import.
     """
-    signals: list[int] = []
+    ending: list[int] = []
 
     def end(number: int, _: object) -> None:
-        signals.append(number)
-        if len(signals) > 1:  # the first one is under way
+        if INTERRUPTION.sums_up and not INTERRUPTION.asked():
+            INTERRUPTION.signal = number
+            return
+        ending.append(number)
+        if len(ending) > 1:  # the first one is under way
             return
         try:
             for undo in UNFINISHED:
                 undo()
         finally:
-            os._exit(128 + number)
+            os._exit(128 + (INTERRUPTION.signal or number))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
