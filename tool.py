@@ -24,7 +24,7 @@ The way of a request through this file, which is read from top to bottom like a 
                        21 Way            hops and exchange of a request, gone in order
                        22 Step           what is prepared before the clock; History -> Step
                        23 Chain          steps -> Run, under a deadline
-                       24 Verdict        runs -> violations, exit code
+                       24 Statistics     samples of many runs -> summaries; budgets, exit code
                        25 Findings       Step, Run -> what the times mean
      26 Words, 27 Documents, 28 Views    Report -> lines, JSON and HAR, blocks to draw
      29 Painters, 30 Main                the only ones that write
@@ -32,6 +32,8 @@ The way of a request through this file, which is read from top to bottom like a 
 The way to a server is a list of hops, each opened on the stream of the one below it:
 
     Tcp, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+
+A run is one of many: the first of a series opens its way, later ones may go over connections that it kept.
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures; nobody else asks whether there is a proxy, or TLS.
@@ -754,6 +756,7 @@ class Sample(NamedTuple):
     error: str | None  # its kind
     reused: bool | None
     late: bool
+    refused: str | None  # why no connection was kept for it
     judged: bool  # the last successful step of its run
     last: bool  # of its run
     findings: tuple[Finding, ...]
@@ -2139,6 +2142,7 @@ class Event(NamedTuple):
     interim     a 1xx response came; its status code
     first byte  of the final response
     response    its header section is whole; the Response
+    kept        the connection is one of an earlier run; the Peer
     counters    struct tcp_info was read; for which field of Evidence, and the struct
     done        the last byte of the body
     failed      the step failed; the NetworkError
@@ -2192,6 +2196,10 @@ class History(NamedTuple):
         return self.instant("start") or 0
 
     @property
+    def kept(self) -> bool:
+        return self.instant("kept") is not None
+
+    @property
     def ended(self) -> bool:
         return self.instant("done") is not None or self.instant("failed") is not None
 
@@ -2216,11 +2224,14 @@ class History(NamedTuple):
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for what is not over."""
+        if self.kept:  # the wait is the first phase
+            yield from (self.start,) * PHASES.index("wait")
         looked_up = self.detail("start")
         dialling = self.instant("dialling")
-        yield dialling if looked_up or dialling is None else self.start
-        yield self._opened(self.hops.count("connect"))
-        yield self._opened(len(self.hops))
+        if not self.kept:
+            yield dialling if looked_up or dialling is None else self.start
+            yield self._opened(self.hops.count("connect"))
+            yield self._opened(len(self.hops))
         yield self.instant("first byte")
         yield self.instant("done")
 
@@ -2251,7 +2262,8 @@ class History(NamedTuple):
     def timing(self, failed_at: int | None) -> Timing:
         """Round every instant to a microsecond from the start, then subtract: all sums are exact.
 
-        `failed_at` closes the phase under way of a failed step; the later ones stay None.
+        `failed_at` closes the phase under way of a failed step; the later ones stay None, and those that a
+        kept connection does not have.
         """
         ends = list(self.ends)
         reached = len(ends)
@@ -2266,6 +2278,8 @@ class History(NamedTuple):
             send = max(0, round((last - self.start) / 1000) - offsets[3])
         if reached >= 4:
             ttfb = offsets[4]
+        if self.kept:
+            dns = connect = tls = None
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
 
     def attempts(self, now: int) -> tuple[Attempt, ...]:
@@ -2282,6 +2296,9 @@ class History(NamedTuple):
     @property
     def peer(self) -> Peer | None:
         """Return the other end of the newest connection that stood."""
+        if self.kept:
+            kept: Peer | None = self.detail("kept")
+            return kept
         peers = {event.detail.number: event.detail.peer for event in self.all("dialling")}
         stood = [event.detail.number for event in self.all("dialled") if event.detail.error is None]
         return peers[stood[-1]] if stood else None
@@ -3216,6 +3233,14 @@ class Stream:
     def hurry(self, yes: bool = True) -> None:
         """Prefer large reads, while no instant inside them matters; or do so no longer."""
 
+    def has_input(self) -> bool:
+        """Tell whether a read would find something, the end too, without waiting."""
+        raise NotImplementedError
+
+    def read_waiting(self, view: memoryview) -> int | None:
+        """Read what came while nothing was asked for: as `read_into`, None when there is nothing."""
+        return self.read_into(view) if self.has_input() else None
+
 
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
@@ -3280,6 +3305,9 @@ class SocketStream(Stream):
     def _refill(self) -> bool:
         self._unsent = self.source()
         return len(self._unsent) > 0
+
+    def has_input(self) -> bool:
+        return self._readable(False)
 
     def _readable(self, wait: bool) -> bool:
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
@@ -3467,6 +3495,18 @@ class TlsStream(Stream):
         while count is None:
             if not self._pull():
                 self.truncated = True
+                return 0
+            count = self._decrypt(view)
+        return count
+
+    def has_input(self) -> bool:
+        return self._tls.pending() > 0 or self._inner.has_input()
+
+    def read_waiting(self, view: memoryview) -> int | None:
+        """A record may hold nothing but a ticket for another session (RFC 8446 section 4.6.1)."""
+        count = self._decrypt(view)
+        while count is None and self._inner.has_input():
+            if not self._pull():
                 return 0
             count = self._decrypt(view)
         return count
@@ -3731,6 +3771,16 @@ class Reader:
     def left(self) -> int:
         return self._end - self._at
 
+    def fill_from_waiting(self) -> bool:
+        """Take what came while nothing was asked for, if anything did; raises EOFError at the end."""
+        if self.left:
+            return True
+        count = self.stream.read_waiting(self._view)
+        if count == 0:
+            raise EOFError
+        self._at, self._end = 0, count or 0
+        return count is not None
+
     @property
     def arrived(self) -> int:
         return self.stream.arrived
@@ -3919,6 +3969,25 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 def has_body(method: str, status: int) -> bool:
     return method != "HEAD" and status not in (204, 304)
+
+
+def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
+    """Say why a connection takes no request after this one, None when it does (RFC 9112 section 9.3)."""
+
+    def says_close(headers: Iterable[Header]) -> bool:
+        lines = b",".join(values_of(headers, "connection")).lower()
+        return b"close" in [token.strip() for token in lines.split(b",")]
+
+    if says_close(response.headers):
+        return "the server said Connection: close"
+    if says_close(asked):
+        return "the request said Connection: close"
+    if response.http_version != "HTTP/1.1":
+        return f"the server speaks {response.http_version}, which keeps no connection"
+    chunked = values_of(response.headers, "transfer-encoding")
+    if has_body(method, response.status) and not chunked and content_length(response.headers) is None:
+        return "the response had no length: the end of the connection was its end"
+    return None
 
 
 def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
@@ -4165,7 +4234,32 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)
         self._forwarder = setup.route.forwarder(setup.request.url)
         self._reader = Reader()
+        self._response: Response | None = None
         self._sent = False
+
+    def again(self, setup: Setup) -> Exchange:
+        """Return an exchange on the same connection, after this one."""
+        raise NotImplementedError
+
+    def last_word(self) -> str | None:
+        """Say why the connection takes no request after this exchange, None when it does."""
+        raise NotImplementedError
+
+    def take_notice(self) -> str | None:
+        """Take in what came on the connection since; say why it takes no more requests, None when it does."""
+        try:
+            return self._read_waiting()
+        except EOFError:
+            return "the server closed the connection while it was idle"
+        except OSError as error:
+            return f"the connection broke while it was idle: {words_of_system(error)}"
+        except NetworkError as error:
+            return error.template
+
+    def _read_waiting(self) -> str | None:
+        if self._reader.fill_from_waiting():
+            return "the server sent something that it was not asked for"
+        return None
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
@@ -4238,6 +4332,16 @@ class Http1Exchange(Exchange):
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
+    def again(self, setup: Setup) -> Exchange:
+        following = Http1Exchange(setup)
+        following._reader = self._reader
+        return following
+
+    def last_word(self) -> str | None:
+        if self._response is None or not self._sent:
+            return "the request before was not finished"
+        return ends_connection(self.headers, self.request.method, self._response)
+
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
         if not piece:
@@ -4250,6 +4354,7 @@ class Http1Exchange(Exchange):
             response = read_head(self._reader, self.log)
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        self._response = response
         self.log.add("response", response)
         stream.hurry()
         if response.status >= 300:
@@ -4259,9 +4364,9 @@ class Http1Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18. HTTP/2. h2 speaks the protocol (RFC 9113); DATA and its credit are read and written here, since servers
-#     send two WINDOW_UPDATE for every few KiB, and h2 takes several times as long for each of these frames.
-#     GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
+# 18a. HTTP/2, connections. h2 speaks the protocol (RFC 9113); DATA and its credit are read and written here,
+#      since servers send two WINDOW_UPDATE for every few KiB, and h2 takes several times as long for each of
+#      these frames. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
@@ -4322,13 +4427,19 @@ def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 class SendWindows:
-    """What the other side lets us send, on the connection (0) and on stream 1 (RFC 9113 section 5.2)."""
+    """What the other side lets us send, on the connection (0) and on the stream of the request (1), as
+    RFC 9113 section 5.2 has it.
+    """
 
     def __init__(self) -> None:
         self.sent = 0
         self._initial = INITIAL_WINDOW
         self._room = [INITIAL_WINDOW, INITIAL_WINDOW]
         self._uncredited = [0, 0]  # of what was sent
+
+    def open_stream(self) -> None:
+        """Begin another stream, whose window is whole."""
+        self._room[1], self._uncredited[1] = self._initial, 0
 
     @property
     def room(self) -> int:
@@ -4364,24 +4475,20 @@ class SendWindows:
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
 
-class Http2Exchange(Exchange):
-    """HTTP/2 (RFC 9113): one request on stream 1."""
+class Http2Session:
+    """What an HTTP/2 connection keeps from one request to the next (RFC 9113 section 3.4 and 5.1)."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
         from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
-        self._events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
-        super().__init__(setup)
-        self.headers = fit_for_http2(self.headers)
-        self._body = memoryview(self.request.data)
-        self._connection = H2Connection(
-            H2Configuration(header_encoding=False, validate_outbound_headers=False)
-        )
+        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
+        self.reader = Reader()
+        self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
-        self._connection.local_settings = Settings(
+        self.h2.local_settings = Settings(
             initial_values={
                 SettingCodes.ENABLE_PUSH: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_WINDOW,
@@ -4389,23 +4496,66 @@ class Http2Exchange(Exchange):
                 SettingCodes.MAX_HEADER_LIST_SIZE: room,
             }
         )
-        self._connection.decoder.max_header_list_size = room
-        self._connection.initiate_connection()
-        self._connection.increment_flow_control_window(HTTP2_WINDOW - 65535)
+        self.h2.decoder.max_header_list_size = room
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window(HTTP2_WINDOW - 65535)
+        self.windows = SendWindows()
+        self.credit = b""  # frames that return it to the other side, once something is sent
+        self.consumed = 0  # bytes of DATA for which none was returned
+        self.unanswered = 1  # SETTINGS of ours
+        self.in_block = False  # HEADERS came, the CONTINUATION that ends them did not
+        self.farewell: NetworkError | None = None
+
+    def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
+        """Queue a request's header section; return the number of its stream."""
+        self.windows.open_stream()
+        stream: int = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(stream, fields, end_stream=ended)
+        return stream
+
+    def close_stream(self, stream: int, whole: bool) -> None:
+        """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
+        self.credit += self.h2.data_to_send()
+        if self.h2.streams[stream].closed:  # it had no bodies
+            return
+        self.h2.reset_stream(stream)
+        given_up = self.h2.data_to_send()
+        if not whole:
+            self.credit += given_up
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 18b. HTTP/2, one request and its response.
+# ---------------------------------------------------------------------------------------------------------
+class Http2Exchange(Exchange):
+    """HTTP/2 (RFC 9113): one request on a stream of its own."""
+
+    def __init__(self, setup: Setup, session: Http2Session | None = None) -> None:
+        super().__init__(setup)
+        self._session = session or Http2Session()
+        self._reader = self._session.reader
+        self.headers = fit_for_http2(self.headers)
+        self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
-        self._connection.send_headers(1, fields, end_stream=not self._body)
-        self._windows = SendWindows()
-        self._credit = b""
-        self._consumed = 0
+        self._stream = self._session.open_stream(fields, not self._body)
         self._chatter = 0
-        self._unanswered = 1  # SETTINGS of ours
-        self._in_block = False  # HEADERS came, the CONTINUATION that ends them did not
-        self._farewell: NetworkError | None = None
         self._headers_at = 0
         self._interim = 0
-        self._response: Response | None = None
-        self._ended = False
+        self._ended = self._given_up = False
+
+    def again(self, setup: Setup) -> Exchange:
+        return Http2Exchange(setup, self._session)
+
+    def last_word(self) -> str | None:
+        if self._session.farewell:
+            return self._session.farewell.template
+        return None if self._ended else "the request before was not finished"
+
+    def _read_waiting(self) -> str | None:
+        while self._reader.fill_from_waiting():
+            self._read_frame()
+        return self.last_word()
 
     def run(self, stream: Stream) -> None:
         self._reader.stream = stream
@@ -4417,10 +4567,11 @@ class Http2Exchange(Exchange):
             raise self._hung_up() from None
         self._check_length()
         self.log.add("done", at=self._reader.arrived)
+        self._session.close_stream(self._stream, not (self._body or self._given_up))
 
     def _hung_up(self) -> NetworkError:
-        if self._farewell:
-            return self._farewell
+        if self._session.farewell:
+            return self._session.farewell
         if self._response is None:
             return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         message = f"the connection ended after {self.log.received} bytes, before the end of the response"
@@ -4428,8 +4579,8 @@ class Http2Exchange(Exchange):
 
     def source(self) -> bytes:
         """Return what h2 has to send, then as much of the body as the windows allow."""
-        data: bytes = self._credit + self._connection.data_to_send()
-        self._credit = b""
+        data: bytes = self._session.credit + self._session.h2.data_to_send()
+        self._session.credit = b""
         if data:
             return data
         if not self._body and not self._sent:
@@ -4439,13 +4590,13 @@ class Http2Exchange(Exchange):
 
     def _next_data(self) -> bytes:
         """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
-        left = min(self._windows.room, len(self._body), UPLOAD_PIECE)
+        left = min(self._session.windows.room, len(self._body), UPLOAD_PIECE)
         parts: list[bytes | memoryview] = []
         while left > 0:
-            size = min(left, self._connection.max_outbound_frame_size)
+            size = min(left, self._session.h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
-            parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, 1), chunk)
-            self._windows.use(size)
+            parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
+            self._session.windows.use(size)
             left -= size
         return b"".join(parts)
 
@@ -4462,10 +4613,10 @@ class Http2Exchange(Exchange):
             )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
-        if kind == DATA and stream == 1 and self._response is not None and not self._in_block:
+        if kind == DATA and stream == self._stream and self._response and not self._session.in_block:
             self._count_data(length, flags)
             return
-        if kind == HEADERS and stream == 1:
+        if kind == HEADERS and stream == self._stream:
             self._headers_at = arrived
         if not self._serves(header, reader.exactly(length)):
             self._count_chatter()
@@ -4473,28 +4624,31 @@ class Http2Exchange(Exchange):
     def _serves(self, header: bytes, payload: bytes) -> bool:
         """Take a frame; tell whether it serves the request or its response."""
         kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
-        if not self._in_block:
-            if kind == WINDOW_UPDATE and stream in (0, 1):
-                return self._windows.widen(stream, payload)
-            if kind == RST_STREAM and stream == 1 and len(payload) == 4:
+        session = self._session
+        if not session.in_block:
+            if kind == WINDOW_UPDATE and stream in (0, self._stream):
+                return session.windows.widen(min(stream, 1), payload)
+            if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self._stream:
+                return False  # late, for an earlier request (section 5.1, closed)
+            if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
                 raise self._reset(http2_error(payload))
             if kind == GOAWAY and stream == 0 and len(payload) >= 8:
                 self._go_away(payload)
                 return False
         self._give(header + payload)
         if kind in (HEADERS, CONTINUATION):
-            self._in_block = not flags & END_HEADERS
+            session.in_block = not flags & END_HEADERS
         if kind == SETTINGS and not flags & ACK:
-            self._windows.resize(self._connection.remote_settings.initial_window_size)
-        if kind == SETTINGS and flags & ACK and self._unanswered:
-            self._unanswered -= 1
+            session.windows.resize(session.h2.remote_settings.initial_window_size)
+        if kind == SETTINGS and flags & ACK and session.unanswered:
+            session.unanswered -= 1
             return True
-        return kind == HEADERS and stream == 1
+        return kind == HEADERS and stream == self._stream
 
     def _count_chatter(self) -> None:
         """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
         self._chatter += 1
-        if self._chatter > MAX_HTTP2_CHATTER + (self._windows.sent + self.log.received) // 1024:
+        if self._chatter > MAX_HTTP2_CHATTER + (self._session.windows.sent + self.log.received) // 1024:
             raise protocol_error(
                 f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
             )
@@ -4520,11 +4674,14 @@ class Http2Exchange(Exchange):
         self._ended = bool(flags & END_STREAM)
         if empty and not self._ended:
             self._count_chatter()
-        self._consumed += length
-        if self._consumed >= HTTP2_WINDOW // 4:
-            update = struct.pack(">I", self._consumed)
-            self._credit = b"".join(frame_header(4, WINDOW_UPDATE, 0, each) + update for each in (0, 1))
-            self._consumed = 0
+        session = self._session
+        session.consumed += length
+        if session.consumed >= HTTP2_WINDOW // 4:
+            update = struct.pack(">I", session.consumed)
+            session.credit += b"".join(
+                frame_header(4, WINDOW_UPDATE, 0, each) + update for each in (0, self._stream)
+            )
+            session.consumed = 0
 
     def _reset(self, code: str) -> NetworkError:
         hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
@@ -4536,15 +4693,15 @@ class Http2Exchange(Exchange):
         message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
         if words:
             message = f"the server closed the HTTP/2 connection ({code}: {{}})"
-        self._farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < 1:
-            raise self._farewell
+        self._session.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        if last < self._stream:
+            raise self._session.farewell
 
     def _give(self, frame: bytes) -> None:
         """Let h2 take a frame; raises NetworkError for whatever it does not accept."""
-        interim, final, ended, reset = self._events
+        interim, final, ended, reset = self._session.events
         try:
-            events = self._connection.receive_data(frame)
+            events = self._session.h2.receive_data(frame)
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
@@ -4560,9 +4717,9 @@ class Http2Exchange(Exchange):
                 self.log.add("interim", parse_http2_status(event.headers))
             elif isinstance(event, final):
                 self._answer(event.headers)
-            elif isinstance(event, ended) and event.stream_id == 1:
+            elif isinstance(event, ended) and event.stream_id == self._stream:
                 self._ended = True
-            elif isinstance(event, reset) and event.stream_id == 1:  # by h2 itself
+            elif isinstance(event, reset) and event.stream_id == self._stream:  # by h2 itself
                 code = http2_error(int(event.error_code).to_bytes(4, "big"))
                 raise protocol_error(f"the server broke the rules of HTTP/2 ({code})", hint=HTTP2_HINT)
 
@@ -4576,8 +4733,8 @@ class Http2Exchange(Exchange):
         self._response = Response(status, "", "HTTP/2", headers, None)
         self.log.add("response", self._response)
         self._reader.stream.hurry()
-        if status >= 300:
-            self._body = self._body[:0]
+        if status >= 300 and self._body:  # the rest of the request is not wanted
+            self._body, self._given_up = self._body[:0], True
 
     def _check_length(self) -> None:
         """Raise NetworkError unless the body is as long as its header says (RFC 9113 section 8.1.1)."""
@@ -5089,6 +5246,10 @@ class Socks(Hop):
 # ---------------------------------------------------------------------------------------------------------
 # 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
 # ---------------------------------------------------------------------------------------------------------
+KEPT_HINT = (
+    "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
+    "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
+)
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "proxy tls": ProxyTls,
@@ -5098,16 +5259,40 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 }
 
 
-class Way:
-    """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log."""
+class Kept(NamedTuple):
+    """A connection that a request left open, and what was told of it."""
 
-    def __init__(self, setup: Setup) -> None:
+    hops: Sequence[Hop]
+    stream: Stream
+    exchange: Exchange
+    peer: Peer | None
+    handshake: Handshake | None
+
+    def close(self) -> None:
+        for hop in self.hops:
+            hop.close()
+
+
+class Way:
+    """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
+
+    Over a kept connection there is no hop to open.
+    """
+
+    def __init__(self, setup: Setup, kept: Kept | None = None) -> None:
         self._log = setup.log
+        self._kept = kept
+        self._hops: list[Hop] = []
+        self._stream = Stream()
+        self._exchanges: dict[str, Exchange]
+        if kept:
+            self._exchanges = {kept.stream.alpn or "http/1.1": kept.exchange.again(setup)}
+            return
         self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
         self._log.hops = tuple(hop.phase for hop in self._hops)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-        self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
+        self._exchanges = {"http/1.1": Http1Exchange(setup)}
         if "h2" in setup.protocols:
             self._exchanges["h2"] = Http2Exchange(setup)
 
@@ -5120,28 +5305,44 @@ class Way:
         for hop in self._hops:
             hop.prepare()
 
+    def board(self) -> str | None:
+        """Look whether a kept connection still stands, just before the clock starts; say why it does not."""
+        if self._kept is None:
+            return None
+        gone = self._kept.exchange.take_notice()
+        if not gone:
+            self._log.add("connection", self._kept.hops[0].log.history().detail("connection"))
+            self._log.add("handshake", self._kept.handshake)
+            self._log.count("stood")
+            self._kept.stream.hurry(False)
+        return gone
+
     def go(self) -> None:
         """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
         try:
             for number, hop in enumerate(self._hops):
                 self._log.add("resolving", number)
                 hop.look_up()
-            self._travel()
+            if self._kept:
+                self._log.add("kept", self._kept.peer)
+                self._stream = self._kept.stream
+                self._stream.begin(self._exchange(self._stream).source)
+            else:
+                self._open_hops()
+            self._log.count("sent")
+            exchange = self._exchange(self._stream)
+            self._log.add("asking", exchange)
+            exchange.run(self._stream)
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
             self._log.add("failed", self._explain(error, self._log.history()), failed_at)
 
-    def _travel(self) -> None:
+    def _open_hops(self) -> None:
         """Open each hop on the one below, and let what is above send its first flight at once."""
-        stream = Stream()
         for number, hop in enumerate(self._hops):
-            stream = hop.open(stream)
-            departed = stream.begin(self._above(number, stream).source)
+            self._stream = hop.open(self._stream)
+            departed = self._stream.begin(self._above(number, self._stream).source)
             hop.stands(departed)
-        self._log.count("sent")
-        exchange = self._exchange(stream)
-        self._log.add("asking", exchange)
-        exchange.run(stream)
 
     def _above(self, number: int, stream: Stream) -> Stage:
         """Return what speaks over a hop: the next one, at the end the exchange."""
@@ -5171,14 +5372,28 @@ class Way:
             found = speaks_tls[-1].explain(error, history)
         else:
             found = stage.explain(error, history)
+        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+            found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
+
+    def keep(self) -> Kept | str:
+        """Return the connection for another request, once the exchange is over; or say why it takes none."""
+        history = self._log.history()
+        exchange: Exchange | None = history.detail("asking")
+        if exchange is None or history.instant("done") is None:
+            return "the run before failed on that connection"
+        last_word = exchange.last_word()
+        if last_word:
+            return last_word
+        hops = self._kept.hops if self._kept else self._hops
+        return Kept(hops, self._stream, exchange, history.peer, history.detail("handshake"))
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def close(self) -> None:
-        for hop in self._hops:
+        for hop in self._kept.hops if self._kept else self._hops:
             hop.close()
 
 
@@ -5187,7 +5402,7 @@ class Way:
 # ---------------------------------------------------------------------------------------------------------
 class Current(NamedTuple):
     """The step under way. `way` is None until it is prepared; `delayed` is what the thread had waited for
-    a CPU (ns) when the clock started.
+    a CPU (ns) when the clock started. `refused` says why a kept connection would not do.
     """
 
     number: int
@@ -5198,6 +5413,7 @@ class Current(NamedTuple):
     thread: int
     delayed: int = 0
     way: Way | None = None
+    refused: str | None = None
 
 
 class Ending(NamedTuple):
@@ -5247,15 +5463,13 @@ def nap_where_cpus_are_short() -> None:
             time.sleep(NAP)
 
 
-def prepare(current: Current, options: Options, contexts: TlsContexts) -> Way:
+def prepare(current: Current, options: Options, contexts: TlsContexts, kept: Kept | None) -> Way:
     """Do what must not happen in the timed region; raises UsageError."""
     protocols: tuple[str, ...] = ("http/1.1",)
     if options.http2 and current.request.url.secure and optional("h2.connection"):
         protocols = ("h2", "http/1.1")
-    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log))
+    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), kept)
     way.prepare()
-    if current.number == 1:
-        nap_where_cpus_are_short()
     if way.looks_up:
         warm_lookup()
     return way
@@ -5361,6 +5575,10 @@ def describe_network(current: Current, history: History, options: Options, now: 
     """Gather what is known of the connection."""
     _, counted = history.detail("counters") or ("", b"")
     rtt, retransmits = read_tcp_info(counted)
+    if history.kept and retransmits is not None:
+        _, before = history.all("counters")[0].detail
+        retransmits -= read_tcp_info(before)[1] or 0
+    reuse = options.series is not None and options.series.reuse
     return Network(
         peer=history.peer,
         port=current.route.first_hop(current.request.url)[1],
@@ -5369,6 +5587,8 @@ def describe_network(current: Current, history: History, options: Options, now: 
         tls=tls_info(history.detail("handshake"), options),
         rtt_us=rtt,
         retransmits=retransmits,
+        reused=history.kept if reuse else None,
+        reuse_refused=current.refused,
     )
 
 
@@ -5431,25 +5651,73 @@ class Progress:
             return not self.abandoned
 
 
-def sleep_until(due: int) -> None:
-    left = due - time.perf_counter_ns()
+class Means(NamedTuple):
+    """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
+    left none, by origin and address; None where none are to be kept.
+    """
+
+    contexts: TlsContexts
+    kept: dict[tuple[object, ...], Kept | str] | None = None
+
+    def take(self, current: Current, slot: Slot) -> Kept | str | None:
+        """Return the connection that was kept for a step, or why none was; the first run opens its own."""
+        if self.kept is None or slot.number == slot.round == 1:
+            return None
+        return self.kept.pop((current.request.url.origin, slot.target), None)
+
+    def leave(self, current: Current, slot: Slot) -> None:
+        """Keep the connection of a step that is over, or close it."""
+        assert current.way
+        if self.kept is None:
+            current.way.close()
+            return
+        key = (current.request.url.origin, slot.target)
+        before, self.kept[key] = self.kept.get(key), current.way.keep()
+        if isinstance(before, Kept):
+            before.close()
+        if isinstance(self.kept[key], str):
+            current.way.close()
+
+    def close(self) -> None:
+        for kept in (self.kept or {}).values():
+            if isinstance(kept, Kept):
+                kept.close()
+
+
+def get_ready(slot: Slot) -> None:
+    """Do what is last before the clock of a run starts: rest from the start, or until the run is due."""
+    if slot.number == 1:
+        nap_where_cpus_are_short()
+    left = slot.due - time.perf_counter_ns()
     if left > 0:
         time.sleep(left / 1e9)
 
 
-def take_step(current: Current, options: Options, contexts: TlsContexts, progress: Progress) -> Step:
+def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -> Current:
+    """Make a step ready to start, on a kept connection where there is one that will do."""
+    kept = means.take(current, slot)
+    refused = kept if isinstance(kept, str) else None
+    way = prepare(current, options, means.contexts, kept if isinstance(kept, Kept) else None)
+    if current.number == 1:
+        get_ready(slot)
+    gone = way.board()
+    if gone:
+        way.close()
+        way = prepare(current, options, means.contexts, None)
+    return current._replace(way=way, delayed=run_delay(current.thread), refused=gone or refused)
+
+
+def take_step(current: Current, options: Options, means: Means, progress: Progress) -> Step:
     """Prepare, make and record one step; raises what kept the first one from being prepared."""
-    log = current.log
     try:
-        way = prepare(current, options, contexts)
+        current = progress.current = prepare_step(current, options, means, progress.slot)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
         if current.number == progress.slot.number == 1 or not error:
             raise
-        return finish(current, log.history(), options, Ending(error, 0))
-    if current.number == 1:
-        sleep_until(progress.slot.due)
-    current = progress.current = current._replace(way=way, delayed=run_delay(current.thread))
+        return finish(current, current.log.history(), options, Ending(error, 0))
+    way, log = current.way, current.log
+    assert way
     looks_up, started = way.looks_up, time.perf_counter_ns()
     log.add("start", looks_up, started)
     progress.started = progress.started or started
@@ -5458,7 +5726,7 @@ def take_step(current: Current, options: Options, contexts: TlsContexts, progres
     history = log.history()
     ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
     step = finish(current, history, options, ending)
-    way.close()
+    means.leave(current, progress.slot)
     return step
 
 
@@ -5485,12 +5753,12 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
     )
 
 
-def follow(options: Options, contexts: TlsContexts, progress: Progress) -> None:
+def follow(options: Options, means: Means, progress: Progress) -> None:
     """Make the request, and with --follow those that it leads to: the one loop of the program."""
     request = options.request
     while True:
         current = progress.current = begin_step(len(progress.steps) + 1, request, options)
-        step = take_step(current, options, contexts, progress)
+        step = take_step(current, options, means, progress)
         if not progress.commit(step) or step.error or not step.response or not options.follow:
             return
         # As they came: in the step's own record a credential in them is masked.
@@ -5603,7 +5871,7 @@ def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
             raise Stopped
 
 
-def measure(options: Options, contexts: TlsContexts, watch: Watch, slot: Slot) -> Run:
+def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
     What cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind; nothing joins
@@ -5613,7 +5881,7 @@ def measure(options: Options, contexts: TlsContexts, watch: Watch, slot: Slot) -
 
     def work() -> None:
         try:
-            follow(options, contexts, progress)
+            follow(options, means, progress)
         except BaseException as error:
             progress.crash = error
         progress.finished.set()
@@ -5706,6 +5974,7 @@ class Summary(NamedTuple):
     statuses: dict[int, tuple[int, float]]  # how many, and the median of their total (us)
     spreads: dict[str, Spread]
     outliers: dict[str, tuple[int, ...]]
+    refused: dict[str, int]  # why connections were not kept
     typical: Sample | None  # the run whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
 
@@ -5815,6 +6084,7 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         statuses=gather_statuses(good),
         spreads=spreads,
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
+        refused=count_by(sample.refused for sample in samples if sample.refused),
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -6437,7 +6707,7 @@ def fixed(value: float | None, decimals: int, unit: str = "") -> str:
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
-    if not verdict.passed:
+    if verdict.violations:
         yield "slo_violations=" + ",".join(violation.key for violation in verdict.violations)
 
 
@@ -6611,8 +6881,9 @@ def tls_fields(info: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
 
 
 def network_document(step: Step) -> dict[str, Any]:
+    """Return how the server was reached, as far as it was."""
     network, route = step.network, step.route
-    return {
+    document = {
         "ip": network.ip,
         "ip_family": family_name(network.peer),
         "port": network.port,
@@ -6628,6 +6899,9 @@ def network_document(step: Step) -> dict[str, Any]:
         "tcp_rtt_ms": None if network.rtt_us is None else network.rtt_us / 1000,
         "tcp_retransmits": network.retransmits,
     }
+    if network.reused is not None:
+        document.update(reused=network.reused, reuse_refused=network.reuse_refused)
+    return document
 
 
 def shown_location(response: Response) -> str | None:
@@ -7465,6 +7739,8 @@ def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
         yield "Statuses", (Span(status_sentence(summary), "warn"),)
     for sentence in outlier_sentences(summary, survey.samples[0].run):
         yield "Outliers", (Span(sentence),)
+    for reason, count in summary.refused.items():
+        yield "Not reused", (Span(f"{plural(count, 'run')}: {reason}", "warn"),)
     warmth = reuse_sentence(summary, survey.summaries)
     if warmth:
         yield "Reuse", (Span(warmth),)
@@ -7489,7 +7765,7 @@ def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Blo
     yield (Span(series_title(summary, survey), "bad" if summary.failed else ""),)
     typical = summary.typical
     if typical:
-        yield (Span(f"Run {typical.run} of {survey.runs}, whose total is the median:"),)
+        yield (Span(f"Run {typical.run} of {survey.runs}, whose total is nearest to the median:"),)
         yield waterfall_table(typical.timing, None, look.width, look.glyphs)
         good = [each for each in survey.samples if each.error is None and same_kind(each, summary)]
         yield (Span("All that succeeded, in ms:"),)
@@ -7788,16 +8064,18 @@ class StatusLine:
         self._drawn = 0.0
         self.tick = 0.25 if terminal else 1e6  # seconds
 
+    @property
+    def ready(self) -> bool:
+        """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
+        return self._stream is not None and time.monotonic() - self._drawn > 0.2
+
     def show(self, progress: Progress) -> None:
-        if self._stream and progress.started and not progress.finished.is_set():
+        if self.ready and progress.started and not progress.finished.is_set():
             self.draw(status_text(progress))
 
     def draw(self, text: str) -> None:
-        """Draw a text, a few times a second at most."""
-        now = time.monotonic()
-        if self._stream and now - self._drawn > 0.2:
-            self._shown, self._drawn = True, now
-            self._write("\r" + text[: self._width] + "\x1b[K")
+        self._shown, self._drawn = True, time.monotonic()
+        self._write("\r" + text[: self._width] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
@@ -8095,6 +8373,7 @@ class Ledger:
                 self.har.add(json_text(entry))
 
     def _samples(self, run: Run) -> Iterator[Sample]:
+        """Reduce the steps of a run to what is kept of them."""
         good = [step.number for step in run.steps if not step.error]
         for step in run.steps:
             findings = read_step(step) if self._reads else ()
@@ -8109,6 +8388,7 @@ class Ledger:
                 status=step.answer and step.answer.status,
                 error=step.error and step.error.kind,
                 reused=step.network.reused,
+                refused=step.network.reuse_refused,
                 late=run.late_us is not None,
                 judged=step.number == max(good, default=0),
                 last=step is run.steps[-1],
@@ -8175,7 +8455,7 @@ class Teller:
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return True
-            self._status.draw(self._progress(""))
+            self._draw("")
             time.sleep(min(left, SLICE))
         return False
 
@@ -8210,10 +8490,12 @@ class Teller:
         return failed or run.late_us is not None or (first and first.status) != usual
 
     def _show(self, progress: Progress) -> None:
-        self._status.draw(self._progress(status_text(progress)))
+        if self._status.ready:
+            self._draw(status_text(progress))
 
-    def _progress(self, phase: str) -> str:
-        return series_progress(self._series, self._ledger.runs, self._ledger.samples, phase)
+    def _draw(self, phase: str) -> None:
+        if self._status.ready:
+            self._status.draw(series_progress(self._series, self._ledger.runs, self._ledger.samples, phase))
 
 
 def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:
@@ -8225,14 +8507,14 @@ def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:
         yield Slot(number, number, None, due, 0 < due < ledger.ended)
 
 
-def take_runs(options: Options, contexts: TlsContexts, ledger: Ledger, teller: Teller) -> None:
+def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) -> None:
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
     assert options.series
     for slot in each_slot(options.series, ledger):
         if not teller.wanted or not teller.wait(slot.due):
             return
         try:
-            run = measure(options, contexts, teller.watch, slot)
+            run = measure(options, means, teller.watch, slot)
         except Stopped:
             return
         report = Report(run, judge(options.thresholds, run))
@@ -8242,7 +8524,7 @@ def take_runs(options: Options, contexts: TlsContexts, ledger: Ledger, teller: T
         gc.collect(1)  # what a run leaves behind: never while a clock runs
 
 
-def run_series(options: Options, contexts: TlsContexts, rich: bool) -> int:
+def run_series(options: Options, means: Means, rich: bool) -> int:
     """Measure a series, sum it up, and return the exit code; raises ToolError, and whatever crashed."""
     assert options.series
     ledger = Ledger(options)
@@ -8251,7 +8533,7 @@ def run_series(options: Options, contexts: TlsContexts, rich: bool) -> int:
     gc.freeze()
     UNFINISHED.append(teller.clear)
     try:
-        take_runs(options, contexts, ledger, teller)
+        take_runs(options, means, ledger, teller)
     except Exception as error:
         if not ledger.runs:
             raise
@@ -8259,9 +8541,10 @@ def run_series(options: Options, contexts: TlsContexts, rich: bool) -> int:
     finally:
         teller.clear()
         UNFINISHED.remove(teller.clear)
+        means.close()
         gc.unfreeze()
     survey = ledger.survey(options.series)
-    for warning in contexts.warnings:
+    for warning in means.contexts.warnings:
         say(f"warning: {warning}")
     if ledger.starved:
         say(f"warning: {starved_runs_text(ledger.starved, ledger.runs)}")
@@ -8291,17 +8574,17 @@ def run_series(options: Options, contexts: TlsContexts, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
-def run_once(options: Options, contexts: TlsContexts, rich: bool) -> int:
+def run_once(options: Options, means: Means, rich: bool) -> int:
     """Measure once, report, and return the exit code; raises ToolError."""
     status = StatusLine(sys.stderr, options.environ)
     UNFINISHED.append(status.clear)
     try:
-        run = measure(options, contexts, Watch(status.show, status.tick, bool), Slot())
+        run = measure(options, means, Watch(status.show, status.tick, bool), Slot())
     finally:
         status.clear()
         UNFINISHED.remove(status.clear)
     report = Report(run, judge(options.thresholds, run))
-    for warning in contexts.warnings:
+    for warning in means.contexts.warnings:
         say(f"warning: {warning}")
     warn_about(run, options, None)
     whole = show(report, options, rich)
@@ -8319,8 +8602,9 @@ def run_tool(argv: Sequence[str] | None) -> int:
         contexts.start("tls")
     rich = import_ahead(options)
     if options.series:
-        return run_series(options, contexts, rich)
-    return run_once(options, contexts, rich)
+        kept: dict[tuple[object, ...], Kept | str] | None = {} if options.series.reuse else None
+        return run_series(options, Means(contexts, kept), rich)
+    return run_once(options, Means(contexts), rich)
 
 
 def report_crash(error: BaseException) -> None:
