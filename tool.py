@@ -186,6 +186,8 @@ REDIRECTS = (301, 302, 303, 307, 308)  # RFC 9110 section 15.4: those that name 
 MAX_REDIRECTS = 10
 DEFAULT_MAX_TIME = 20.0  # seconds
 DEFAULT_INTERVAL = 1.0  # seconds
+TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
+MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
@@ -425,12 +427,15 @@ class CaBundle(NamedTuple):
 
 class Series(NamedTuple):
     """How often a request or chain is measured. `interval` is seconds from start to start; with `reuse` every
-    run after the first goes over the connections of the one before it.
+    run after the first goes over the connections of the one before it. With `every_address` each address of
+    the URL's name is measured as often: those that were given, or what a lookup finds.
     """
 
     times: int
     interval: float
     reuse: bool
+    every_address: bool = False
+    addresses: tuple[str, ...] = ()
 
 
 class Options(NamedTuple):
@@ -455,6 +460,7 @@ class Options(NamedTuple):
     thresholds: dict[str, float]
     series: Series | None
     warnings: tuple[str, ...]
+    target: str | None = None  # the one address that the URL's host and port are asked at
 
 
 class Trust(NamedTuple):
@@ -684,7 +690,7 @@ class Finding(NamedTuple):
 
 class Slot(NamedTuple):
     """The place of a run in its series: when it is to start (perf_counter_ns, 0 for at once), and whether the
-    one before it was still under way then.
+    one before it was still under way then. In round 0 a name is looked up, and no more.
     """
 
     number: int = 1
@@ -742,6 +748,16 @@ class Report(NamedTuple):
     verdict: Verdict | None
 
 
+class Facts(NamedTuple):
+    """By what the servers at a name's addresses may differ, besides their times."""
+
+    rtt_us: int | None
+    retransmits: int | None
+    certificate: Certificate | None
+    server: str | None
+    http_version: str | None
+
+
 class Sample(NamedTuple):
     """What is kept of a step of a series, where ten thousand of them may have to be held."""
 
@@ -753,13 +769,19 @@ class Sample(NamedTuple):
     started_at: datetime.datetime
     timing: Timing
     status: int | None  # None where the step failed
-    error: str | None  # its kind
+    failure: Failure | None
     reused: bool | None
     late: bool
     refused: str | None  # why no connection was kept for it
     judged: bool  # the last successful step of its run
     last: bool  # of its run
     findings: tuple[Finding, ...]
+    facts: Facts | None
+
+    @property
+    def error(self) -> str | None:
+        """Return the kind of its failure."""
+        return self.failure and self.failure.kind
 
 
 def is_token(text: bytes) -> bool:
@@ -1588,26 +1610,56 @@ def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]
     return index_secrets(found)
 
 
-def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
-    """Read HOST:PORT:ADDR entries; raises UsageError."""
+class Override(NamedTuple):
+    """An address that --resolve gives for a host and port."""
+
+    text: str
+    place: tuple[str, int]
+    address: str
+
+
+def parse_resolve(text: str, family: int) -> Override:
+    """Read HOST:PORT:ADDR; raises UsageError."""
+    entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
+    if not entry:
+        raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
+    address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
+    try:
+        place = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
+    except UsageError as error:
+        raise UsageError(f"--resolve '{text}': {error.message}") from None
+    if not is_ip(address):
+        raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
+    if not is_ip(address, family):
+        raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
+    return Override(text, place, address)
+
+
+def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]:
+    """Return the address of each host and port; raises UsageError where one has two."""
     overrides: dict[tuple[str, int], str] = {}
-    for text in texts:
-        entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
-        if not entry:
-            raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
-        address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
-        try:
-            host, port = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
-        except UsageError as error:
-            raise UsageError(f"--resolve '{text}': {error.message}") from None
-        if not is_ip(address):
-            raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
-        if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
-        if (host, port) in overrides:
-            raise UsageError(f"--resolve '{text}': {entry[1]}:{port} was given before")
-        overrides[host, port] = address
+    for text, place, address in entries:
+        if place in overrides:
+            raise UsageError(f"--resolve '{text}': {bracketed(place[0])}:{place[1]} was given before")
+        overrides[place] = address
     return overrides
+
+
+def collect_targets(entries: Iterable[Override]) -> tuple[str, ...]:
+    """Return the addresses to measure; raises UsageError for one that comes twice, or too many."""
+    targets: dict[bytes, str] = {}
+    for text, _, address in entries:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        plain, _, zone = address.partition("%")
+        key = socket.inet_pton(family, plain) + zone.encode()
+        if key in targets:
+            raise UsageError(f"--resolve '{text}': {address} was given before")
+        targets[key] = address
+    if len(targets) > MAX_TARGETS:
+        raise UsageError(
+            f"--resolve: {len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
+        )
+    return tuple(targets.values())
 
 
 def parse_method(text: str | None, has_data: bool) -> str:
@@ -1618,9 +1670,9 @@ def parse_method(text: str | None, has_data: bool) -> str:
     return text.upper()
 
 
-def parse_seconds(text: str | None) -> float:
+def parse_seconds(text: str | None, otherwise: float) -> float:
     if text is None:
-        return DEFAULT_MAX_TIME
+        return otherwise
     try:
         return parse_number(text)
     except ValueError as error:
@@ -1788,7 +1840,7 @@ def explain_options(words: Iterable[str]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 9. Command line. The grammar of argv, what excludes what; the last place where a UsageError can arise.
+# 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
@@ -1893,6 +1945,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
+        ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
@@ -1948,6 +2001,9 @@ def build_parser(width: int) -> Parser:
     return parser
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
+# ---------------------------------------------------------------------------------------------------------
 def is_stdout(path: str | None) -> bool:
     return path in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -1971,11 +2027,11 @@ def same_file(first: str, second: str) -> bool:
 def choose_series(args: argparse.Namespace) -> Series | None:
     """Return the series that is asked for; raises UsageError."""
     if args.count is not None:
-        return Series(parse_count(args.count), parse_interval(args.interval), args.reuse)
+        return Series(parse_count(args.count), parse_interval(args.interval), args.reuse, args.all_addresses)
     if args.interval is not None or args.reuse:
         option = "--interval" if args.interval is not None else "--reuse"
         raise UsageError(f"{option} is for a series of runs: it needs --count")
-    return None
+    return Series(1, 0.0, False, True) if args.all_addresses else None
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
@@ -2000,6 +2056,23 @@ def check_routes(options: Options) -> None:
             raise UsageError(
                 f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
                 "pip install PySocks, or use httphases.pyz, which contains it"
+            )
+
+
+def check_targets(options: Options) -> None:
+    """Raise UsageError, or SloError, for what cannot be asked of each address by itself."""
+    if not options.series or not options.series.every_address:
+        return
+    route = choose_route(options.request.url, options.proxy, options.environ)
+    if route.proxy:
+        raise UsageError(
+            f"--all-addresses asks the servers themselves, but {route.source} names a proxy: "
+            "leave it out, or give -x '' to go without one"
+        )
+    for key in options.thresholds:
+        if key.partition(".")[0] == "dns":
+            raise SloError(
+                f"SLO key '{key}': with --all-addresses the name is looked up once, before all runs"
             )
 
 
@@ -2088,13 +2161,17 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     args = build_parser(width).parse_all(argv)
     check_urls(args)
     check_conflicts(args)
-    seconds = parse_seconds(args.max_time)
     series = choose_series(args)
+    seconds = parse_seconds(args.max_time, TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
     check_statistics(thresholds, series)
     url = parse_url(args.url[0])
     family = choose_family(args)
-    overrides = parse_resolve(args.resolve, family)
+    entries = [parse_resolve(text, family) for text in args.resolve]
+    if series and series.every_address:
+        here = [entry for entry in entries if entry.place == (url.host, url.port)]
+        series = series._replace(addresses=collect_targets(here))
+        entries = [entry for entry in entries if entry not in here]
     ca_bundle = load_bundle(args, seconds, url)
     request = read_request(args, seconds, url)
     options = Options(
@@ -2109,7 +2186,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         environ=environ,
         fail=args.fail,
         family=family,
-        overrides=overrides,
+        overrides=collect_overrides(entries),
         style=choose_style(args),
         include=args.include,
         json_path=args.json,
@@ -2119,6 +2196,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         warnings=(),
     )
     check_routes(options)
+    check_targets(options)
     return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
@@ -2132,6 +2210,7 @@ class Event(NamedTuple):
     start       the clock starts; whether a name is to be looked up
     resolving   a hop asks for addresses; the number of the hop
     resolved    they are known; the addresses, of the first hop
+    looked up   the addresses were all that was wanted
     dialling    a SYN is about to leave; Dialling
     dialled     the attempt ended: SYN-ACK, or its failure; Dialled
     connection  from here on the socket is this one
@@ -2201,7 +2280,7 @@ class History(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        return self.instant("done") is not None or self.instant("failed") is not None
+        return any(self.instant(end) is not None for end in ("done", "failed", "looked up"))
 
     @property
     def hop(self) -> int:
@@ -5337,6 +5416,17 @@ class Way:
             failed_at = time.perf_counter_ns()
             self._log.add("failed", self._explain(error, self._log.history()), failed_at)
 
+    def look_up(self) -> None:
+        """Look names up, and no more. A failure goes to the log, explained."""
+        try:
+            for number, hop in enumerate(self._hops):
+                self._log.add("resolving", number)
+                hop.look_up()
+            self._log.add("looked up")
+        except (NetworkError, OSError, MemoryError) as error:
+            failed_at = time.perf_counter_ns()
+            self._log.add("failed", self._explain(error, self._log.history()), failed_at)
+
     def _open_hops(self) -> None:
         """Open each hop on the one below, and let what is above send its first flight at once."""
         for number, hop in enumerate(self._hops):
@@ -5571,6 +5661,13 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
     )
 
 
+def is_at_target(current: Current, options: Options) -> bool:
+    """Tell whether a step asks the one address that is measured: nothing is looked up for it."""
+    first = options.request.url
+    place = (first.host, first.port)
+    return options.target is not None and current.route.first_hop(current.request.url) == place
+
+
 def describe_network(current: Current, history: History, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
     _, counted = history.detail("counters") or ("", b"")
@@ -5579,8 +5676,12 @@ def describe_network(current: Current, history: History, options: Options, now: 
         _, before = history.all("counters")[0].detail
         retransmits -= read_tcp_info(before)[1] or 0
     reuse = options.series is not None and options.series.reuse
+    peer = history.peer
+    if is_at_target(current, options):
+        assert options.target
+        peer = peer or literal_peer(options.target, current.request.url.port)
     return Network(
-        peer=history.peer,
+        peer=peer,
         port=current.route.first_hop(current.request.url)[1],
         addresses=history.detail("resolved") or (),
         attempts=history.attempts(now),
@@ -5594,7 +5695,7 @@ def describe_network(current: Current, history: History, options: Options, now: 
 
 def finish(current: Current, history: History, options: Options, ending: Ending | None) -> Step:
     """Make the record of a step. What the network said is masked here, once, for every report."""
-    url, failure, failed_at = current.request.url, None, None
+    url, failure, failed_at = current.request.url, None, history.instant("looked up")
     if ending:
         failed_at = ending.at
         failure = shown_failure(ending.error, history.phase, url, options)
@@ -5602,6 +5703,8 @@ def finish(current: Current, history: History, options: Options, ending: Ending 
     if history.start:
         waited = run_delay(current.thread) - current.delayed
     timing = history.timing(failed_at)
+    if is_at_target(current, options):
+        timing = timing._replace(dns=None)
     exchange = history.detail("asking")
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -5721,7 +5824,10 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
     looks_up, started = way.looks_up, time.perf_counter_ns()
     log.add("start", looks_up, started)
     progress.started = progress.started or started
-    way.go()
+    if progress.slot.round:
+        way.go()
+    else:
+        way.look_up()
     log.count("ended")
     history = log.history()
     ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
@@ -5971,10 +6077,12 @@ class Summary(NamedTuple):
     runs: int
     late: int
     errors: dict[str, int]  # by kind
+    failures: dict[str, Failure]  # the last of each kind
     statuses: dict[int, tuple[int, float]]  # how many, and the median of their total (us)
     spreads: dict[str, Spread]
     outliers: dict[str, tuple[int, ...]]
     refused: dict[str, int]  # why connections were not kept
+    facts: Facts | None  # of the last run, but the least round trip and all retransmits
     typical: Sample | None  # the run whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
 
@@ -6009,6 +6117,7 @@ class Survey(NamedTuple):
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
     verdicts: dict[str | None, Verdict]  # by target
+    lookup_us: int | None  # what the lookup of the targets took, None without one
 
     @property
     def failed(self) -> int:
@@ -6054,6 +6163,21 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...
     return tuple((finding, counts[finding.id]) for finding in ordered)
 
 
+def gather_facts(facts: Sequence[Facts]) -> Facts | None:
+    """Join what was told of a server in several runs."""
+    if not facts:
+        return None
+    trips = [each.rtt_us for each in facts if each.rtt_us is not None]
+    resent = [each.retransmits for each in facts if each.retransmits is not None]
+    return facts[-1]._replace(
+        rtt_us=min(trips, default=None),
+        retransmits=sum(resent) if resent else None,
+        certificate=next((each.certificate for each in reversed(facts) if each.certificate), None),
+        server=next((each.server for each in reversed(facts) if each.server), None),
+        http_version=next((each.http_version for each in reversed(facts) if each.http_version), None),
+    )
+
+
 def sum_up(samples: Sequence[Sample]) -> Summary:
     """Sum up samples of one kind. Only successful ones have times: a failure is no fast answer."""
     first = samples[0]
@@ -6081,10 +6205,12 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         runs=len(samples),
         late=sum(sample.late for sample in samples),
         errors=count_by(sample.error for sample in samples if sample.error),
+        failures={sample.failure.kind: sample.failure for sample in samples if sample.failure},
         statuses=gather_statuses(good),
         spreads=spreads,
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
         refused=count_by(sample.refused for sample in samples if sample.refused),
+        facts=gather_facts([sample.facts for sample in samples if sample.facts]),
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -6795,14 +6921,15 @@ def status_text(progress: Progress) -> str:
     return text
 
 
-def series_progress(series: Series, runs: int, samples: Sequence[Sample], phase: str) -> str:
-    """Say how far a series is, for the status line."""
-    filled = 10 * runs // series.times
-    parts = [f"run {min(runs + 1, series.times)} of {series.times} [{'#' * filled:<10}]"]
+def series_progress(interval: float, wanted: int, samples: Sequence[Sample], phase: str) -> str:
+    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next."""
+    runs = samples[-1].run if samples else 0
+    filled = 10 * runs // wanted
+    parts = [f"run {min(runs + 1, wanted)} of {wanted} [{'#' * filled:<10}]"]
     if samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
-        each = max(series.interval, spent / max(1, runs - 1))
-        parts.append(f"{each * (series.times - runs):.0f} s left")
+        each = max(interval, spent / max(1, runs - 1))
+        parts.append(f"{each * (wanted - runs):.0f} s left")
     answered = sorted(
         sample.timing.ttfb for sample in samples if sample.judged and sample.timing.ttfb is not None
     )
@@ -7059,6 +7186,7 @@ def series_verdict_document(verdict: Verdict) -> dict[str, Any]:
 def series_document(survey: Survey) -> dict[str, Any]:
     """Return the JSON export of a series without its runs."""
     first = survey.samples[0]
+    lookup = {"lookup_ms": rounded_ms(survey.lookup_us)} if survey.series.every_address else {}
     summary: dict[str, Any] = {
         "runs": survey.runs,
         "failed": survey.failed,
@@ -7076,6 +7204,7 @@ def series_document(survey: Survey) -> dict[str, Any]:
         "count": survey.series.times,
         "interval_s": survey.series.interval,
         "host": survey.host,
+        **lookup,
         "summary": summary,
         "statistics": [statistics_document(each) for each in survey.summaries],
         "runs": [],
@@ -7735,6 +7864,10 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
 
 def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
     """Say what is odd about a step of a series, and what its times mean."""
+    for kind, failure in summary.failures.items():
+        yield "Failed", (Span(f"{times_text(summary.errors[kind])} {failed_text(failure)}", "bad"),)
+        yield "Why", (Span(clip(failure.message), "bad"),)
+        yield "Try", (Span(clip(failure.hint)),)
     if len(summary.statuses) > 1:
         yield "Statuses", (Span(status_sentence(summary), "warn"),)
     for sentence in outlier_sentences(summary, survey.samples[0].run):
@@ -7775,9 +7908,166 @@ def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Blo
         yield Fields(rows)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 28c. Views of a name's addresses. Survey -> one table, a row an address, and what is odd about any of them.
+# ---------------------------------------------------------------------------------------------------------
+SLOW_KEYS = ("wait", "connect", "total")
+SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
+
+
+def target_rows(survey: Survey) -> list[Summary]:
+    """Return the summary that stands for each target: of its first step, of most runs."""
+    rows: dict[str | None, Summary] = {}
+    for summary in survey.summaries:
+        before = rows.get(summary.target)
+        if before is None or (summary.number == before.number and summary.measured > before.measured):
+            rows[summary.target] = summary
+    return list(rows.values())
+
+
+def apart(values: Mapping[Any, Any]) -> list[Any]:
+    """Return whose value is not the one that more than half have: all of them if none is."""
+    told = {name: value for name, value in values.items() if value is not None}
+    counts = count_by(told.values())
+    usual = [value for value, count in counts.items() if 2 * count > len(told)]
+    return [name for name, value in told.items() if value not in usual]
+
+
+def far_above(own: float, others: Sequence[float]) -> bool:
+    usual = median(sorted(others))
+    return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
+
+
+def slow_words(row: Summary, rows: Sequence[Summary]) -> str | None:
+    """Say in which of its medians an address is far above the others."""
+    parts = []
+    for key in SLOW_KEYS:
+        own = row.spreads[key].stats["median"]
+        medians = [other.spreads[key].stats["median"] for other in rows if other is not row]
+        others = [value for value in medians if value is not None]
+        if own is not None and others and far_above(own, others):
+            parts.append(f"{key} {time_text(own)}, of the others {time_text(median(sorted(others)))}")
+    return f"is slow: median {'; '.join(parts)}" if parts else None
+
+
+def status_words(summary: Summary) -> str:
+    return ", ".join(map(str, summary.statuses))
+
+
+def certificate_words(facts: Facts | None, now: datetime.datetime) -> str | None:
+    """Name a certificate by the end of its serial number, and say how long it holds."""
+    certificate = facts.certificate if facts else None
+    if certificate is None:
+        return None
+    days = certificate.days_left(now)
+    left = "no legible expiry" if days is None else f"{plural(days, 'day')} left"
+    return f"…{(certificate.serial or '?')[-8:]}, {left}"
+
+
+def odd_words(rows: Sequence[Summary], now: datetime.datetime) -> dict[str | None, list[str]]:
+    """Say of each target what is odd about it: that it fails, is slow, or differs from most."""
+    words: dict[str | None, list[str]] = {row.target: [] for row in rows}
+    for row in rows:
+        if row.failed:
+            often = f" in {row.failed} of {plural(row.runs, 'run')}" if row.measured else ""
+            words[row.target] += [f"fails{often}: {clip(each.message)}" for each in row.failures.values()]
+        slow = slow_words(row, rows)
+        if slow:
+            words[row.target].append(slow)
+    statuses = {row.target: status_words(row) or None for row in rows}
+    for target in apart(statuses):
+        words[target].append(f"answers {statuses[target]}")
+    serials = {row.target: row.facts.certificate for row in rows if row.facts and row.facts.certificate}
+    shown = {row.target: certificate_words(row.facts, now) for row in rows}
+    for target in apart({target: each.serial for target, each in serials.items()}):
+        words[target].append(f"shows another certificate: {shown[target]}")
+    return words
+
+
+def trips_differ(facts: Iterable[Facts]) -> bool:
+    trips = sorted(each.rtt_us for each in facts if each.rtt_us is not None)
+    return bool(trips) and trips[-1] >= SLOW_TIMES * trips[0] and trips[-1] >= trips[0] + SLOW_BY_US
+
+
+def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
+    """Give the columns in which the servers differ: heading and cells."""
+    facts = [row.facts or Facts(None, None, None, None, None) for row in rows]
+    if trips_differ(facts):
+        yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
+    columns = {
+        "Resent": ["-" if each.retransmits is None else str(each.retransmits) for each in facts],
+        "Certificate": [certificate_words(each, now) or "-" for each in facts],
+        "Server": [clip(each.server, 40) if each.server else "-" for each in facts],
+        "HTTP": [(each.http_version or "-").replace("HTTP/", "") for each in facts],
+    }
+    for heading, cells in columns.items():
+        if len({cell for cell in cells if cell != "-"}) > 1:
+            yield heading, cells
+
+
+def median_column(rows: Sequence[Summary], key: str) -> tuple[str, list[str]]:
+    return key.capitalize(), [
+        spread_number(rounded_ms(row.spreads[key].stats["median"]), False) for row in rows
+    ]
+
+
+def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], look: Look) -> Table:
+    """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    marks = ["! " if odd[row.target] else "" for row in rows]
+    statuses = [
+        ", ".join([status_words(row)] * bool(row.statuses) + ["ERROR"] * bool(row.failed)) for row in rows
+    ]
+    columns = [
+        ("Address", [mark + str(row.target) for mark, row in zip(marks, rows)]),
+        ("Status", statuses),
+        median_column(rows, "wait"),
+        median_column(rows, "total"),
+    ]
+    for column in (*fact_columns(rows, now), median_column(rows, "connect"), median_column(rows, "tls")):
+        wider = [*columns, column]
+        if sum(max(map(len, (heading, *cells))) + 3 for heading, cells in wider) < look.width:
+            columns = wider
+    tones = ["warn" if odd[row.target] else "" for row in rows]
+    numbers = ("Wait", "Total", "Connect", "Tls", "Round trip", "Resent")
+    headings = tuple(
+        (heading.replace("Tls", "TLS"), "right" if heading in numbers else "left", heading == "Address")
+        for heading, _ in columns
+    )
+    body = zip(*(cells for _, cells in columns))
+    return Table(
+        "", headings, tuple(tuple(Span(cell, tone) for cell in row) for row, tone in zip(body, tones))
+    )
+
+
+def lookup_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
+    """Say how many addresses there are, and where they are from."""
+    count = f"{len(rows)} address{'' if len(rows) == 1 else 'es'}"
+    if survey.lookup_us is None:
+        return f"{count}, given with --resolve"
+    return f"{count}, found in {ms_text(rounded_ms(survey.lookup_us))}"
+
+
+def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
+    """Show the addresses of a name side by side."""
+    rows = target_rows(survey)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    odd = odd_words(rows, now)
+    yield (Span(f"{rows[0].method} {clip(rows[0].url)}", "strong"),)
+    yield (Span(f"{lookup_sentence(survey, rows)}; medians in ms of {plural(survey.runs, 'run')}:"),)
+    yield targets_table(rows, odd, look)
+    for target, words in odd.items():
+        for each in words:
+            yield (Span(f"! {target} {each}", "warn"),)
+    if not any(odd.values()) and len(rows) > 1:
+        yield (Span(f"All {len(rows)} addresses are alike.", "good"),)
+
+
 def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
     """Return what is drawn at the end of a series; of the compact style the panel alone."""
-    if look.style == "waterfall":
+    if look.style == "waterfall" and survey.samples[0].target:
+        yield from targets_blocks(survey, look)
+    elif look.style == "waterfall":
         for summary in survey.summaries:
             yield from summary_blocks(summary, survey, look)
     if survey.verdict:
@@ -8355,6 +8645,7 @@ class Ledger:
         self.samples: list[Sample] = []
         self.outcome = Outcome(False, False, False)
         self.runs = self.starved = self.begun = self.ended = 0
+        self.lookup_us: int | None = None
         self.json = Shelf() if options.json_path else None
         self.har = Shelf() if options.har_path else None
 
@@ -8386,14 +8677,28 @@ class Ledger:
                 started_at=step.started_at,
                 timing=step.timing,
                 status=step.answer and step.answer.status,
-                error=step.error and step.error.kind,
+                failure=step.error and self._known.setdefault(step.error, step.error),
                 reused=step.network.reused,
                 refused=step.network.reuse_refused,
                 late=run.late_us is not None,
                 judged=step.number == max(good, default=0),
                 last=step is run.steps[-1],
                 findings=tuple(finding._replace(evidence=self._known) for finding in findings),
+                facts=self._facts(step) if run.slot.target else None,
             )
+
+    def _facts(self, step: Step) -> Facts:
+        """Return by what a server may differ from the others; the same object for the same facts."""
+        network, response = step.network, step.response
+        facts = Facts(
+            rtt_us=network.rtt_us,
+            retransmits=network.retransmits,
+            certificate=network.tls.certificate if network.tls else None,
+            server=response.get("server") if response else None,
+            http_version=response.http_version if response else None,
+        )
+        same: Facts = self._known.setdefault(facts, facts)
+        return same
 
     def survey(self, series: Series) -> Survey:
         """Sum up what there is."""
@@ -8412,6 +8717,7 @@ class Ledger:
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(self.samples),
             verdicts=verdicts,
+            lookup_us=self.lookup_us,
         )
 
     def exports(self, survey: Survey) -> tuple[Export, ...]:
@@ -8430,14 +8736,16 @@ class Teller:
     """Says what becomes of each run as it ends, and on a terminal what is under way."""
 
     def __init__(self, options: Options, series: Series, ledger: Ledger) -> None:
-        self._options, self._series, self._ledger = options, series, ledger
+        self._options, self._ledger = options, ledger
+        self._interval = series.interval
+        self._wanted = series.times  # runs
         self._status = StatusLine(sys.stderr, options.environ)
         self.stream = choose_stream(options)
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
         terminal = self.stream is not None and self.stream.isatty()
-        self._sparing = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
+        self._spares = options.style == "waterfall" and terminal
         self._exports = bool(options.json_path or options.har_path)
         self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
 
@@ -8448,6 +8756,11 @@ class Teller:
 
     def clear(self) -> None:
         self._status.clear()
+
+    def expect(self, targets: int) -> None:
+        """Reckon with so many runs in each round."""
+        self._wanted *= targets
+        self._interval /= targets
 
     def wait(self, due: int) -> bool:
         """Wait until a run is to be prepared; False when the series is to end."""
@@ -8463,7 +8776,7 @@ class Teller:
         """Print the lines of a run that has ended."""
         self.clear()
         warn_about(report.run, self._options, report.run.slot)
-        if not self._sparing or self._is_odd(report.run):
+        if self._wanted <= TOLD_IN_FULL or not self._spares or self._is_odd(report.run):
             self.write(run_lines(report, self._options.style, report.run.slot))
 
     def write(self, lines: Iterable[str]) -> None:
@@ -8495,26 +8808,64 @@ class Teller:
 
     def _draw(self, phase: str) -> None:
         if self._status.ready:
-            self._status.draw(series_progress(self._series, self._ledger.runs, self._ledger.samples, phase))
+            self._status.draw(series_progress(self._interval, self._wanted, self._ledger.samples, phase))
 
 
-def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:
-    """Give the place of each run when it is next, on a fixed schedule from the first start on."""
-    for number in range(1, series.times + 1):
+def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> Iterator[Slot]:
+    """Give the place of each run when it is next: round by round, on a fixed schedule."""
+    number = 0
+    for turn in range(1, series.times + 1):
         due = 0
-        if number > 1 and series.interval:
-            due = ledger.begun + round((number - 1) * series.interval * 1e9)
-        yield Slot(number, number, None, due, 0 < due < ledger.ended)
+        if turn > 1 and series.interval:
+            due = ledger.begun + round((turn - 1) * series.interval * 1e9)
+        for target in targets:
+            number += 1
+            yield Slot(number, turn, target, due, 0 < due < ledger.ended)
+            due = 0  # the others of a round follow at once
+
+
+def at_target(options: Options, target: str | None) -> Options:
+    """Return options by which the URL's host and port are asked at one address."""
+    if target is None:
+        return options
+    url = options.request.url
+    return options._replace(target=target, overrides={**options.overrides, (url.host, url.port): target})
+
+
+def find_targets(options: Options, means: Means, ledger: Ledger, teller: Teller) -> Sequence[str | None]:
+    """Return what is to be measured: the name as it stands (None), or each of its addresses.
+
+    None are left where a lookup found none: that is a failed run.
+    """
+    assert options.series
+    if not options.series.every_address:
+        return (None,)
+    targets = options.series.addresses
+    if not targets:
+        run = measure(options, means, teller.watch, Slot(0, 0))
+        (step,) = run.steps
+        if step.error:
+            told = Report(run._replace(slot=Slot()), None)
+            ledger.add(told)
+            teller.tell(told)
+            return ()
+        ledger.lookup_us = step.timing.total
+        targets = tuple(dict.fromkeys(step.network.addresses))
+    if len(targets) > MAX_TARGETS:
+        say(f"warning: of {len(targets)} addresses the first {MAX_TARGETS} are measured")
+    return targets[:MAX_TARGETS]
 
 
 def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) -> None:
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
     assert options.series
-    for slot in each_slot(options.series, ledger):
+    targets = find_targets(options, means, ledger, teller)
+    teller.expect(len(targets) or 1)
+    for slot in each_slot(options.series, targets, ledger):
         if not teller.wanted or not teller.wait(slot.due):
             return
         try:
-            run = measure(options, means, teller.watch, slot)
+            run = measure(at_target(options, slot.target), means, teller.watch, slot)
         except Stopped:
             return
         report = Report(run, judge(options.thresholds, run))
