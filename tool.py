@@ -243,7 +243,9 @@ class ExitCode(IntEnum):
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text)} characters)"
 
 
 class Foreign(NamedTuple):
@@ -269,7 +271,9 @@ class ToolError(Exception):
 
     @property
     def message(self) -> str:
-        return self.template.format(*self.details) if self.details else self.template
+        if not self.details:
+            return self.template
+        return self.template.format(*self.details)
 
     def __str__(self) -> str:
         return self.message
@@ -305,7 +309,9 @@ def server_name(host: str) -> str:
 
 def bracketed(host: str) -> str:
     """Return a host as it stands before a port: an IPv6 address in brackets (RFC 3986 section 3.2.2)."""
-    return f"[{host}]" if ":" in host else host
+    if ":" in host:
+        return f"[{host}]"
+    return host
 
 
 class Url(NamedTuple):
@@ -447,6 +453,9 @@ class Trust(NamedTuple):
     ca_bundle: CaBundle | None
 
 
+FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
+
+
 class Peer(NamedTuple):
     ip: str
     family: int
@@ -471,7 +480,9 @@ class Certificate(NamedTuple):
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
-        return (self.not_after - now).days if self.not_after else None
+        if self.not_after is None:
+            return None
+        return (self.not_after - now).days
 
 
 class TlsInfo(NamedTuple):
@@ -489,7 +500,7 @@ class TlsInfo(NamedTuple):
 
     @property
     def certificate(self) -> Certificate | None:
-        return self.chain[0] if self.chain else None
+        return next(iter(self.chain), None)
 
 
 class Handshake(NamedTuple):
@@ -566,7 +577,9 @@ class Timing(NamedTuple):
 
     def ms(self, key: str) -> float | None:
         value: int | None = getattr(self, key)
-        return None if value is None else value / 1000
+        if value is None:
+            return None
+        return value / 1000
 
 
 class Failure(NamedTuple):
@@ -699,14 +712,16 @@ class Report(NamedTuple):
         return tuple(step for run in self.runs for step in run.steps)
 
 
+DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
+
+
 def is_token(text: bytes) -> bool:
     return bool(text) and not text.translate(None, TOKEN)
 
 
 def parse_length(text: bytes, base: int) -> int | None:
     """Read a length as RFC 9112 sections 6.2 and 7.1 have it: digits alone, none of int()'s +5, 1_0, 0x5."""
-    digits = b"0123456789" if base == 10 else b"0123456789ABCDEFabcdef"
-    if not 1 <= len(text) <= 15 or text.translate(None, digits):
+    if not 1 <= len(text) <= 15 or text.translate(None, DIGITS[base]):
         return None
     return int(text, base)
 
@@ -731,8 +746,9 @@ class Secrets(NamedTuple):
 
     def starts(self, text: str) -> Iterator[int]:
         """Give every place, in order, where eight characters stand that a credential begins with."""
-        places = range(0, len(text) - 3, 5) if self.pieces else ()
-        for at in [at for at in places if text[at : at + 4] in self.pieces]:
+        if not self.pieces:
+            return
+        for at in [at for at in range(0, len(text) - 3, 5) if text[at : at + 4] in self.pieces]:
             for offset in self.pieces[text[at : at + 4]]:
                 if at >= offset and text[at - offset : at - offset + MIN_SECRET] in self.tree:
                     yield at - offset
@@ -754,16 +770,22 @@ class Secrets(NamedTuple):
         parts = []
         done = 0
         for start in self.starts(text):
-            end = self.end(text, start) if start >= done else 0
+            if start < done:
+                continue  # within the one before
+            end = self.end(text, start)
             if end:
                 parts += [text[done:start], "***"]
                 done = end
         masked = "".join(parts) + text[done:]
-        return self.words.sub("***", masked) if self.words else masked
+        if self.words:
+            return self.words.sub("***", masked)
+        return masked
 
 
 def foreign(text: bytes | str) -> Foreign:
-    return Foreign(decode(text) if isinstance(text, bytes) else text)
+    if isinstance(text, bytes):
+        text = decode(text)
+    return Foreign(text)
 
 
 def render(error: NetworkError, secrets: Secrets) -> str:
@@ -783,7 +805,9 @@ def mask_location(text: str) -> str:
     start = opening.end()
     path = re.compile(r"[/?#]").search(text, start)
     end = text.rfind("@", start, path.start() if path else len(text))
-    return text if end < 0 else f"{text[:start]}***{text[end:]}"
+    if end < 0:
+        return text
+    return f"{text[:start]}***{text[end:]}"
 
 
 def mask_userinfo(text: str) -> str:
@@ -867,11 +891,11 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
 def parse_number(text: str) -> float:
     """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
     try:
-        value = float(text) if set(text) <= set("0123456789.eE+-") else None
+        if not set(text) <= set("0123456789.eE+-"):
+            raise ValueError
+        value = float(text)
     except ValueError:
-        value = None
-    if value is None:
-        raise ValueError("is not a number")
+        raise ValueError("is not a number") from None
     if not 0 < value < float("inf"):
         raise ValueError("is not a positive finite number")
     return value
@@ -901,7 +925,9 @@ def split_budgets(specification: str) -> list[str]:
     """Split KEY=MS[,KEY=MS] into its entries; raises SloError for a comma too many."""
     entries = specification.split(",")
     if len(entries) > 1 and not all(entry.strip() for entry in entries):
-        what = "a comma too many" if entries[-1].strip() else "a trailing comma"
+        what = "a trailing comma"
+        if entries[-1].strip():
+            what = "a comma too many"
         raise SloError(f"SLO specification '{specification.strip()}' has {what}: expected KEY=MS[,KEY=MS]")
     return entries
 
@@ -1019,7 +1045,9 @@ def stray_joiner(label: str) -> bool:
 
 
 def encode_label(plain: str) -> str:
-    return plain if plain.isascii() else "xn--" + plain.encode("punycode").decode("ascii")
+    if plain.isascii():
+        return plain
+    return "xn--" + plain.encode("punycode").decode("ascii")
 
 
 def decode_label(label: str) -> str:
@@ -1121,7 +1149,9 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
         if not name:
             raise UsageError("there is no host in it")
         host = parse_host(name)
-    return host, parse_port(port) if port else default_port
+    if not port:
+        return host, default_port
+    return host, parse_port(port)
 
 
 def remove_dot_segments(path: str) -> str:
@@ -1213,11 +1243,14 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
 def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
-    scheme, rest = (scheme.lower(), rest) if separator else ("http", text)
+    scheme = scheme.lower()
+    shown = scheme + separator
+    if not separator:
+        scheme, shown, rest = "http", "", text
     # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
-    shown = (f"{scheme}://" if separator else "") + ("***@" if at else "") + address
+    shown += at.replace("@", "***@") + address
     if re.search(r"[/?#]", userinfo):
         raise UsageError(
             f"{source}: proxy '{shown}': / ? # in a user name or password are written %2F %3F %23"
@@ -1271,7 +1304,9 @@ def read_no_proxy(text: str) -> list[tuple[str, str]]:
     for entry in re.split(r"[,\s]+", text.strip()):
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
         found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = found.groups("") if found else (entry, "")
+        name, port = entry, ""
+        if found:
+            name, port = found.groups("")
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
         entries.append((name.lower(), port))
@@ -1310,7 +1345,9 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
         exempt = bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
-    return Route(None, "NO_PROXY") if exempt else Route(found, variable[0])
+    if exempt:
+        return Route(None, "NO_PROXY")
+    return Route(found, variable[0])
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -2082,13 +2119,16 @@ class History(NamedTuple):
         if not 0 < count <= len(opened):
             return None
         last = opened[count - 1]
-        return last.at if count < len(self.hops) else divide(last.at, last.detail)
+        if count < len(self.hops):
+            return last.at
+        return divide(last.at, last.detail)
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for what is not over."""
-        looked_up = self.detail("start")
         dialling = self.instant("dialling")
-        yield dialling if looked_up or dialling is None else self.start
+        if dialling is not None and not self.detail("start"):
+            dialling = self.start  # no name was looked up: dns takes no time at all
+        yield dialling
         yield self._opened(self.hops.count("connect"))
         yield self._opened(len(self.hops))
         yield self.instant("first byte")
@@ -2167,6 +2207,14 @@ def tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
+def counter_at(info: bytes, place: int) -> int | None:
+    """Return the 32-bit counter at a place of struct tcp_info, None where an older kernel's has ended."""
+    if len(info) < place + 4:
+        return None
+    counter: int = struct.unpack_from("@I", info, place)[0]
+    return counter
+
+
 def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """Return (round trip in us, retransmitted segments), None where they are not told.
 
@@ -2175,9 +2223,13 @@ def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """
     if len(info) < 104 or not any(info):
         return None, None
-    (rtt,) = struct.unpack_from("@I", info, 148 if len(info) >= 152 else 68)
-    (retransmits,) = struct.unpack_from("@I", info, 100)
-    return (rtt if rtt not in (0, 0xFFFFFFFF) else None), retransmits
+    rtt = counter_at(info, 148)
+    if rtt is None:  # before Linux 4.6
+        rtt = counter_at(info, 68)
+    retransmits = counter_at(info, 100)
+    if rtt in (0, 0xFFFFFFFF):
+        return None, retransmits
+    return rtt, retransmits
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
@@ -2191,15 +2243,15 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     segments_in, segments_out = struct.unpack_from("@II", info, 152)
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=struct.unpack_from("@I", info, 16)[0],
+        segment=counter_at(info, 16) or 0,
         retransmits=retransmits or 0,
         rtt_us=rtt,
         received=struct.unpack_from("@Q", info, 128)[0],
-        quiet_us=struct.unpack_from("@I", info, 52)[0] * 1000,  # tcpi_last_data_recv, ms
+        quiet_us=(counter_at(info, 52) or 0) * 1000,  # tcpi_last_data_recv, ms
         segments_in=segments_in,
         segments_out=segments_out,
-        duplicates=struct.unpack_from("@I", info, 216)[0] if len(info) >= 220 else None,
-        disorder=struct.unpack_from("@I", info, 224)[0] if len(info) >= 228 else None,
+        duplicates=counter_at(info, 216),  # tcpi_dsack_dups
+        disorder=counter_at(info, 224),  # tcpi_rcv_ooopack
     )
 
 
@@ -2228,7 +2280,9 @@ class Log:
         self._events: list[Event] = []
 
     def add(self, name: str, detail: Any = None, at: int | None = None) -> None:
-        self._events.append(Event(name, time.perf_counter_ns() if at is None else at, detail))
+        if at is None:
+            at = time.perf_counter_ns()
+        self._events.append(Event(name, at, detail))
 
     def count(self, instant: str) -> None:
         """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
@@ -2252,6 +2306,7 @@ NAME_TYPES = {
     b"\x55\x04\x0b": "OU",
 }
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
+FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
 
 class Der(NamedTuple):
@@ -2326,7 +2381,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
 
 def common_name(subject: Der) -> str | None:
     names = [value for kind, value in der_name(subject) if kind == "CN"]
-    return names[-1] if names else None
+    return next(reversed(names), None)
 
 
 def name_text(name: Der) -> str:
@@ -2344,9 +2399,8 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
         for name in read_der(read_der(fields[-1].content)[0].content):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
-            elif name.tag == 0x87 and len(name.content) in (4, 16):
-                family = socket.AF_INET if len(name.content) == 4 else socket.AF_INET6
-                names.append(socket.inet_ntop(family, name.content))
+            elif name.tag == 0x87 and len(name.content) in FAMILIES:
+                names.append(socket.inet_ntop(FAMILIES[len(name.content)], name.content))
     return tuple(names)
 
 
@@ -2364,7 +2418,9 @@ def certificate_name(certificate: Certificate) -> str:
         return "no legible name"
     if certificate.names:
         return certificate.names[0]
-    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
+    if certificate.issuer:
+        return f"no name, issued by {certificate.issuer}"
+    return "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
@@ -2376,7 +2432,9 @@ def certificate_fields(der: bytes) -> list[Der]:
             fields.append(field)
     except ValueError:
         pass
-    return fields[1:] if fields and fields[0].tag == 0xA0 else fields
+    if fields and fields[0].tag == 0xA0:
+        del fields[0]
+    return fields
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
@@ -2543,7 +2601,9 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
+    if not refusal:
+        return None
+    return NetworkError("network", "{}", REFUSED_HINT, refusal)
 
 
 def explain_unprepared(error: Exception) -> NetworkError | None:
@@ -2597,8 +2657,7 @@ def lookup_failed(host: str, error: Exception) -> NetworkError:
 
 def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
     """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
-    families: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
-    wanted = families.get(family)
+    wanted = FAMILY_NAMES.get(family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
     if error.errno == socket.EAI_AGAIN:
         message = "the resolver gave no answer for {} (temporary failure)"
@@ -2757,7 +2816,7 @@ class TlsFailure(NamedTuple):
 
     @property
     def certificate(self) -> Certificate | None:
-        return self.chain[0] if self.chain else None
+        return next(iter(self.chain), None)
 
     @property
     def code(self) -> int:
@@ -2782,6 +2841,13 @@ def trusted_ca_expired(trust: Trust) -> NetworkError:
     return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
 
 
+def culprit(own_time: datetime.datetime | None) -> str:
+    """Say whose time is wrong, where it is not the server's own, which may not be known (None)."""
+    if own_time:
+        return "a certificate further up the chain"
+    return "the certificate"
+
+
 def expiry_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate's time is over (10), as their own times tell."""
     now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
@@ -2795,8 +2861,7 @@ def expiry_error(failure: TlsFailure) -> NetworkError:
             return NetworkError("tls", message, hint, in_days(end, now), foreign(certificate_name(each)))
     if all(end for _, end in ends) and ends:
         return trusted_ca_expired(failure.trust)
-    whose = "a certificate further up the chain" if own and own.not_after else "the certificate"
-    return NetworkError("tls", f"{whose} expired", hint)
+    return NetworkError("tls", f"{culprit(own and own.not_after)} expired", hint)
 
 
 def prematurity_error(failure: TlsFailure) -> NetworkError:
@@ -2811,8 +2876,15 @@ def prematurity_error(failure: TlsFailure) -> NetworkError:
             message = "a certificate further up the chain is not valid yet: {}, from {} on"
             begin = f"{each.not_before:%Y-%m-%d}"
             return NetworkError("tls", message, hint, foreign(certificate_name(each)), begin)
-    whose = "a certificate further up the chain" if own and own.not_before else "the certificate"
-    return NetworkError("tls", f"{whose} is not valid yet", hint)
+    return NetworkError("tls", f"{culprit(own and own.not_before)} is not valid yet", hint)
+
+
+def and_more(names: Sequence[str], most: int) -> str:
+    """List the first of some names, and say how many more there are."""
+    listed = ", ".join(names[:most])
+    if len(names) > most:
+        listed += f" and {len(names) - most} more"
+    return listed
 
 
 def name_error(failure: TlsFailure) -> NetworkError:
@@ -2821,11 +2893,9 @@ def name_error(failure: TlsFailure) -> NetworkError:
     names: tuple[str, ...] = ("another name",)
     if certificate and certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
-    listed = ", ".join(names[:5])
-    if len(names) > 5:
-        listed += f" and {len(names) - 5} more"
     hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
-    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, clip(listed), host)
+    listed = clip(and_more(names, 5))
+    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
@@ -2924,7 +2994,9 @@ def scope_id(zone: str) -> int:
     """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
     if not zone:
         return 0
-    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
+    if zone.isdigit():
+        return int(zone)
+    return socket.if_nametoindex(zone)
 
 
 def literal_peer(literal: str, port: int) -> Peer:
@@ -2956,8 +3028,16 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
     """
     if not is_glibc():
         return (timeout * 1_000_000 // attempts,) * attempts
-    shares = [max(1, (timeout << index) // (servers if index else 1)) for index in range(servers)]
-    return tuple(seconds * 1_000_000 for seconds in shares) * attempts
+    shares = [max(1, (timeout << index) // servers) for index in range(1, servers)]
+    return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
+
+
+def resolver_option(options: str, name: str, default: int, most: int) -> int:
+    """Return the number that an option of the resolver stands at, as glibc bounds it."""
+    given = re.findall(rf"(?:^| |\t){name}:([0-9]{{1,9}})", options)
+    if not given:
+        return default
+    return min(max(1, int(given[-1])), most)
 
 
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
@@ -2970,10 +3050,8 @@ def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
     options = " ".join(
         [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
     )
-    timeouts = re.findall(r"(?:^| |\t)timeout:([0-9]{1,9})", options)
-    attempts = re.findall(r"(?:^| |\t)attempts:([0-9]{1,9})", options)
-    timeout = min(max(1, int(timeouts[-1])), 30) if timeouts else 5
-    rounds = min(max(1, int(attempts[-1])), 5) if attempts else 2
+    timeout = resolver_option(options, "timeout", 5, 30)
+    rounds = resolver_option(options, "attempts", 2, 5)
     return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
 
 
@@ -3004,9 +3082,11 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 
     A literal address and --resolve need no lookup.
     """
-    literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
+    literal = options.overrides.get((host, port))
+    if not literal and is_ip(host):
+        literal = host
     if literal and not is_ip(literal, options.family):
-        family = "IPv4" if options.family == socket.AF_INET else "IPv6"
+        family = FAMILY_NAMES[options.family]
         hint = f"It is an address of the other family: leave out -{family[3]}."
         raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
@@ -3221,7 +3301,8 @@ class HandshakeTap:
         if tls is not self._tls:
             return
         if content == 21:
-            self.alert = data[1] if direction == "read" and len(data) == 2 else None
+            fatal = direction == "read" and len(data) == 2 and data[0] == 2
+            self.alert = data[1] if fatal else None
         if direction != "read":
             return
         if (content, kind) == (22, 13):
@@ -3623,8 +3704,7 @@ class Reader:
             if size > most:
                 raise protocol_error(f"a line of the response is longer than {most} bytes")
             if whole:
-                line = b"".join(parts)
-                return line[:-1] if line.endswith(b"\r") else line
+                return b"".join(parts).removesuffix(b"\r")
         raise EOFError(b"".join(parts))
 
     def exactly(self, count: int) -> bytes:
@@ -3685,7 +3765,9 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
 
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    return int(text) if len(text) == 3 and text.isdigit() and text[:1] != b"0" else None
+    if not re.fullmatch(b"[1-9][0-9]{2}", text):
+        return None
+    return int(text)
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -3784,7 +3866,7 @@ def content_length(headers: Sequence[Header]) -> int | None:
         raise protocol_error("the response's Content-Length is not a length: '{}'", shown)
     if len(lengths) > 1:
         raise protocol_error("the response has conflicting Content-Length values: {}", shown)
-    return lengths.pop() if lengths else None
+    return next(iter(lengths), None)
 
 
 def has_body(method: str, status: int) -> bool:
@@ -3896,7 +3978,9 @@ BLANK = " \t"
 def parameter_value(text: str) -> str:
     """Return the value of a parameter: a string without its quotes and escapes, else the text as it is."""
     string = re.match(rf'(?s)"({INSIDE})', text)
-    return re.sub(r"(?s)\\(.)", r"\1", string[1]) if string else text
+    if not string:
+        return text
+    return re.sub(r"(?s)\\(.)", r"\1", string[1])
 
 
 def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
@@ -3905,7 +3989,9 @@ def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
     A member that does not end within the first `most` bytes is left out.
     """
     members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
-    for member in members if len(value) <= most else members[:-1]:
+    if len(value) > most:
+        del members[-1:]
+    for member in members:
         if member[:1] in ("", ";"):
             continue
         name, *rest = re.findall(PARAMETER, member)
@@ -3920,7 +4006,9 @@ def read_duration(text: str) -> float | None:
     if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
         return None
     value = float(text)
-    return value if value < float("inf") else None
+    if value == float("inf"):
+        return None
+    return value
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
@@ -3935,23 +4023,32 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    return found[1] if found else None
+    if not found:
+        return None
+    return found[1]
 
 
 def standard_status(lines: Sequence[bytes]) -> str | None:
     """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
-    last = lines[-1] if lines else b""
-    members = list(read_list(last, MAX_LIST)) if len(last) <= MAX_LIST else []
-    parameters = members[-1][1] if members else {}
+    if not lines or len(lines[-1]) > MAX_LIST:
+        return None
+    members = list(read_list(lines[-1], MAX_LIST))
+    if not members:
+        return None
+    _, parameters = members[-1]
     if parameters.get("hit", "?0") != "?0":
         return "hit"
     word = cache_word(parameters.get("fwd", ""))
-    return "miss" if word and word.endswith("miss") else word
+    if word and word.endswith("miss"):
+        return "miss"
+    return word
 
 
 def other_status(lines: Sequence[bytes]) -> str | None:
     """Return the first word of the last member: each cache writes behind those that are farther away."""
-    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK)) if lines else None
+    if not lines:
+        return None
+    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK))
 
 
 # The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
@@ -3969,7 +4066,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
         for name in (*CACHE_FIELDS, "Age", "Via")
     }
     # RFC 9111 section 5.1: the first value counts.
-    age = parse_length(lines["Age"][0].partition(b",")[0].strip(), 10) if lines["Age"] else None
+    age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
     if age is None:
         lines["Age"] = []
     statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
@@ -4045,7 +4142,9 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
-        return mention_forwarder(self._forwarder, found) if self._forwarder else found
+        if self._forwarder is None:
+            return found
+        return mention_forwarder(self._forwarder, found)
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         broken = "waiting in the clear"
@@ -4138,7 +4237,7 @@ END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
 MAX_FRAME = 16384
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
-HTTP2_ERRORS = (
+HTTP2_ERRORS = (  # RFC 9113 section 7, from 0 on
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
     "INADEQUATE_SECURITY HTTP_1_1_REQUIRED"
@@ -4147,7 +4246,9 @@ HTTP2_ERRORS = (
 
 def http2_error(payload: bytes) -> str:
     code = int.from_bytes(payload, "big")
-    return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
+    if code < len(HTTP2_ERRORS):
+        return HTTP2_ERRORS[code]
+    return f"error {code}"
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
@@ -4167,11 +4268,11 @@ def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    hosts = values_of(headers, "host")
+    hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
     pseudo = [
         (b":method", request.method.encode("ascii")),
         (b":scheme", request.url.scheme.encode("ascii")),
-        (b":authority", hosts[0] if hosts else request.url.authority.encode("ascii")),
+        (b":authority", hosts[0]),
         (b":path", request.url.target.encode("ascii")),
     ]
     return pseudo + [
@@ -4181,7 +4282,9 @@ def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[byt
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
     values = [value for name, value in fields if name == b":status"]
-    status = parse_status(values[0]) if len(values) == 1 else None
+    status = None
+    if len(values) == 1:
+        status = parse_status(values[0])
     if status is None or status == 101:
         raise protocol_error("the HTTP/2 response has no valid :status")
     return status
@@ -4352,14 +4455,20 @@ class Http2Exchange(Exchange):
                 self._go_away(payload)
                 return False
         self._give(header + payload)
+        if kind == SETTINGS:
+            return self._acknowledges(flags)
         if kind in (HEADERS, CONTINUATION):
             self._in_block = not flags & END_HEADERS
-        if kind == SETTINGS and not flags & ACK:
-            self._windows.resize(self._connection.remote_settings.initial_window_size)
-        if kind == SETTINGS and flags & ACK and self._unanswered:
-            self._unanswered -= 1
-            return True
         return kind == HEADERS and stream == 1
+
+    def _acknowledges(self, flags: int) -> bool:
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        if not flags & ACK:
+            self._windows.resize(self._connection.remote_settings.initial_window_size)
+            return False
+        awaited = self._unanswered > 0
+        self._unanswered = 0
+        return awaited
 
     def _count_chatter(self) -> None:
         """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
@@ -4644,7 +4753,9 @@ class Tcp(Hop):
         Raises OSError when this machine has a limit that allows none.
         """
         wanted, refused = self._options.family, None
-        for family in (wanted,) if wanted else (socket.AF_INET, socket.AF_INET6):
+        for family in FAMILY_NAMES:
+            if wanted not in (socket.AF_UNSPEC, family):
+                continue
             try:
                 self._spare[family] = open_socket(family)
             except OSError as error:
@@ -4721,11 +4832,10 @@ class Tcp(Hop):
         """Name the place, and of its addresses those that were tried: three at most."""
         peers = {event.detail.number: event.detail.peer.ip for event in history.all("dialling")}
         tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
-        listed = ", ".join(tried[:3])
-        if len(tried) > 3:
-            listed += f" and {len(tried) - 3} more"
-        addresses = f" ({listed})" if tried else ""
-        return f"{self.place[0]}{addresses} port {self.place[1]}"
+        where = self.place[0]
+        if tried:
+            where += f" ({and_more(tried, 3)})"
+        return f"{where} port {self.place[1]}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4871,7 +4981,9 @@ class SocksWriter:
         self.flush, self.close = file.flush, file.close
 
     def write(self, data: bytes) -> None:
-        self._file.write(self._right if data == self._wrong else data)
+        if data == self._wrong:
+            data = self._right
+        self._file.write(data)
 
 
 def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
@@ -4881,7 +4993,9 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
     class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
         def makefile(self, mode: str = "r", *args: Any) -> Any:
             file = super().makefile(mode, *args)
-            return SocksWriter(file, proxy) if mode == "wb" else file
+            if mode == "wb":
+                return SocksWriter(file, proxy)
+            return file
 
     negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
@@ -6001,8 +6115,7 @@ def up_to_three(value: float) -> str:
 
 
 def family_name(peer: Peer | None) -> str | None:
-    names: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
-    return peer and names[peer.family]
+    return peer and FAMILY_NAMES[peer.family]
 
 
 def fixed(value: float | None, decimals: int, unit: str = "") -> str:
