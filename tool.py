@@ -309,9 +309,7 @@ def server_name(host: str) -> str:
 
 def bracketed(host: str) -> str:
     """Return a host as it stands before a port: an IPv6 address in brackets (RFC 3986 section 3.2.2)."""
-    if ":" in host:
-        return f"[{host}]"
-    return host
+    return f"[{host}]" if ":" in host else host
 
 
 class Url(NamedTuple):
@@ -662,7 +660,16 @@ class Step(NamedTuple):
     @property
     def answer(self) -> Response | None:
         """Return the response of a step that did not fail: one that failed half-way has no status."""
-        return None if self.error else self.response
+        if self.error:
+            return None
+        return self.response
+
+    @property
+    def timings(self) -> tuple[Metric, ...]:
+        """Return what the server says of its own time."""
+        if not self.response:
+            return ()
+        return self.response.timings
 
 
 class Finding(NamedTuple):
@@ -2843,9 +2850,7 @@ def trusted_ca_expired(trust: Trust) -> NetworkError:
 
 def culprit(own_time: datetime.datetime | None) -> str:
     """Say whose time is wrong, where it is not the server's own, which may not be known (None)."""
-    if own_time:
-        return "a certificate further up the chain"
-    return "the certificate"
+    return "a certificate further up the chain" if own_time else "the certificate"
 
 
 def expiry_error(failure: TlsFailure) -> NetworkError:
@@ -2994,9 +2999,7 @@ def scope_id(zone: str) -> int:
     """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
     if not zone:
         return 0
-    if zone.isdigit():
-        return int(zone)
-    return socket.if_nametoindex(zone)
+    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
 
 
 def literal_peer(literal: str, port: int) -> Peer:
@@ -4237,7 +4240,7 @@ END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
 MAX_FRAME = 16384
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
-HTTP2_ERRORS = (  # RFC 9113 section 7, from 0 on
+HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
     "INADEQUATE_SECURITY HTTP_1_1_REQUIRED"
@@ -4246,9 +4249,7 @@ HTTP2_ERRORS = (  # RFC 9113 section 7, from 0 on
 
 def http2_error(payload: bytes) -> str:
     code = int.from_bytes(payload, "big")
-    if code < len(HTTP2_ERRORS):
-        return HTTP2_ERRORS[code]
-    return f"error {code}"
+    return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
@@ -5640,15 +5641,32 @@ ALIKE = 0.15  # two times that differ by less are alike
 
 
 def time_text(us: float) -> str:
-    return f"{us / 1000:.0f} ms" if us >= 100_000 else f"{us / 1000:.1f} ms"
+    if us >= 100_000:
+        return f"{us / 1000:.0f} ms"
+    return f"{us / 1000:.1f} ms"
 
 
 def times_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def counted(count: int, noun: str, one: str = "1") -> str:
+    """Return a number of things: '3 segments', or a single one with the word for it."""
+    if count == 1:
+        return f"{one} {noun}"
+    return f"{count} {noun}s"
+
+
 def trips_text(count: int) -> str:
-    return f"{count} round trip{'' if count == 1 else 's'}"
+    return counted(count, "round trip")
+
+
+def first_of(words: Sequence[str], most: int) -> str:
+    """List the first of some words; an ellipsis stands for the others."""
+    listed = ", ".join(words[:most])
+    if words[most:]:
+        listed += ", …"
+    return listed
 
 
 def rate_text(count: int, us: int) -> str:
@@ -5661,9 +5679,11 @@ def in_ms(us: int) -> float:
 
 def growth(before: Counters | None, after: Counters | None, name: str) -> int | None:
     """Return by how much a counter grew between two instants; None where one of them does not tell."""
-    first: int | None = getattr(before, name) if before else None
-    last: int | None = getattr(after, name) if after else None
-    return None if first is None or last is None else last - first
+    first: int | None = getattr(before, name, None)
+    last: int | None = getattr(after, name, None)
+    if first is None or last is None:
+        return None
+    return last - first
 
 
 def slow_start_trips(segments: int) -> int:
@@ -5698,11 +5718,16 @@ class Case(NamedTuple):
     @property
     def resent(self) -> int | None:
         """Return how often the request was sent again although it had not come (RFC 2883 tells)."""
-        again = self.grown("retransmits", "sent", "answered" if self.evidence.answered else "ended")
+        until = "ended"
+        if self.evidence.answered:
+            until = "answered"
+        again = self.grown("retransmits", "sent", until)
         needless = self.grown("duplicates", "sent", "ended")
         if not again:
             return again
-        return None if needless is None else max(0, again - needless)
+        if needless is None:
+            return None
+        return max(0, again - needless)
 
     @property
     def resending_us(self) -> int:
@@ -5718,14 +5743,15 @@ class Case(NamedTuple):
         """Return the part of the wait that the path does not explain; None where that cannot be told."""
         if self.rtt is None or self.timing.wait is None or not self.evidence.answered or self.resent is None:
             return None
-        stood = self.evidence.stood
-        connecting = self.winner.duration_us if self.winner and stood and not stood.retransmits else 0
+        stood, connecting = self.evidence.stood, 0
+        if self.winner and stood and not stood.retransmits:
+            connecting = self.winner.duration_us
         return self.timing.wait - max(self.rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
-        segment = self.evidence.sent.segment if self.evidence.sent else 0
-        return self.evidence.request_bytes <= FIRST_WINDOW * segment
+        sent = self.evidence.sent
+        return sent is not None and self.evidence.request_bytes <= FIRST_WINDOW * sent.segment
 
     @property
     def shaking_us(self) -> int | None:
@@ -5748,13 +5774,15 @@ class Case(NamedTuple):
 def open_case(step: Step) -> Case:
     """Gather what the rules need."""
     ended = step.evidence.ended
-    hop = (ended.rtt_us if ended else None) or 0
+    hop = (ended and ended.rtt_us) or 0
     winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
     tls = step.network.tls
     trips = 0
     if tls and tls.version:
-        trips = (1 if tls.version == "TLSv1.3" else 2) + step.evidence.hello_retry
-    path = hop if hop >= MIN_RTT_US and not step.route.proxy else None
+        trips = {"TLSv1.3": 1}.get(tls.version, 2) + step.evidence.hello_retry
+    path = None
+    if hop >= MIN_RTT_US and not step.route.proxy:
+        path = hop
     return Case(step, step.timing, step.evidence, winner, hop, path, trips)
 
 
@@ -5772,26 +5800,30 @@ def lost_syn(case: Case) -> Finding | None:
     return Finding("syn_lost", "connect", cost, "seen", text, {**evidence, "rtt_ms": in_ms(case.hop)})
 
 
+def family_of(ip: str) -> str:
+    return "IPv6" if ":" in ip else "IPv4"
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """Say what became of an attempt that failed."""
+    if attempt.error == GIVEN_UP:
+        return f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
+    return f"{attempt.ip}: {attempt.error}"
+
+
 def failed_address(case: Case) -> Finding | None:
     """Name the addresses that were tried in vain before the one that answered."""
     attempts, winner = case.step.network.attempts, case.winner
     if not winner or case.evidence.connected_us is None or not attempts.index(winner):
         return None
     failed = attempts[: attempts.index(winner)]
-    silent = [attempt for attempt in failed if attempt.error == GIVEN_UP]
-    words = [
-        f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
-        if attempt in silent
-        else f"{attempt.ip}: {attempt.error}"
-        for attempt in failed
-    ]
-    other = all((":" in attempt.ip) != (":" in winner.ip) for attempt in failed)
-    instead = f"IPv{6 if ':' in winner.ip else 4}" if other else winner.ip
-    text = f"{', '.join(words[:3])}{', …' if words[3:] else ''}; {instead} was used instead"
-    if silent:
+    name, instead = "address_failed", winner.ip
+    if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
+        name, instead = "family_fallback", family_of(winner.ip)
+    text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
+    if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
     evidence = {"failed": [attempt.ip for attempt in failed], "used": winner.ip}
-    name = "family_fallback" if other else "address_failed"
     return Finding(name, "connect", case.evidence.connected_us - winner.duration_us, "seen", text, evidence)
 
 
@@ -5858,14 +5890,12 @@ def slow_tls(case: Case) -> Finding | None:
     if excess < max(SLOW_US, SLOW_TRIPS * rtt):
         return None
     lost = case.lost_in_tls
-    text = f"segments of the handshake were lost or came out of order ({lost})"
+    certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
-        text = (
-            f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}: the server, or a box "
-            "in between, was slow to answer the handshake, or its answer was lost"
-        )
+        certainty, text = "fits", f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}"
+        text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
     evidence = {"tls_ms": in_ms(took), "rtt_ms": in_ms(rtt), "lost_segments": lost}
-    return Finding("tls_slow", "tls", excess, "seen" if lost else "fits", text, evidence)
+    return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5886,7 +5916,7 @@ def slow_server(case: Case) -> Finding | None:
     evidence: dict[str, object] = {"wait_ms": in_ms(wait), "rtt_ms": in_ms(rtt)}
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
-    claims = longest_first(case.step.response.timings if case.step.response else ())
+    claims = longest_first(case.step.timings)
     longest = claims[0].duration_ms if claims else None
     if longest and LEAST_CLAIM_MS <= longest <= in_ms(wait):
         text += f"; it accounts for {longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
@@ -5898,7 +5928,9 @@ def lost_request(case: Case) -> Finding | None:
     cost, left, again = case.resending_us, case.serving_us, case.resent
     if not cost or not again or case.timing.wait is None:
         return None
-    what = "the request, or the end of the handshake before it," if case.handshake_trips else "the request"
+    what = "the request"
+    if case.handshake_trips:
+        what += ", or the end of the handshake before it,"
     text = f"{what} was lost or late and sent again, {times_text(again)}"
     if left is not None and abs(left - cost) <= ALIKE * left:
         text += "; the server took about as long again, or its answer was lost too"
@@ -5953,7 +5985,7 @@ def lossy_download(case: Case) -> Finding | None:
         return None
     segments = -(-received // sent.segment)  # without those that came twice
     cost = min(xfer - (slow_start_trips(segments) - 1) * rtt, 2 * rtt)
-    some = "a segment" if disorder == 1 else f"{disorder} segments"
+    some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
     evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": in_ms(rtt)}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
@@ -6023,7 +6055,9 @@ def closing_server(case: Case) -> Finding | None:
     old = response.http_version == "HTTP/1.0" and b"keep-alive" not in said
     if b"close" in asked or not (old or b"close" in said):
         return None
-    how = "Connection: close" if b"close" in said else "HTTP/1.0"
+    how = "HTTP/1.0"
+    if b"close" in said:
+        how = "Connection: close"
     text = f"the server closes the connection ({how}): every request pays for setting it up"
     evidence = {**costly.evidence, "http_version": response.http_version}
     return Finding("closes", None, costly.cost_us, "seen", text, evidence)
@@ -6074,8 +6108,7 @@ def read_chain(run: Run) -> tuple[Finding, ...]:
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
     count = len(run.steps) - 1
-    redirects = "a redirect" if count == 1 else f"{count} redirects"
-    text = f"{redirects} took {time_text(before)} of {time_text(total)}"
+    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
     evidence = {"redirects": count, "redirects_ms": in_ms(before), "total_ms": in_ms(total)}
     return (Finding("redirects", None, before, "seen", text, evidence),)
 
@@ -6116,6 +6149,11 @@ def up_to_three(value: float) -> str:
 
 def family_name(peer: Peer | None) -> str | None:
     return peer and FAMILY_NAMES[peer.family]
+
+
+def second_text(moment: datetime.datetime | None) -> str | None:
+    """Return RFC 3339, UTC, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
 
 
 def fixed(value: float | None, decimals: int, unit: str = "") -> str:
@@ -6167,8 +6205,10 @@ def failure_text(number: int, failure: Failure) -> str:
 def status_text(progress: Progress) -> str:
     """Say what a run is doing, for the status line."""
     current = progress.current
-    history = current.log.history() if current else None
-    if not current or not history or not history.start:
+    if not current:
+        return ""
+    history = current.log.history()
+    if not history.start:
         return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
@@ -6187,53 +6227,53 @@ def instant_text(moment: datetime.datetime) -> str:
 
 
 def shown_value(name: str, value: bytes) -> str:
-    text = decode(value)
-    return mask_location(text) if name.lower() == "location" else mask_userinfo(text)
+    """Return the value of a header field, what is a credential masked."""
+    if name.lower() in SECRET_HEADERS:
+        return "***"
+    if name.lower() == "location":
+        return mask_location(decode(value))
+    return mask_userinfo(decode(value))
 
 
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
-    """Return header fields in order, credentials masked."""
-    return [
-        {"name": name, "value": "***" if name.lower() in SECRET_HEADERS else shown_value(name, value)}
-        for name, value in headers
-    ]
+    return [{"name": name, "value": shown_value(name, value)} for name, value in headers]
 
 
-SECOND = "%Y-%m-%dT%H:%M:%SZ"
 ILLEGIBLE = Certificate(None, None, None, None, None, None)
+NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
-def chain_document(info: TlsInfo | None, now: datetime.datetime) -> list[dict[str, Any]]:
+def chain_document(info: TlsInfo, now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the certificates that the server sent, its own first."""
-    chain = [certificate or ILLEGIBLE for certificate in (info.chain if info else ())]
     return [
         {
             "cn": certificate.common_name,
             "issuer": certificate.issuer,
-            "not_after": certificate.not_after.strftime(SECOND) if certificate.not_after else None,
+            "not_after": second_text(certificate.not_after),
             "days_left": certificate.days_left(now),
         }
-        for certificate in chain
+        for certificate in (sent or ILLEGIBLE for sent in info.chain)
     ]
 
 
-def tls_fields(info: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
-    certificate = info.certificate if info else None
-    begin, end = (certificate.not_before, certificate.not_after) if certificate else (None, None)
+def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
+    """Return what TLS agreed on; all of it is null without TLS, and but for the chain, which is empty."""
+    info = agreed or NO_TLS
+    certificate = info.certificate or ILLEGIBLE
     return {
-        "alpn": info.alpn if info else None,
-        "tls_version": info.version.replace("v", " ") if info and info.version else None,
-        "tls_cipher": info.cipher if info else None,
-        "cert_cn": certificate.common_name if certificate else None,
-        "cert_sans": list(certificate.names) if certificate and certificate.names is not None else None,
-        "cert_issuer": certificate.issuer if certificate else None,
-        "cert_serial": certificate.serial if certificate else None,
-        "cert_not_before": begin.strftime(SECOND) if begin else None,
-        "cert_not_after": end.strftime(SECOND) if end else None,
-        "cert_days_left": certificate.days_left(now) if certificate else None,
+        "alpn": info.alpn,
+        "tls_version": info.version and info.version.replace("v", " "),
+        "tls_cipher": info.cipher,
+        "cert_cn": certificate.common_name,
+        "cert_sans": certificate.names,
+        "cert_issuer": certificate.issuer,
+        "cert_serial": certificate.serial,
+        "cert_not_before": second_text(certificate.not_before),
+        "cert_not_after": second_text(certificate.not_after),
+        "cert_days_left": certificate.days_left(now),
         "cert_chain": chain_document(info, now),
-        "tls_verified": info.verified if info else None,
-        "tls_custom_ca": info.custom_ca if info else None,
+        "tls_verified": agreed and agreed.verified,
+        "tls_custom_ca": agreed and agreed.custom_ca,
     }
 
 
@@ -6252,7 +6292,7 @@ def network_document(step: Step) -> dict[str, Any]:
         **tls_fields(network.tls, step.started_at),
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
-        "tcp_rtt_ms": None if network.rtt_us is None else network.rtt_us / 1000,
+        "tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,  # never 0: the kernel's word for unknown
         "tcp_retransmits": network.retransmits,
     }
 
@@ -6263,7 +6303,7 @@ def shown_location(response: Response) -> str | None:
 
 
 def timings_document(step: Step) -> list[dict[str, Any]]:
-    return [metric._asdict() for metric in (step.response.timings if step.response else ())]
+    return [metric._asdict() for metric in step.timings]
 
 
 def response_document(step: Step) -> dict[str, Any] | None:
@@ -6507,8 +6547,10 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]]) -> Iterat
 
     def encode(value: dict[str, Any]) -> str:
         text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+        if is_safe(text):
+            return text
         # str.translate, for the unsafe ones alone, takes ten times as long.
-        return text if is_safe(text) else json.dumps(value, indent=2, allow_nan=False)
+        return json.dumps(value, indent=2, allow_nan=False)
 
     head, _, tail = encode(document).rpartition("[]")
     indent = "\n" + " " * (len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip()) + 2)
@@ -6595,7 +6637,9 @@ def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
     start = 0
     for phase in PHASES:
         length: int | None = getattr(timing, phase)
-        tone = "bad" if step.error and step.error.phase == phase else phase
+        tone = phase
+        if step.error and step.error.phase == phase:
+            tone = "bad"
         blank, filled = bar_cells(start, length or 0, timing.total, cells)
         drawn = " " * blank + glyphs.bar * filled
         rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
@@ -6614,16 +6658,22 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
     days = certificate.days_left(now)
     if days is None or certificate.not_after is None:
         return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
-    tone = "bad" if days < 7 else "warn" if days < 30 else "good"
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
+    tone = "good"
+    if days < 30:
+        tone = "warn"
+    if days < 7:
+        tone = "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
 def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -> Line:
     """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each and each.not_after]
-    earliest = chain[min(ends)[1]] if ends else None
+    if not ends:
+        return ()
+    earliest = chain[min(ends)[1]]
     if earliest is None or earliest is chain[0]:
         return ()
     return (Span("; further up the chain "), *certificate_line(earliest, now))
@@ -6631,20 +6681,40 @@ def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -
 
 def tls_line(info: TlsInfo) -> Line:
     version = (info.version or "").replace("v", " ")
-    trust = Span("verified" + (" with --cacert" if info.custom_ca else ""), "good")
-    if not info.verified:
-        trust = Span("NOT verified" + (" (-k)" if info.version else ""), "bad")
-    return (
-        Span(", ".join(part for part in (version, info.cipher) if part) + (", " if version else "")),
-        trust,
-    )
+    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
+    if info.verified and info.custom_ca:
+        return (agreed, Span("verified with --cacert", "good"))
+    if info.verified:
+        return (agreed, Span("verified", "good"))
+    if info.version:
+        return (agreed, Span("NOT verified (-k)", "bad"))
+    return (agreed, Span("NOT verified", "bad"))
 
 
 def path_text(network: Network) -> str | None:
     if network.rtt_us is None:
         return None
-    lost = network.retransmits or 0
-    return f"round trip {network.rtt_us / 1000:.2f} ms, {lost} retransmit{'' if lost == 1 else 's'}"
+    lost = counted(network.retransmits or 0, "retransmit")
+    return f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
+
+
+def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
+    """Show the attempts to connect, where there is more to say than that the first one succeeded."""
+    if len(attempts) > 1 or any(attempt.error for attempt in attempts):
+        for attempt in attempts[:8]:
+            words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
+            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+
+
+def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
+    """Say what TLS agreed on, and whose certificate it was."""
+    yield "TLS", tls_line(info)
+    if info.certificate:
+        yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
+        issuer = "(illegible)"
+        if info.certificate.issuer is not None:
+            issuer = clip(info.certificate.issuer) or "(empty)"
+        yield "Issuer", (Span(issuer),)
 
 
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
@@ -6653,26 +6723,17 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if network.peer:
         yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
     if len(network.addresses) > 1:
-        yield (
-            "Resolved",
-            (Span(", ".join(network.addresses[:8]) + ("" if len(network.addresses) <= 8 else ", …")),),
-        )
-    if len(network.attempts) > 1 or any(attempt.error for attempt in network.attempts):
-        for attempt in network.attempts[:8]:
-            words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+        yield "Resolved", (Span(first_of(network.addresses, 8)),)
+    yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
     if step.response:
-        alpn = f" (ALPN {network.tls.alpn})" if network.tls and network.tls.alpn else ""
-        yield "Protocol", (Span(step.response.http_version + alpn),)
+        protocol = step.response.http_version
+        if network.tls and network.tls.alpn:
+            protocol += f" (ALPN {network.tls.alpn})"
+        yield "Protocol", (Span(protocol),)
     if network.tls:
-        yield "TLS", tls_line(network.tls)
-    if network.tls and network.tls.certificate:
-        own = certificate_line(network.tls.certificate, step.started_at)
-        yield "Certificate", own + chain_warning(network.tls.chain, step.started_at)
-        issuer = network.tls.certificate.issuer
-        yield "Issuer", (Span("(illegible)" if issuer is None else clip(issuer) or "(empty)"),)
+        yield from tls_rows(network.tls, step.started_at)
     path = path_text(network)
     if path:
         yield "Path", (Span(path),)
@@ -6687,9 +6748,12 @@ def starved_text(step: Step) -> str:
 
 def cache_text(cache: CacheUse) -> str:
     """Say what a cache did, as far as it is told, and where that stands."""
-    age = None if cache.age_s is None else f"age {cache.age_s} s"
-    parts = [cache.status, age, cache.via and f"via {clip(cache.via, MAX_FOREIGN)}"]
-    return f"{', '.join(part for part in parts if part) or 'not said'} ({cache.source})"
+    parts = [cache.status or ""]
+    if cache.age_s is not None:
+        parts.append(f"age {cache.age_s} s")
+    if cache.via:
+        parts.append(f"via {clip(cache.via, MAX_FOREIGN)}")
+    return f"{', '.join(filter(None, parts)) or 'not said'} ({cache.source})"
 
 
 def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
@@ -6730,7 +6794,9 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if response:
         parts = [f"{response.status} {clip(response.reason)}".strip(), size_text(step.body_bytes)]
         content_type = response.get("content-type")
-        yield "Response", (Span(", ".join(parts + ([clip(content_type)] if content_type else []))),)
+        if content_type:
+            parts.append(clip(content_type))
+        yield "Response", (Span(", ".join(parts)),)
         location = response.get("location")
         if location is not None:
             yield "Location", (Span(clip(mask_location(location))),)
@@ -6741,7 +6807,9 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
 
 def failed_text(error: Failure) -> str:
     """Say where a step failed; a redirect that leads nowhere fails before anything is looked up."""
-    return "before the request (redirect)" if error.kind == "redirect" else f"in {error.phase} ({error.kind})"
+    if error.kind == "redirect":
+        return "before the request (redirect)"
+    return f"in {error.phase} ({error.kind})"
 
 
 def failure_rows(error: Failure | None) -> Iterator[tuple[str, Line]]:
@@ -6757,8 +6825,8 @@ def reading_rows(findings: Iterable[Finding]) -> Iterator[tuple[str, Line]]:
     That the process was starved is a note of its own, which no costlier finding may displace.
     """
     for finding in [finding for finding in findings if finding.id != "starved"][:SHOWN_FINDINGS]:
-        where = f"{finding.phase}, " if finding.phase else ""
-        yield "Reading", (Span(f"{where}{ms_text(finding.cost_us / 1000)}: ", "strong"), Span(finding.text))
+        where = ", ".join(filter(None, (finding.phase, ms_text(finding.cost_us / 1000))))
+        yield "Reading", (Span(f"{where}: ", "strong"), Span(finding.text))
 
 
 def status_span(step: Step) -> Span:
@@ -6785,8 +6853,10 @@ def step_blocks(step: Step, look: Look) -> Iterator[Block]:
         Span(f"{step.request.method} {clip(step.url)} ", "strong"),
         status_span(step),
     )
-    fields = header_rows(step.response) if look.include and step.response else ()
-    yield Fields((*network_rows(step), *response_rows(step), *fields))
+    rows = [*network_rows(step), *response_rows(step)]
+    if look.include and step.response:
+        rows += header_rows(step.response)
+    yield Fields(tuple(rows))
     yield waterfall_table(step, look.width, look.glyphs)
     below = (*failure_rows(step.error), *reading_rows(read_step(step)))
     if below:
@@ -6891,7 +6961,11 @@ def char_cells(char: str) -> int:
         return 1
     import unicodedata
 
-    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    if unicodedata.combining(char):
+        return 0
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 1
 
 
 def text_cells(text: str) -> int:
@@ -6972,16 +7046,18 @@ class PlainPainter:
             yield table.title.center(sum(widths) + 3 * len(widths) + 1)
         yield self._rule(widths, box[0] + box[8] + box[2])
         for number, row in enumerate(cells):
-            columns = [fold(text, width) for text, width in zip(row, widths)]
-            for parts in range(max(map(len, columns))):
-                texts = (
-                    pad(column[parts] if parts < len(column) else "", width, align)
-                    for column, width, (_, align, _) in zip(columns, widths, table.columns)
-                )
+            for parts in self._folded(row, widths):
+                texts = map(pad, parts, widths, [align for _, align, _ in table.columns])
                 yield box[3] + box[3].join(f" {text} " for text in texts) + box[3]
             if number == 0:
                 yield self._rule(widths, box[6] + box[10] + box[7])
         yield self._rule(widths, box[4] + box[9] + box[5])
+
+    def _folded(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+        """Give the lines that the cells of a row take, blank where a cell needs fewer than its neighbour."""
+        columns = [fold(text, width) for text, width in zip(row, widths)]
+        height = max(map(len, columns))
+        return zip(*(column + [""] * (height - len(column)) for column in columns))
 
     def _panel(self, panel: Panel) -> Iterator[str]:
         box, inner = self._box, self._width - 4
