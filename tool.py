@@ -2080,6 +2080,8 @@ def divide(answered: int, departed: int) -> int:
     this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
     wait never bears more, or the server would be blamed for a machine that is short of CPUs.
     """
+    # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
+    # 0.068 (http).
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
 
@@ -2151,6 +2153,7 @@ class History(NamedTuple):
         for instant in self._boundaries():
             if instant is None:
                 break
+            # What the kernel timed was read from another clock: it may lie a little before what came first.
             newest = max(newest, instant)
             ends.append(newest)
         return tuple(ends)
@@ -2179,6 +2182,7 @@ class History(NamedTuple):
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
         send = ttfb = None
         if reached >= 3 and wait is not None:
+            # An answer may come before the request is whole, or without it: then sending took all of wait.
             last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
         if reached >= 4:
@@ -2190,6 +2194,7 @@ class History(NamedTuple):
         outcomes = {event.detail.number: event for event in self.all("dialled")}
         attempts = []
         for begun in self.all("dialling"):
+            # At the deadline some have no outcome yet: they took until now.
             pending = Event("", now, Dialled(0, "no answer"))
             ended = outcomes.get(begun.detail.number, pending)
             duration = max(0, round((ended.at - begun.at) / 1000))
@@ -2231,7 +2236,7 @@ def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     if len(info) < 104 or not any(info):
         return None, None
     rtt = counter_at(info, 148)
-    if rtt is None:  # before Linux 4.6
+    if rtt is None:  # before Linux 4.6: tcpi_rtt
         rtt = counter_at(info, 68)
     retransmits = counter_at(info, 100)
     if rtt in (0, 0xFFFFFFFF):
@@ -2289,6 +2294,7 @@ class Log:
     def add(self, name: str, detail: Any = None, at: int | None = None) -> None:
         if at is None:
             at = time.perf_counter_ns()
+        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
         self._events.append(Event(name, at, detail))
 
     def count(self, instant: str) -> None:
@@ -3069,7 +3075,9 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> list[Peer]:
     """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase. What the first lookup
+    of a process has the C library load was loaded before the clock. Device "the resolver is warmed up":
+    without it, dns is 1.89 ms off instead of 0.37.
     """
     found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
@@ -3108,7 +3116,7 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
-# Linux keeps what is sent so until the next send, and in a segment of its own.
+# Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
@@ -3184,7 +3192,7 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
 
     def push(self) -> int:
-        departed = time.perf_counter_ns()
+        departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
         if (self._unsent or self._refill()) and self._send():
             self._refill()  # asked at once, `source` knows when its last byte was sent
         return departed
@@ -3195,13 +3203,18 @@ class SocketStream(Stream):
         self.arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
+                # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
+                # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
+                # was; never a time to come, for that clock may have been set back.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 self.arrived -= max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
         if not count and self._send_error:
-            raise self._send_error
+            raise self._send_error  # it says more than the end that came of it
         return count
 
     def hold(self) -> None:
+        # Device "the end of the handshake is held for the request": both leave at one instant, which ends
+        # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
         while self._unsent or self._refill():
             if not self._send(HELD):
                 self._readable(True)
@@ -3211,12 +3224,14 @@ class SocketStream(Stream):
     def send_until_readable(self) -> None:
         blocked = started = False
         while self._unsent or self._refill():
+            # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started and self._readable(blocked):
                 return
             blocked, started = not self._send(), True
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
+        # Never blocking, on a socket that blocks for reading: a server may wait for its answer to be read.
         try:
             count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
@@ -3238,6 +3253,7 @@ class SocketStream(Stream):
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
         wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
         self._poller.register(self.socket, wanted)
+        # An error or a hang-up counts as input: reading tells which it was.
         return any(event & ~select.POLLOUT for _, event in self._poller.poll(patience))
 
 
@@ -3302,8 +3318,11 @@ class HandshakeTap:
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
         if tls is not self._tls:
-            return
+            return  # the steps of a run share a context, and a callback belongs to a context
+        # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
+        # (2 ServerHello, 11 Certificate, 13 CertificateRequest).
         if content == 21:
+            # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
             fatal = direction == "read" and len(data) == 2 and data[0] == 2
             self.alert = data[1] if fatal else None
         if direction != "read":
@@ -3312,6 +3331,7 @@ class HandshakeTap:
             self.wanted = True
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
+        # Parsed later, by `certificates`: this runs in the timed region.
         if (content, kind) == (22, 11) and not self._certificates[0]:
             self._certificates = (bytes(data), version)
 
@@ -3378,7 +3398,9 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            overhear(self._tls.context, UNHEARD)
+            overhear(self._tls.context, UNHEARD)  # after the handshake it would only cost time
+        # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
+        # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
             self._answered = self.arrived
         inner.hold()
@@ -3482,7 +3504,7 @@ class TlsStream(Stream):
 
     def _read_records(self) -> int:
         """Read what there is, up to the middle of a record perhaps, but never of its header."""
-        count = self._inner.read_into(self._buffer[:-5])
+        count = self._inner.read_into(self._buffer[:-5])  # where a header is cut off, the rest has room
         self.arrived = self._inner.arrived
         end = self._rest
         while end < count:
@@ -3500,6 +3522,8 @@ class TlsStream(Stream):
 
     def _read_record(self) -> int:
         """Read one TLS record, whose header's arrival is the instant of all in it (RFC 8446 section 5.1)."""
+        # Not a byte more than the record: what comes behind it is to keep its own time of arrival. After
+        # reading in bulk the rest of a record may be left, whose header was seen then.
         begun, count, wanted = self._rest > 0, 0, self._rest or 5
         while count < wanted:
             got = self._inner.read_into(self._buffer[count:wanted])
@@ -3531,7 +3555,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
-        context.check_hostname = False
+        context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
         context.verify_mode = ssl.CERT_NONE
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         context.set_ciphers("ALL:@SECLEVEL=0")
@@ -3544,6 +3568,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
     if trust.ca_bundle is not None:
         load_ca_bundle(context, trust.ca_bundle)
     elif bundle:
+        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
         load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", seconds))
         folder = ssl.get_default_verify_paths().capath
         if folder:
@@ -3649,6 +3674,7 @@ class TlsContexts:
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
         context = self.start(role).get()
+        # Set anew for each step: TLS objects that exist keep what they were made with.
         context.set_alpn_protocols(list(protocols))
         return context
 
@@ -3828,6 +3854,7 @@ def read_head(reader: Reader, log: Log) -> Response:
     when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
+        # One byte alone, because the kernel tells when the last of what was read came, not the first.
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.arrived
@@ -3850,6 +3877,12 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
     return [value for key, value in headers if key.lower() == name]
+
+
+def connection_tokens(headers: Iterable[Header]) -> set[str]:
+    """Return what Connection lists, in lower case (RFC 9110 section 7.6.1)."""
+    values = values_of(headers, "connection")
+    return {token.strip().lower().decode("latin-1") for value in values for token in value.split(b",")}
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
@@ -3876,14 +3909,23 @@ def has_body(method: str, status: int) -> bool:
     return method != "HEAD" and status not in (204, 304)
 
 
-def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
+def count_body(reader: Reader, length: int, log: Log) -> None:
+    """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
     left = length
     while left:
         count = reader.skip(left)
         if not count:
-            raise protocol_error(f"the body ended after {log.received} of {length} bytes", hint=CLOSED_EARLY)
+            raise EOFError
         left -= count
         log.received += count
+
+
+def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
+    try:
+        count_body(reader, length, log)
+    except EOFError:
+        message = f"the body ended after {log.received} of {length} bytes"
+        raise protocol_error(message, hint=CLOSED_EARLY) from None
 
 
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
@@ -3891,18 +3933,13 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
     while True:
         line = reader.line(65536)
         size = line.partition(b";")[0].strip(b" \t")
-        left = parse_length(size.lstrip(b"0") or size[:1], 16)
-        if left is None:
+        length = parse_length(size.lstrip(b"0") or size[:1], 16)
+        if length is None:
             raise protocol_error("a chunk size is no hexadecimal number: '{}'", foreign(size))
-        if not left:
+        if not length:
             read_headers(reader)
             return
-        while left:
-            count = reader.skip(left)
-            if not count:
-                raise EOFError
-            left -= count
-            log.received += count
+        count_body(reader, length, log)
         ending = reader.exactly(1)
         if ending == b"\r":
             ending = reader.exactly(1)
@@ -4223,7 +4260,7 @@ class Http1Exchange(Exchange):
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
         self.log.add("response", response)
-        stream.hurry()
+        stream.hurry()  # of the instants in the body only the last one counts, which no large read delays
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self._reader, self.request.method, response, self.log)
@@ -4254,12 +4291,7 @@ def http2_error(payload: bytes) -> str:
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
     """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
-    named = {
-        token.strip().lower().decode("latin-1")
-        for value in values_of(headers, "connection")
-        for token in value.split(b",")
-    }
-    left_out = CONNECTION_HEADERS | named - {"host"}
+    left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
     return tuple(
         (name, value)
         for name, value in headers
@@ -4365,7 +4397,8 @@ class Http2Exchange(Exchange):
         )
         self._connection.decoder.max_header_list_size = room
         self._connection.initiate_connection()
-        self._connection.increment_flow_control_window(HTTP2_WINDOW - 65535)
+        # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
+        self._connection.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
         self._connection.send_headers(1, fields, end_stream=not self._body)
@@ -4408,6 +4441,7 @@ class Http2Exchange(Exchange):
             return data
         if not self._body and not self._sent:
             self._note_sent()
+            # From here on what comes is the answer: its first byte needs a time of its own.
             self._reader.stream.hurry(self._response is not None)
         return self._next_data()
 
@@ -4436,17 +4470,20 @@ class Http2Exchange(Exchange):
             )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
+        # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
         if kind == DATA and stream == 1 and self._response is not None and not self._in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == 1:
-            self._headers_at = arrived
+            self._headers_at = arrived  # the first byte of the answer, if it proves to be no 1xx
         if not self._serves(header, reader.exactly(length)):
             self._count_chatter()
 
     def _serves(self, header: bytes, payload: bytes) -> bool:
         """Take a frame; tell whether it serves the request or its response."""
         kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
+        # Within a header block only CONTINUATION may come (section 6.10): the rest goes to h2, which says so.
+        # So does what has the wrong length or stream.
         if not self._in_block:
             if kind == WINDOW_UPDATE and stream in (0, 1):
                 return self._windows.widen(stream, payload)
@@ -4481,26 +4518,20 @@ class Http2Exchange(Exchange):
 
     def _count_data(self, length: int, flags: int) -> None:
         """Pass over one DATA frame and return its credit to the sender (RFC 9113 section 6.1, 6.9)."""
-        reader = self._reader
-        left = length
+        reader, content = self._reader, length
         if flags & PADDED:
             padding = reader.exactly(1)[0] if length else 0
             if padding >= length:
                 raise protocol_error("an HTTP/2 DATA frame has more padding than content")
-            left -= 1 + padding
-        empty = not left
-        while left:
-            count = reader.skip(left)
-            if not count:
-                raise EOFError
-            left -= count
-            self.log.received += count
+            content -= 1 + padding
+        count_body(reader, content, self.log)
         if flags & PADDED:
-            reader.exactly(padding)
+            reader.exactly(padding)  # counts as flow, not as body
         self._ended = bool(flags & END_STREAM)
-        if empty and not self._ended:
+        if not content and not self._ended:
             self._count_chatter()
         self._consumed += length
+        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
         if self._consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", self._consumed)
             self._credit = b"".join(frame_header(4, WINDOW_UPDATE, 0, each) + update for each in (0, 1))
@@ -4517,7 +4548,7 @@ class Http2Exchange(Exchange):
         if words:
             message = f"the server closed the HTTP/2 connection ({code}: {{}})"
         self._farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < 1:
+        if last < 1:  # else our stream is still to be answered; should it not be, this is why
             raise self._farewell
 
     def _give(self, frame: bytes) -> None:
@@ -4625,7 +4656,8 @@ def open_socket(family: int) -> socket.socket:
     """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)
-    # Nagle would hold the request back behind the client's Finished for a round trip.
+    # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
+    # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
     if sys.platform == "linux":
         options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS))
@@ -4642,6 +4674,8 @@ def established(info: bytes, begun: int, noticed: int) -> int:
 
     A process that was kept waiting notices late; the kernel still holds that single sample.
     """
+    # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
+    # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
     rtt, retransmits = read_tcp_info(info)
     if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
         return noticed
@@ -4679,11 +4713,12 @@ class Race:
                 self._start(waiting.pop(0))
                 continue
             pause = None
-            if waiting:
+            if waiting:  # rounded up: a millisecond too few would be spent turning in this loop
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
                 contender = self._under_way.pop(descriptor)
+                # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 if events == select.POLLOUT or not self._has_failed(contender):
                     return contender
         raise self._failures[0]
@@ -4753,6 +4788,7 @@ class Tcp(Hop):
 
         Raises OSError when this machine has a limit that allows none.
         """
+        # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
         wanted, refused = self._options.family, None
         for family in FAMILY_NAMES:
             if wanted not in (socket.AF_UNSPEC, family):
@@ -4794,7 +4830,7 @@ class Tcp(Hop):
         number, begun, connection = self._winner
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
-        connection.setblocking(True)
+        connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add("dialled", Dialled(number, None), answered)
         self.log.add("connection", connection)
         self.log.add("counters", ("stood", info))
@@ -4951,12 +4987,12 @@ class Tunnel(Hop):
     def open(self, below: Stream) -> Stream:
         self._reader.stream = below
         try:
-            response = read_head(self._reader, Log())
+            response = read_head(self._reader, Log())  # its first byte is not the target's
         except EOFError:
             raise no_answer_to_connect(self._proxy) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
-        if self._reader.left:
+        if self._reader.left:  # before anything was sent through it: the target cannot have spoken
             raise no_tunnel(self._proxy)
         return below
 
@@ -5047,7 +5083,7 @@ class Socks(Hop):
                     raise
             assert isinstance(self.below, Tcp)
             below = self.below.open_again()
-        self._stood = time.perf_counter_ns()
+        self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return self._stream
 
     def _ask_for(self, target: str, below: Stream) -> None:
@@ -5092,6 +5128,7 @@ class Way:
         self._log.hops = tuple(hop.phase for hop in self._hops)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
+        # Both are made before the clock: which of them it will be, the handshake tells.
         self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
         if "h2" in setup.protocols:
             self._exchanges["h2"] = Http2Exchange(setup)
@@ -5108,6 +5145,7 @@ class Way:
     def go(self) -> None:
         """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
         try:
+            # Every name before the first SYN, which ends dns: a proxy's and, for socks5, the target's.
             for number, hop in enumerate(self._hops):
                 self._log.add("resolving", number)
                 hop.look_up()
@@ -5121,9 +5159,11 @@ class Way:
         stream = Stream()
         for number, hop in enumerate(self._hops):
             stream = hop.open(stream)
+            # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
+            # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = stream.begin(self._above(number, stream).source)
             hop.stands(departed)
-        self._log.count("sent")
+        self._log.count("sent")  # while the request is on its way there is time for it
         exchange = self._exchange(stream)
         self._log.add("asking", exchange)
         exchange.run(stream)
@@ -5152,6 +5192,7 @@ class Way:
         if isinstance(error, NetworkError):
             found = error
         elif isinstance(error, ssl.SSLError):
+            # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
             speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
             found = speaks_tls[-1].explain(error, history)
         else:
@@ -6048,16 +6089,11 @@ def closing_server(case: Case) -> Finding | None:
     costly, response = set_up(case), case.step.response
     if not costly or not response or not response.http_version.startswith("HTTP/1"):
         return None
-    said, asked = (
-        {token.strip().lower() for value in values_of(headers, "connection") for token in value.split(b",")}
-        for headers in (response.headers, case.step.sent_headers)
-    )
-    old = response.http_version == "HTTP/1.0" and b"keep-alive" not in said
-    if b"close" in asked or not (old or b"close" in said):
+    said, asked = connection_tokens(response.headers), connection_tokens(case.step.sent_headers)
+    old = response.http_version == "HTTP/1.0" and "keep-alive" not in said
+    if "close" in asked or not (old or "close" in said):
         return None
-    how = "HTTP/1.0"
-    if b"close" in said:
-        how = "Connection: close"
+    how = "Connection: close" if "close" in said else "HTTP/1.0"
     text = f"the server closes the connection ({how}): every request pays for setting it up"
     evidence = {**costly.evidence, "http_version": response.http_version}
     return Finding("closes", None, costly.cost_us, "seen", text, evidence)
