@@ -1109,7 +1109,7 @@ def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
     if text.isascii():
         host = text.lower()
-    elif len(text) > MAX_HOST:
+    elif len(text) > MAX_HOST:  # before its characters are looked at, each of which takes time
         raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
     else:
         try:
@@ -2238,7 +2238,7 @@ def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     rtt = counter_at(info, 148)
     if rtt is None:  # before Linux 4.6: tcpi_rtt
         rtt = counter_at(info, 68)
-    retransmits = counter_at(info, 100)
+    retransmits = counter_at(info, 100)  # tcpi_total_retrans
     if rtt in (0, 0xFFFFFFFF):
         return None, retransmits
     return rtt, retransmits
@@ -2252,13 +2252,13 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     if len(info) < 160 or not any(info[1:]):
         return None
     rtt, retransmits = read_tcp_info(info)
-    segments_in, segments_out = struct.unpack_from("@II", info, 152)
+    segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=counter_at(info, 16) or 0,
+        segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
         retransmits=retransmits or 0,
         rtt_us=rtt,
-        received=struct.unpack_from("@Q", info, 128)[0],
+        received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
         quiet_us=(counter_at(info, 52) or 0) * 1000,  # tcpi_last_data_recv, ms
         segments_in=segments_in,
         segments_out=segments_out,
@@ -2319,7 +2319,7 @@ NAME_TYPES = {
     b"\x55\x04\x0b": "OU",
 }
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
-FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
+ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
 
 class Der(NamedTuple):
@@ -2412,8 +2412,8 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
         for name in read_der(read_der(fields[-1].content)[0].content):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
-            elif name.tag == 0x87 and len(name.content) in FAMILIES:
-                names.append(socket.inet_ntop(FAMILIES[len(name.content)], name.content))
+            elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
+                names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name.content)], name.content))
     return tuple(names)
 
 
@@ -2638,6 +2638,7 @@ def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
 
 
 def negotiation_broken(error: Exception) -> NetworkError:
+    """Say how a connection ended before a proxy had opened the way."""
     message = "{} during the negotiation with the proxy"
     return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
 
@@ -2697,6 +2698,7 @@ def not_http(line: bytes) -> NetworkError:
 
 
 def broken_http2(words: Detail) -> NetworkError:
+    """Say which rule a server broke, in words of ours or of h2's."""
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
@@ -3362,8 +3364,8 @@ class TlsStream(Stream):
         self.established = False
         self.spoken = False  # a record of TLS came
         self.stray = b""  # what came where a record had to begin, and cannot begin one
-        self._failure: OSError | None = None
-        self._precise = True
+        self._failure: OSError | None = None  # to be told by the next call
+        self._precise = True  # every instant matters: records are read one by one
         self._rest = 0  # bytes of the record under way that are still to be read
         self._answered = 0  # when the handshake ended, if with a flight of the other side
         self._inner: Stream
@@ -3626,7 +3628,7 @@ class PendingContext:
         try:
             start_thread(self._make)
         except NO_THREAD_NOW:
-            self._make()
+            self._make()  # here and now: slower, that is all
 
     def _make(self) -> None:
         options = self._options
@@ -3637,7 +3639,7 @@ class PendingContext:
                 self._unlogged = log_keys(context, self._key_log)
             self._context = context
         except BaseException as error:
-            self._error = error
+            self._error = error  # raised where the context is asked for
         self._made.set()
 
     def get(self) -> ssl.SSLContext:
@@ -4190,7 +4192,7 @@ class Exchange(Stage):
         broken = "waiting in the clear"
         if history.phase == "xfer" and history.detail("response"):
             broken = "body"
-        elif history.phase == "xfer":
+        elif history.phase == "xfer":  # from the first byte on
             broken = "header"
         elif history.instant("sent") is None and self.request.body:
             broken = "upload"
@@ -4243,7 +4245,7 @@ class Http1Exchange(Exchange):
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
         self.request_bytes = len(head) + len(request.data)
-        body = memoryview(request.data)
+        body = memoryview(request.data)  # views of it: it is never there twice
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
@@ -4275,7 +4277,7 @@ class Http1Exchange(Exchange):
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
-MAX_FRAME = 16384
+MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
@@ -4295,12 +4297,14 @@ def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
     return tuple(
         (name, value)
         for name, value in headers
+        # The one value that TE may have there.
         if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
     )
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
+    # A Host of the user's own goes as :authority, which stands in its place (section 8.3.1).
     hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
     pseudo = [
         (b":method", request.method.encode("ascii")),
@@ -4355,6 +4359,7 @@ class SendWindows:
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._grow(stream, increment)
+        # Updates can be sent without end, too: those that return nothing count as chatter.
         returns = self._uncredited[stream] > 0
         self._uncredited[stream] = max(0, self._uncredited[stream] - increment)
         return returns
@@ -4383,13 +4388,14 @@ class Http2Exchange(Exchange):
         super().__init__(setup)
         self.headers = fit_for_http2(self.headers)
         self._body = memoryview(self.request.data)
+        # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
         self._connection = H2Connection(
             H2Configuration(header_encoding=False, validate_outbound_headers=False)
         )
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
         self._connection.local_settings = Settings(
             initial_values={
-                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.ENABLE_PUSH: 0,  # one request, one response
                 SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_WINDOW,
                 SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
                 SettingCodes.MAX_HEADER_LIST_SIZE: room,
@@ -4404,11 +4410,11 @@ class Http2Exchange(Exchange):
         self._connection.send_headers(1, fields, end_stream=not self._body)
         self._windows = SendWindows()
         self._credit = b""
-        self._consumed = 0
+        self._consumed = 0  # of DATA since the last credit
         self._chatter = 0
         self._unanswered = 1  # SETTINGS of ours
         self._in_block = False  # HEADERS came, the CONTINUATION that ends them did not
-        self._farewell: NetworkError | None = None
+        self._farewell: NetworkError | None = None  # what GOAWAY said
         self._headers_at = 0
         self._interim = 0
         self._response: Response | None = None
@@ -4588,7 +4594,7 @@ class Http2Exchange(Exchange):
         self.log.add("response", self._response)
         self._reader.stream.hurry()
         if status >= 300:
-            self._body = self._body[:0]
+            self._body = self._body[:0]  # the rest of the request is not wanted
 
     def _check_length(self) -> None:
         """Raise NetworkError unless the body is as long as its header says (RFC 9113 section 8.1.1)."""
@@ -4655,7 +4661,7 @@ class Hop(Stage):
 def open_socket(family: int) -> socket.socket:
     """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
     made = socket.socket(family, socket.SOCK_STREAM)
-    made.setblocking(False)
+    made.setblocking(False)  # so that connect() does not wait for the answer
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
     # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
@@ -4731,12 +4737,12 @@ class Race:
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.history().all("dialling"))
+        number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
         error: OSError | None = None
         try:
             connection = self._spare.pop(peer.family, None) or open_socket(peer.family)
         except OSError as refused:
-            error = refused
+            error = refused  # noted below, as an attempt like any other
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add("dialling", Dialling(number, peer), begun)
@@ -4839,7 +4845,7 @@ class Tcp(Hop):
 
     def close(self) -> None:
         self._close_spare()
-        connection = self.log.history().detail("connection")
+        connection = self.log.history().detail("connection")  # the newest: SOCKS replaces it
         if connection:
             connection.close()
 
@@ -4953,11 +4959,13 @@ class TargetTls(Tls):
         try:
             return super().open(below)
         except ssl.SSLError:
+            # What is wrong with a certificate is best seen in the certificate.
             if self.stream.tap.certificates:
                 self.log.add("handshake", self.stream.agreed())
             raise
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
+        """A proxy that has opened the way only passes bytes on."""
         return found
 
     def stuck(self, limit: str, history: History) -> NetworkError:
@@ -5034,6 +5042,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
                 return SocksWriter(file, proxy)
             return file
 
+    # PySocks negotiates over sockets of its own class: it gets the descriptor, and gives it back at the end.
     negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
     if proxy.username is not None:
@@ -5041,7 +5050,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
     resolves_names = proxy.scheme == "socks5h"
     negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, resolves_names, username, password)
     try:
-        negotiator._negotiate_SOCKS5(*place)
+        negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
     except socks.ProxyError as error:
         negotiator.close()
         raise explain_socks(error, proxy) from None
@@ -5088,7 +5097,7 @@ class Socks(Hop):
 
     def _ask_for(self, target: str, below: Stream) -> None:
         assert isinstance(below, SocketStream)
-        place = (target.partition("%")[0], self._place[1])
+        place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
         self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
@@ -5828,6 +5837,7 @@ def open_case(step: Step) -> Case:
 
 
 def lost_syn(case: Case) -> Finding | None:
+    """Find a SYN that was sent again: when TCP stands, nothing else can have been."""
     stood = case.evidence.stood
     if not stood or not stood.retransmits or not case.winner:
         return None
@@ -5890,6 +5900,7 @@ def silent_resolver(case: Case) -> Finding | None:
 
 
 def old_tls(case: Case) -> Finding | None:
+    """Find the round trip that a TLS before 1.3 takes more, where it was taken indeed."""
     tls, took, rtt = case.step.network.tls, case.timing.tls, case.rtt
     if not tls or not tls.version or tls.version == "TLSv1.3" or rtt is None or not case.evidence.sent:
         return None
@@ -5902,6 +5913,7 @@ def old_tls(case: Case) -> Finding | None:
 
 
 def repeated_hello(case: Case) -> Finding | None:
+    """Price a HelloRetryRequest (RFC 8446 section 4.1.4): a round trip."""
     if not case.evidence.hello_retry or case.rtt is None:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
@@ -5925,6 +5937,7 @@ def large_certificate(case: Case) -> Finding | None:
 
 
 def slow_tls(case: Case) -> Finding | None:
+    """Find a handshake that took more than its round trips, and not for the size of its certificates."""
     excess, rtt, took = case.shaking_us, case.rtt, case.timing.tls
     if excess is None or rtt is None or took is None or large_certificate(case):
         return None
@@ -5948,6 +5961,7 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 
 
 def slow_server(case: Case) -> Finding | None:
+    """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took, wait, rtt = case.serving_us, case.timing.wait, case.rtt
     if took is None or wait is None or rtt is None or not case.request_fits_window:
         return None
@@ -5966,6 +5980,7 @@ def slow_server(case: Case) -> Finding | None:
 
 
 def lost_request(case: Case) -> Finding | None:
+    """Price a request that was sent again by the time-outs that the kernel let pass."""
     cost, left, again = case.resending_us, case.serving_us, case.resent
     if not cost or not again or case.timing.wait is None:
         return None
@@ -5986,6 +6001,7 @@ def lost_request(case: Case) -> Finding | None:
 
 
 def long_upload(case: Case) -> Finding | None:
+    """Find a wait that is as long as slow start needs for the segments of the body."""
     wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
     if wait is None or rtt is None or not answered or case.request_fits_window:
         return None
@@ -6002,10 +6018,12 @@ def long_upload(case: Case) -> Finding | None:
         "round_trips": trips,
         "rtt_ms": in_ms(rtt),
     }
+    # A request of any size takes one.
     return Finding("upload", "wait", (trips - 1) * rtt, "fits", text, evidence)
 
 
 def mere_distance(case: Case) -> Finding | None:
+    """Find that round trips are most of the whole, while the server answered at once."""
     wait, rtt = case.timing.wait, case.rtt
     if wait is None or rtt is None or not case.evidence.answered:
         return None
@@ -6018,6 +6036,7 @@ def mere_distance(case: Case) -> Finding | None:
 
 
 def lossy_download(case: Case) -> Finding | None:
+    """Find segments of the response that came out of order, and charge two round trips at most."""
     xfer, rtt = case.timing.xfer, case.rtt
     # Counted from the request on: by the time the first byte is seen, the burst behind it has come too.
     disorder = case.grown("disorder", "sent", "ended")
@@ -6033,11 +6052,12 @@ def lossy_download(case: Case) -> Finding | None:
 
 
 def slow_start(case: Case) -> Finding | None:
+    """Find a transfer that is as long as slow start needs for its segments, all in order."""
     xfer, rtt = case.timing.xfer, case.rtt
     segments = case.grown("segments_in", "sent", "ended")
     if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
         return None
-    trips = slow_start_trips(segments) - 1
+    trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
     if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
         return None
     text = (
@@ -6049,6 +6069,7 @@ def slow_start(case: Case) -> Finding | None:
 
 
 def small_window(case: Case) -> Finding | None:
+    """Find a transfer of 64 KiB a round trip, all that fits a window without scaling."""
     xfer, rtt, ended = case.timing.xfer, case.rtt, case.evidence.ended
     if not xfer or rtt is None or not ended or ended.window_scaling or case.step.error:
         return None
@@ -6061,6 +6082,7 @@ def small_window(case: Case) -> Finding | None:
 
 
 def slow_proxy(case: Case) -> Finding | None:
+    """Find that at least half of connect passed after TCP to the proxy stood."""
     connect, stood = case.timing.connect, case.evidence.connected_us
     proxy = case.step.route.proxy
     if not proxy or connect is None or stood is None or connect - stood < HALF * connect:
@@ -6071,6 +6093,7 @@ def slow_proxy(case: Case) -> Finding | None:
 
 
 def set_up(case: Case) -> Finding | None:
+    """Find that most of the whole is what a connection that stood already would save."""
     parts = (case.timing.dns, case.timing.connect, case.timing.tls)
     response, total = case.step.response, case.timing.total
     if case.step.error or not response or response.status >= 400:
@@ -6100,6 +6123,7 @@ def closing_server(case: Case) -> Finding | None:
 
 
 def short_of_cpu(case: Case) -> Finding | None:
+    """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
     starved = case.step.starved_us
     if starved <= STARVED_US:
         return None
