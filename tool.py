@@ -45,6 +45,7 @@ Three rules:
    only waits for it, and that is what keeps the deadline, whatever the measuring thread is stuck in.
 
 Some lines are there for a truer time alone: tests/bench/devices.py takes each out and says what it is worth.
+They bear its name for them, as a Device, and the median error of a phase without them and with them.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -872,24 +873,20 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
     name = "standard input" if path == "-" else f"'{path}'"
     try:
         descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISCHR(found.st_mode):
+                limit = min(limit, MAX_DEVICE)
+            if found.st_size > limit:
+                raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
+            return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+        finally:
+            if path != "-":
+                os.close(descriptor)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if refusal_of(error):
             raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISCHR(found.st_mode):
-            limit = min(limit, MAX_DEVICE)
-        if found.st_size > limit:
-            raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
-        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
-    except OSError as error:
-        if refusal_of(error):
-            raise
-        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    finally:
-        if path != "-":
-            os.close(descriptor)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6704,10 +6701,9 @@ def waterfall_table(step: Step, width: int, glyphs: Glyphs) -> Table:
         drawn = " " * blank + glyphs.bar * filled
         rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
         start += length or 0
-    rows.append((Span("ttfb", "strong"), Span(ms_text(timing.ms("ttfb")), "strong"), Span("")))
-    rows.append((Span("total", "strong"), Span(ms_text(timing.ms("total")), "strong"), Span("")))
-    end = ms_text(timing.ms("total"))
-    scale = "0" + end.rjust(cells - 1)
+    for figure in ("ttfb", "total"):
+        rows.append((Span(figure, "strong"), Span(ms_text(timing.ms(figure)), "strong"), Span("")))
+    scale = "0" + ms_text(timing.ms("total")).rjust(cells - 1)
     return Table(
         "", (("Phase", "left", False), ("Duration", "right", False), (scale, "left", False)), tuple(rows)
     )
