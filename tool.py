@@ -244,6 +244,7 @@ class ExitCode(IntEnum):
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
+    """Return a text, of a longer one the beginning and how long it was."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({len(text)} characters)"
@@ -724,6 +725,7 @@ DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
 
 
 def is_token(text: bytes) -> bool:
+    """Tell whether a text is a token (RFC 9110 section 5.6.2)."""
     return bool(text) and not text.translate(None, TOKEN)
 
 
@@ -791,6 +793,7 @@ class Secrets(NamedTuple):
 
 
 def foreign(text: bytes | str) -> Foreign:
+    """Mark what comes from outside, so that it is masked and clipped when it is shown."""
     if isinstance(text, bytes):
         text = decode(text)
     return Foreign(text)
@@ -828,6 +831,7 @@ def mask_userinfo(text: str) -> str:
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 # ---------------------------------------------------------------------------------------------------------
 def reason_of(error: Exception) -> str:
+    """Put an error in the system's own words, or name the limit of this machine that made it."""
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
@@ -1049,6 +1053,7 @@ def stray_joiner(label: str) -> bool:
 
 
 def encode_label(plain: str) -> str:
+    """Return a label as it goes on the wire: in Punycode (RFC 3492) where it is not ASCII."""
     if plain.isascii():
         return plain
     return "xn--" + plain.encode("punycode").decode("ascii")
@@ -1129,6 +1134,7 @@ def parse_host(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
+    """Read a port; raises UsageError for what is none, 0 among it."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise UsageError(f"port '{text}' is not a number from 1 to 65535")
     return int(text)
@@ -1291,6 +1297,7 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] |
 
 
 def address_in(host: str, network: str) -> bool:
+    """Tell whether an address lies in a network, given in CIDR notation."""
     import ipaddress
 
     try:
@@ -1378,6 +1385,7 @@ def resolve_reference(base: str, reference: str) -> str:
 
 
 def redirect_error(message: str, *details: Detail) -> NetworkError:
+    """Say why a redirect is not followed."""
     hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
     return NetworkError("redirect", message, hint, *details)
 
@@ -2349,6 +2357,7 @@ def read_der(data: bytes) -> list[Der]:
 
 
 def der_serial(element: Der) -> str:
+    """Return a serial number in hexadecimal, without the byte of zeros that makes an INTEGER positive."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
     return element.content.lstrip(b"\0").hex().upper() or "00"
@@ -2361,7 +2370,7 @@ DER_CODECS = {  # of string types that are not UTF-8; the codecs' names would be
 
 
 def der_text(element: Der) -> str:
-    if element.tag == 0x14:
+    if element.tag == 0x14:  # TeletexString: ISO-8859-1 is what is written into it
         return element.content.decode("latin-1")
     decode_text = DER_CODECS.get(element.tag, codecs.utf_8_decode)
     return decode_text(element.content, "replace", True)[0]
@@ -2390,6 +2399,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
 
 
 def common_name(subject: Der) -> str | None:
+    """Return the last Common Name, the most specific one; None without any."""
     names = [value for kind, value in der_name(subject) if kind == "CN"]
     return next(reversed(names), None)
 
@@ -2650,6 +2660,7 @@ def handshake_broken(error: Exception) -> NetworkError:
 
 
 def no_answer_to_connect(proxy: Proxy) -> NetworkError:
+    """Say what it means that nothing came to CONNECT."""
     hint = "Check that the address belongs to an HTTP proxy, and the proxy's log."
     return NetworkError("proxy", "the proxy {} hung up without answering CONNECT", hint, proxy.shown)
 
@@ -2662,6 +2673,7 @@ def no_tunnel(proxy: Proxy) -> NetworkError:
 
 
 def lookup_failed(host: str, error: Exception) -> NetworkError:
+    """Say that a lookup ended in an error that says nothing of the name."""
     hint = "Check the resolver of this machine."
     return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
 
@@ -3022,6 +3034,7 @@ def literal_peer(literal: str, port: int) -> Peer:
 
 
 def is_glibc() -> bool:
+    """Tell whether the C library is glibc: its resolver waits in its own way."""
     try:
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (OSError, ValueError):
@@ -3084,6 +3097,7 @@ def look_up(host: str, port: int, family: int) -> list[Peer]:
 
 
 def needs_lookup(host: str, port: int, options: Options) -> bool:
+    """Tell whether a resolver must be asked for a host."""
     return not is_ip(host) and (host, port) not in options.overrides
 
 
@@ -3121,6 +3135,7 @@ Source = Callable[[], "bytes | memoryview"]
 
 
 def silence() -> bytes:
+    """Be the source of a stream that has nothing to send."""
     return b""
 
 
@@ -3875,6 +3890,7 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
+    """Return the values of all lines of a field, whose name is given in lower case."""
     return [value for key, value in headers if key.lower() == name]
 
 
@@ -3905,6 +3921,7 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 
 def has_body(method: str, status: int) -> bool:
+    """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
 
 
@@ -3947,6 +3964,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
+    """Pass over all that comes; over TLS only close_notify tells that it was all (RFC 9112 section 9.8)."""
     count = reader.skip(BUFFER)
     while count:
         log.received += count
@@ -4284,6 +4302,7 @@ HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
 
 
 def http2_error(payload: bytes) -> str:
+    """Return the name of an error code of HTTP/2."""
     code = int.from_bytes(payload, "big")
     return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
 
@@ -4315,6 +4334,7 @@ def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[byt
 
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 has not."""
     values = [value for name, value in fields if name == b":status"]
     status = None
     if len(values) == 1:
@@ -4325,6 +4345,7 @@ def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
+    """Return the nine bytes before a payload (RFC 9113 section 4.1)."""
     return struct.pack(">IBI", length << 8 | kind, flags, stream)
 
 
@@ -5742,6 +5763,7 @@ def slow_start_trips(segments: int) -> int:
 
 
 def fits(time_us: int, expected_us: float) -> bool:
+    """Tell whether a time is what was expected; more is tolerated than less, which nothing explains."""
     return FITS[0] * expected_us <= time_us <= FITS[1] * expected_us
 
 
@@ -6985,6 +7007,7 @@ STYLES = {
 
 
 def can_encode(stream: Any, text: str) -> bool:
+    """Tell whether a stream can show a text as it is."""
     try:
         text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeError, LookupError):
@@ -6997,6 +7020,7 @@ def choose_glyphs(stream: Any) -> Glyphs:
 
 
 def terminal_width(stream: Any, otherwise: int) -> int:
+    """Return the columns of a terminal; `otherwise` for what is none, or does not know (0)."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or otherwise
     except (OSError, ValueError, AttributeError):
@@ -7052,6 +7076,7 @@ def printable(text: str, stream: Any) -> str:
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
+    """Fill a text up with blanks to so many cells; one that is wider stays as it is."""
     space = " " * (width - text_cells(text))
     return space + text if align == "right" else text + space
 
