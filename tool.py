@@ -47,6 +47,7 @@ Three rules:
    only waits for it, and that is what keeps the deadline, whatever the measuring thread is stuck in.
 
 Some lines are there for a truer time alone: tests/bench/devices.py takes each out and says what it is worth.
+They bear its name for them, as a Device, and the median error of a phase without them and with them.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -251,7 +252,10 @@ class ExitCode(IntEnum):
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    """Return a text, of a longer one the beginning and how long it was."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text)} characters)"
 
 
 class Foreign(NamedTuple):
@@ -277,7 +281,9 @@ class ToolError(Exception):
 
     @property
     def message(self) -> str:
-        return self.template.format(*self.details) if self.details else self.template
+        if not self.details:
+            return self.template
+        return self.template.format(*self.details)
 
     def __str__(self) -> str:
         return self.message
@@ -470,6 +476,9 @@ class Trust(NamedTuple):
     ca_bundle: CaBundle | None
 
 
+FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
+
+
 class Peer(NamedTuple):
     ip: str
     family: int
@@ -494,7 +503,9 @@ class Certificate(NamedTuple):
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
-        return (self.not_after - now).days if self.not_after else None
+        if self.not_after is None:
+            return None
+        return (self.not_after - now).days
 
 
 class TlsInfo(NamedTuple):
@@ -512,7 +523,7 @@ class TlsInfo(NamedTuple):
 
     @property
     def certificate(self) -> Certificate | None:
-        return self.chain[0] if self.chain else None
+        return next(iter(self.chain), None)
 
 
 class Handshake(NamedTuple):
@@ -589,7 +600,9 @@ class Timing(NamedTuple):
 
     def ms(self, key: str) -> float | None:
         value: int | None = getattr(self, key)
-        return None if value is None else value / 1000
+        if value is None:
+            return None
+        return value / 1000
 
 
 class Failure(NamedTuple):
@@ -674,7 +687,16 @@ class Step(NamedTuple):
     @property
     def answer(self) -> Response | None:
         """Return the response of a step that did not fail: one that failed half-way has no status."""
-        return None if self.error else self.response
+        if self.error:
+            return None
+        return self.response
+
+    @property
+    def timings(self) -> tuple[Metric, ...]:
+        """Return what the server says of its own time."""
+        if not self.response:
+            return ()
+        return self.response.timings
 
 
 class Finding(NamedTuple):
@@ -713,7 +735,9 @@ class Run(NamedTuple):
     @property
     def late_us(self) -> int | None:
         """Return by how much it started late because of the run before it, None if it was not that."""
-        return round((self.started - self.slot.due) / 1000) if self.slot.overdue and self.started else None
+        if not (self.slot.overdue and self.started):
+            return None
+        return round((self.started - self.slot.due) / 1000)
 
 
 class Violation(NamedTuple):
@@ -784,14 +808,17 @@ class Sample(NamedTuple):
         return self.failure and self.failure.kind
 
 
+DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
+
+
 def is_token(text: bytes) -> bool:
+    """Tell whether a text is a token (RFC 9110 section 5.6.2)."""
     return bool(text) and not text.translate(None, TOKEN)
 
 
 def parse_length(text: bytes, base: int) -> int | None:
     """Read a length as RFC 9112 sections 6.2 and 7.1 have it: digits alone, none of int()'s +5, 1_0, 0x5."""
-    digits = b"0123456789" if base == 10 else b"0123456789ABCDEFabcdef"
-    if not 1 <= len(text) <= 15 or text.translate(None, digits):
+    if not 1 <= len(text) <= 15 or text.translate(None, DIGITS[base]):
         return None
     return int(text, base)
 
@@ -816,8 +843,9 @@ class Secrets(NamedTuple):
 
     def starts(self, text: str) -> Iterator[int]:
         """Give every place, in order, where eight characters stand that a credential begins with."""
-        places = range(0, len(text) - 3, 5) if self.pieces else ()
-        for at in [at for at in places if text[at : at + 4] in self.pieces]:
+        if not self.pieces:
+            return
+        for at in [at for at in range(0, len(text) - 3, 5) if text[at : at + 4] in self.pieces]:
             for offset in self.pieces[text[at : at + 4]]:
                 if at >= offset and text[at - offset : at - offset + MIN_SECRET] in self.tree:
                     yield at - offset
@@ -839,16 +867,23 @@ class Secrets(NamedTuple):
         parts = []
         done = 0
         for start in self.starts(text):
-            end = self.end(text, start) if start >= done else 0
+            if start < done:
+                continue  # within the one before
+            end = self.end(text, start)
             if end:
                 parts += [text[done:start], "***"]
                 done = end
         masked = "".join(parts) + text[done:]
-        return self.words.sub("***", masked) if self.words else masked
+        if self.words:
+            return self.words.sub("***", masked)
+        return masked
 
 
 def foreign(text: bytes | str) -> Foreign:
-    return Foreign(decode(text) if isinstance(text, bytes) else text)
+    """Mark what comes from outside, so that it is masked and clipped when it is shown."""
+    if isinstance(text, bytes):
+        text = decode(text)
+    return Foreign(text)
 
 
 def render(error: NetworkError, secrets: Secrets) -> str:
@@ -868,7 +903,9 @@ def mask_location(text: str) -> str:
     start = opening.end()
     path = re.compile(r"[/?#]").search(text, start)
     end = text.rfind("@", start, path.start() if path else len(text))
-    return text if end < 0 else f"{text[:start]}***{text[end:]}"
+    if end < 0:
+        return text
+    return f"{text[:start]}***{text[end:]}"
 
 
 def mask_userinfo(text: str) -> str:
@@ -881,6 +918,7 @@ def mask_userinfo(text: str) -> str:
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 # ---------------------------------------------------------------------------------------------------------
 def reason_of(error: Exception) -> str:
+    """Put an error in the system's own words, or name the limit of this machine that made it."""
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
@@ -926,24 +964,20 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
     name = "standard input" if path == "-" else f"'{path}'"
     try:
         descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISCHR(found.st_mode):
+                limit = min(limit, MAX_DEVICE)
+            if found.st_size > limit:
+                raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
+            return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+        finally:
+            if path != "-":
+                os.close(descriptor)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if refusal_of(error):
             raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISCHR(found.st_mode):
-            limit = min(limit, MAX_DEVICE)
-        if found.st_size > limit:
-            raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
-        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
-    except OSError as error:
-        if refusal_of(error):
-            raise
-        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
-    finally:
-        if path != "-":
-            os.close(descriptor)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -952,11 +986,11 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
 def parse_number(text: str) -> float:
     """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
     try:
-        value = float(text) if set(text) <= set("0123456789.eE+-") else None
+        if not set(text) <= set("0123456789.eE+-"):
+            raise ValueError
+        value = float(text)
     except ValueError:
-        value = None
-    if value is None:
-        raise ValueError("is not a number")
+        raise ValueError("is not a number") from None
     if not 0 < value < float("inf"):
         raise ValueError("is not a positive finite number")
     return value
@@ -990,7 +1024,9 @@ def split_budgets(specification: str) -> list[str]:
     """Split KEY=MS[,KEY=MS] into its entries; raises SloError for a comma too many."""
     entries = specification.split(",")
     if len(entries) > 1 and not all(entry.strip() for entry in entries):
-        what = "a comma too many" if entries[-1].strip() else "a trailing comma"
+        what = "a trailing comma"
+        if entries[-1].strip():
+            what = "a comma too many"
         raise SloError(f"SLO specification '{specification.strip()}' has {what}: expected KEY=MS[,KEY=MS]")
     return entries
 
@@ -1128,7 +1164,10 @@ def stray_joiner(label: str) -> bool:
 
 
 def encode_label(plain: str) -> str:
-    return plain if plain.isascii() else "xn--" + plain.encode("punycode").decode("ascii")
+    """Return a label as it goes on the wire: in Punycode (RFC 3492) where it is not ASCII."""
+    if plain.isascii():
+        return plain
+    return "xn--" + plain.encode("punycode").decode("ascii")
 
 
 def decode_label(label: str) -> str:
@@ -1183,7 +1222,7 @@ def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
     if text.isascii():
         host = text.lower()
-    elif len(text) > MAX_HOST:
+    elif len(text) > MAX_HOST:  # before its characters are looked at, each of which takes time
         raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
     else:
         try:
@@ -1206,6 +1245,7 @@ def parse_host(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
+    """Read a port; raises UsageError for what is none, 0 among it."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise UsageError(f"port '{text}' is not a number from 1 to 65535")
     return int(text)
@@ -1230,7 +1270,9 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
         if not name:
             raise UsageError("there is no host in it")
         host = parse_host(name)
-    return host, parse_port(port) if port else default_port
+    if not port:
+        return host, default_port
+    return host, parse_port(port)
 
 
 def remove_dot_segments(path: str) -> str:
@@ -1322,11 +1364,14 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
 def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
-    scheme, rest = (scheme.lower(), rest) if separator else ("http", text)
+    scheme = scheme.lower()
+    shown = scheme + separator
+    if not separator:
+        scheme, shown, rest = "http", "", text
     # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
-    shown = (f"{scheme}://" if separator else "") + ("***@" if at else "") + address
+    shown += at.replace("@", "***@") + address
     if re.search(r"[/?#]", userinfo):
         raise UsageError(
             f"{source}: proxy '{shown}': / ? # in a user name or password are written %2F %3F %23"
@@ -1363,6 +1408,7 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] |
 
 
 def address_in(host: str, network: str) -> bool:
+    """Tell whether an address lies in a network, given in CIDR notation."""
     import ipaddress
 
     try:
@@ -1380,7 +1426,9 @@ def read_no_proxy(text: str) -> list[tuple[str, str]]:
     for entry in re.split(r"[,\s]+", text.strip()):
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
         found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = found.groups("") if found else (entry, "")
+        name, port = entry, ""
+        if found:
+            name, port = found.groups("")
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
         entries.append((name.lower(), port))
@@ -1419,7 +1467,9 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
         exempt = bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
-    return Route(None, "NO_PROXY") if exempt else Route(found, variable[0])
+    if exempt:
+        return Route(None, "NO_PROXY")
+    return Route(found, variable[0])
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -1446,6 +1496,7 @@ def resolve_reference(base: str, reference: str) -> str:
 
 
 def redirect_error(message: str, *details: Detail) -> NetworkError:
+    """Say why a redirect is not followed."""
     hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
     return NetworkError("redirect", message, hint, *details)
 
@@ -2028,10 +2079,12 @@ def choose_series(args: argparse.Namespace) -> Series | None:
     """Return the series that is asked for; raises UsageError."""
     if args.count is not None:
         return Series(parse_count(args.count), parse_interval(args.interval), args.reuse, args.all_addresses)
-    if args.interval is not None or args.reuse:
-        option = "--interval" if args.interval is not None else "--reuse"
-        raise UsageError(f"{option} is for a series of runs: it needs --count")
-    return Series(1, 0.0, False, True) if args.all_addresses else None
+    for option, given in (("--interval", args.interval is not None), ("--reuse", args.reuse)):
+        if given:
+            raise UsageError(f"{option} is for a series of runs: it needs --count")
+    if args.all_addresses:
+        return Series(1, 0.0, False, True)
+    return None
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
@@ -2249,6 +2302,8 @@ def divide(answered: int, departed: int) -> int:
     this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
     wait never bears more, or the server would be blamed for a machine that is short of CPUs.
     """
+    # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
+    # 0.068 (http).
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
 
@@ -2299,16 +2354,19 @@ class History(NamedTuple):
         if not 0 < count <= len(opened):
             return None
         last = opened[count - 1]
-        return last.at if count < len(self.hops) else divide(last.at, last.detail)
+        if count < len(self.hops):
+            return last.at
+        return divide(last.at, last.detail)
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for what is not over."""
         if self.kept:  # the wait is the first phase
             yield from (self.start,) * PHASES.index("wait")
-        looked_up = self.detail("start")
-        dialling = self.instant("dialling")
-        if not self.kept:
-            yield dialling if looked_up or dialling is None else self.start
+        else:
+            dialling = self.instant("dialling")
+            if dialling is not None and not self.detail("start"):
+                dialling = self.start  # no name was looked up: dns takes no time at all
+            yield dialling
             yield self._opened(self.hops.count("connect"))
             yield self._opened(len(self.hops))
         yield self.instant("first byte")
@@ -2324,6 +2382,7 @@ class History(NamedTuple):
         for instant in self._boundaries():
             if instant is None:
                 break
+            # What the kernel timed was read from another clock: it may lie a little before what came first.
             newest = max(newest, instant)
             ends.append(newest)
         return tuple(ends)
@@ -2353,6 +2412,7 @@ class History(NamedTuple):
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
         send = ttfb = None
         if reached >= 3 and wait is not None:
+            # An answer may come before the request is whole, or without it: then sending took all of wait.
             last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
         if reached >= 4:
@@ -2366,6 +2426,7 @@ class History(NamedTuple):
         outcomes = {event.detail.number: event for event in self.all("dialled")}
         attempts = []
         for begun in self.all("dialling"):
+            # At the deadline some have no outcome yet: they took until now.
             pending = Event("", now, Dialled(0, "no answer"))
             ended = outcomes.get(begun.detail.number, pending)
             duration = max(0, round((ended.at - begun.at) / 1000))
@@ -2393,6 +2454,14 @@ def tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
+def counter_at(info: bytes, place: int) -> int | None:
+    """Return the 32-bit counter at a place of struct tcp_info, None where an older kernel's has ended."""
+    if len(info) < place + 4:
+        return None
+    counter: int = struct.unpack_from("@I", info, place)[0]
+    return counter
+
+
 def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """Return (round trip in us, retransmitted segments), None where they are not told.
 
@@ -2401,9 +2470,13 @@ def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """
     if len(info) < 104 or not any(info):
         return None, None
-    (rtt,) = struct.unpack_from("@I", info, 148 if len(info) >= 152 else 68)
-    (retransmits,) = struct.unpack_from("@I", info, 100)
-    return (rtt if rtt not in (0, 0xFFFFFFFF) else None), retransmits
+    rtt = counter_at(info, 148)
+    if rtt is None:  # before Linux 4.6: tcpi_rtt
+        rtt = counter_at(info, 68)
+    retransmits = counter_at(info, 100)  # tcpi_total_retrans
+    if rtt in (0, 0xFFFFFFFF):
+        return None, retransmits
+    return rtt, retransmits
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
@@ -2414,18 +2487,18 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     if len(info) < 160 or not any(info[1:]):
         return None
     rtt, retransmits = read_tcp_info(info)
-    segments_in, segments_out = struct.unpack_from("@II", info, 152)
+    segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=struct.unpack_from("@I", info, 16)[0],
+        segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
         retransmits=retransmits or 0,
         rtt_us=rtt,
-        received=struct.unpack_from("@Q", info, 128)[0],
-        quiet_us=struct.unpack_from("@I", info, 52)[0] * 1000,  # tcpi_last_data_recv, ms
+        received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
+        quiet_us=(counter_at(info, 52) or 0) * 1000,  # tcpi_last_data_recv, ms
         segments_in=segments_in,
         segments_out=segments_out,
-        duplicates=struct.unpack_from("@I", info, 216)[0] if len(info) >= 220 else None,
-        disorder=struct.unpack_from("@I", info, 224)[0] if len(info) >= 228 else None,
+        duplicates=counter_at(info, 216),  # tcpi_dsack_dups
+        disorder=counter_at(info, 224),  # tcpi_rcv_ooopack
     )
 
 
@@ -2454,7 +2527,10 @@ class Log:
         self._events: list[Event] = []
 
     def add(self, name: str, detail: Any = None, at: int | None = None) -> None:
-        self._events.append(Event(name, time.perf_counter_ns() if at is None else at, detail))
+        if at is None:
+            at = time.perf_counter_ns()
+        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
+        self._events.append(Event(name, at, detail))
 
     def count(self, instant: str) -> None:
         """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
@@ -2478,6 +2554,7 @@ NAME_TYPES = {
     b"\x55\x04\x0b": "OU",
 }
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
+ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
 
 class Der(NamedTuple):
@@ -2510,6 +2587,7 @@ def read_der(data: bytes) -> list[Der]:
 
 
 def der_serial(element: Der) -> str:
+    """Return a serial number in hexadecimal, without the byte of zeros that makes an INTEGER positive."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
     return element.content.lstrip(b"\0").hex().upper() or "00"
@@ -2522,7 +2600,7 @@ DER_CODECS = {  # of string types that are not UTF-8; the codecs' names would be
 
 
 def der_text(element: Der) -> str:
-    if element.tag == 0x14:
+    if element.tag == 0x14:  # TeletexString: ISO-8859-1 is what is written into it
         return element.content.decode("latin-1")
     decode_text = DER_CODECS.get(element.tag, codecs.utf_8_decode)
     return decode_text(element.content, "replace", True)[0]
@@ -2551,8 +2629,9 @@ def der_name(element: Der) -> list[tuple[str, str]]:
 
 
 def common_name(subject: Der) -> str | None:
+    """Return the last Common Name, the most specific one; None without any."""
     names = [value for kind, value in der_name(subject) if kind == "CN"]
-    return names[-1] if names else None
+    return next(reversed(names), None)
 
 
 def name_text(name: Der) -> str:
@@ -2570,9 +2649,8 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
         for name in read_der(read_der(fields[-1].content)[0].content):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
-            elif name.tag == 0x87 and len(name.content) in (4, 16):
-                family = socket.AF_INET if len(name.content) == 4 else socket.AF_INET6
-                names.append(socket.inet_ntop(family, name.content))
+            elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
+                names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name.content)], name.content))
     return tuple(names)
 
 
@@ -2590,7 +2668,9 @@ def certificate_name(certificate: Certificate) -> str:
         return "no legible name"
     if certificate.names:
         return certificate.names[0]
-    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
+    if certificate.issuer:
+        return f"no name, issued by {certificate.issuer}"
+    return "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
@@ -2602,7 +2682,9 @@ def certificate_fields(der: bytes) -> list[Der]:
             fields.append(field)
     except ValueError:
         pass
-    return fields[1:] if fields and fields[0].tag == 0xA0 else fields
+    if fields and fields[0].tag == 0xA0:
+        del fields[0]
+    return fields
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
@@ -2769,7 +2851,9 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
+    if not refusal:
+        return None
+    return NetworkError("network", "{}", REFUSED_HINT, refusal)
 
 
 def explain_unprepared(error: Exception) -> NetworkError | None:
@@ -2791,6 +2875,7 @@ def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
 
 
 def negotiation_broken(error: Exception) -> NetworkError:
+    """Say how a connection ended before a proxy had opened the way."""
     message = "{} during the negotiation with the proxy"
     return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
 
@@ -2805,6 +2890,7 @@ def handshake_broken(error: Exception) -> NetworkError:
 
 
 def no_answer_to_connect(proxy: Proxy) -> NetworkError:
+    """Say what it means that nothing came to CONNECT."""
     hint = "Check that the address belongs to an HTTP proxy, and the proxy's log."
     return NetworkError("proxy", "the proxy {} hung up without answering CONNECT", hint, proxy.shown)
 
@@ -2817,14 +2903,14 @@ def no_tunnel(proxy: Proxy) -> NetworkError:
 
 
 def lookup_failed(host: str, error: Exception) -> NetworkError:
+    """Say that a lookup ended in an error that says nothing of the name."""
     hint = "Check the resolver of this machine."
     return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
 
 
 def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
     """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
-    families: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
-    wanted = families.get(family)
+    wanted = FAMILY_NAMES.get(family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
     if error.errno == socket.EAI_AGAIN:
         message = "the resolver gave no answer for {} (temporary failure)"
@@ -2851,6 +2937,7 @@ def not_http(line: bytes) -> NetworkError:
 
 
 def broken_http2(words: Detail) -> NetworkError:
+    """Say which rule a server broke, in words of ours or of h2's."""
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
@@ -2983,7 +3070,7 @@ class TlsFailure(NamedTuple):
 
     @property
     def certificate(self) -> Certificate | None:
-        return self.chain[0] if self.chain else None
+        return next(iter(self.chain), None)
 
     @property
     def code(self) -> int:
@@ -3008,6 +3095,11 @@ def trusted_ca_expired(trust: Trust) -> NetworkError:
     return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
 
 
+def culprit(own_time: datetime.datetime | None) -> str:
+    """Say whose time is wrong, where it is not the server's own, which may not be known (None)."""
+    return "a certificate further up the chain" if own_time else "the certificate"
+
+
 def expiry_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate's time is over (10), as their own times tell."""
     now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
@@ -3021,8 +3113,7 @@ def expiry_error(failure: TlsFailure) -> NetworkError:
             return NetworkError("tls", message, hint, in_days(end, now), foreign(certificate_name(each)))
     if all(end for _, end in ends) and ends:
         return trusted_ca_expired(failure.trust)
-    whose = "a certificate further up the chain" if own and own.not_after else "the certificate"
-    return NetworkError("tls", f"{whose} expired", hint)
+    return NetworkError("tls", f"{culprit(own and own.not_after)} expired", hint)
 
 
 def prematurity_error(failure: TlsFailure) -> NetworkError:
@@ -3037,8 +3128,15 @@ def prematurity_error(failure: TlsFailure) -> NetworkError:
             message = "a certificate further up the chain is not valid yet: {}, from {} on"
             begin = f"{each.not_before:%Y-%m-%d}"
             return NetworkError("tls", message, hint, foreign(certificate_name(each)), begin)
-    whose = "a certificate further up the chain" if own and own.not_before else "the certificate"
-    return NetworkError("tls", f"{whose} is not valid yet", hint)
+    return NetworkError("tls", f"{culprit(own and own.not_before)} is not valid yet", hint)
+
+
+def and_more(names: Sequence[str], most: int) -> str:
+    """List the first of some names, and say how many more there are."""
+    listed = ", ".join(names[:most])
+    if len(names) > most:
+        listed += f" and {len(names) - most} more"
+    return listed
 
 
 def name_error(failure: TlsFailure) -> NetworkError:
@@ -3047,11 +3145,9 @@ def name_error(failure: TlsFailure) -> NetworkError:
     names: tuple[str, ...] = ("another name",)
     if certificate and certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
-    listed = ", ".join(names[:5])
-    if len(names) > 5:
-        listed += f" and {len(names) - 5} more"
     hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
-    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, clip(listed), host)
+    listed = clip(and_more(names, 5))
+    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
@@ -3168,6 +3264,7 @@ def literal_peer(literal: str, port: int) -> Peer:
 
 
 def is_glibc() -> bool:
+    """Tell whether the C library is glibc: its resolver waits in its own way."""
     try:
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (OSError, ValueError):
@@ -3182,8 +3279,16 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
     """
     if not is_glibc():
         return (timeout * 1_000_000 // attempts,) * attempts
-    shares = [max(1, (timeout << index) // (servers if index else 1)) for index in range(servers)]
-    return tuple(seconds * 1_000_000 for seconds in shares) * attempts
+    shares = [max(1, (timeout << index) // servers) for index in range(1, servers)]
+    return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
+
+
+def resolver_option(options: str, name: str, default: int, most: int) -> int:
+    """Return the number that an option of the resolver stands at, as glibc bounds it."""
+    given = re.findall(rf"(?:^| |\t){name}:([0-9]{{1,9}})", options)
+    if not given:
+        return default
+    return min(max(1, int(given[-1])), most)
 
 
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
@@ -3196,10 +3301,8 @@ def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
     options = " ".join(
         [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
     )
-    timeouts = re.findall(r"(?:^| |\t)timeout:([0-9]{1,9})", options)
-    attempts = re.findall(r"(?:^| |\t)attempts:([0-9]{1,9})", options)
-    timeout = min(max(1, int(timeouts[-1])), 30) if timeouts else 5
-    rounds = min(max(1, int(attempts[-1])), 5) if attempts else 2
+    timeout = resolver_option(options, "timeout", 5, 30)
+    rounds = resolver_option(options, "attempts", 2, 5)
     return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
 
 
@@ -3214,7 +3317,9 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> list[Peer]:
     """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase. What the first lookup
+    of a process has the C library load was loaded before the clock. Device "the resolver is warmed up":
+    without it, dns is 1.89 ms off instead of 0.37.
     """
     found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
@@ -3222,6 +3327,7 @@ def look_up(host: str, port: int, family: int) -> list[Peer]:
 
 
 def needs_lookup(host: str, port: int, options: Options) -> bool:
+    """Tell whether a resolver must be asked for a host."""
     return not is_ip(host) and (host, port) not in options.overrides
 
 
@@ -3230,9 +3336,11 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 
     A literal address and --resolve need no lookup.
     """
-    literal = options.overrides.get((host, port)) or (host if is_ip(host) else None)
+    literal = options.overrides.get((host, port))
+    if not literal and is_ip(host):
+        literal = host
     if literal and not is_ip(literal, options.family):
-        family = "IPv4" if options.family == socket.AF_INET else "IPv6"
+        family = FAMILY_NAMES[options.family]
         hint = f"It is an address of the other family: leave out -{family[3]}."
         raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
@@ -3251,12 +3359,13 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
-# Linux keeps what is sent so until the next send, and in a segment of its own.
+# Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
 
 def silence() -> bytes:
+    """Be the source of a stream that has nothing to send."""
     return b""
 
 
@@ -3318,7 +3427,9 @@ class Stream:
 
     def read_waiting(self, view: memoryview) -> int | None:
         """Read what came while nothing was asked for: as `read_into`, None when there is nothing."""
-        return self.read_into(view) if self.has_input() else None
+        if not self.has_input():
+            return None
+        return self.read_into(view)
 
 
 class SocketStream(Stream):
@@ -3335,7 +3446,7 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
 
     def push(self) -> int:
-        departed = time.perf_counter_ns()
+        departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
         if (self._unsent or self._refill()) and self._send():
             self._refill()  # asked at once, `source` knows when its last byte was sent
         return departed
@@ -3346,13 +3457,18 @@ class SocketStream(Stream):
         self.arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
+                # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
+                # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
+                # was; never a time to come, for that clock may have been set back.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 self.arrived -= max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
         if not count and self._send_error:
-            raise self._send_error
+            raise self._send_error  # it says more than the end that came of it
         return count
 
     def hold(self) -> None:
+        # Device "the end of the handshake is held for the request": both leave at one instant, which ends
+        # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
         while self._unsent or self._refill():
             if not self._send(HELD):
                 self._readable(True)
@@ -3362,12 +3478,14 @@ class SocketStream(Stream):
     def send_until_readable(self) -> None:
         blocked = started = False
         while self._unsent or self._refill():
+            # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started and self._readable(blocked):
                 return
             blocked, started = not self._send(), True
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
+        # Never blocking, on a socket that blocks for reading: a server may wait for its answer to be read.
         try:
             count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
@@ -3392,6 +3510,7 @@ class SocketStream(Stream):
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
         wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
         self._poller.register(self.socket, wanted)
+        # An error or a hang-up counts as input: reading tells which it was.
         return any(event & ~select.POLLOUT for _, event in self._poller.poll(patience))
 
 
@@ -3456,15 +3575,20 @@ class HandshakeTap:
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
         if tls is not self._tls:
-            return
+            return  # the steps of a run share a context, and a callback belongs to a context
+        # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
+        # (2 ServerHello, 11 Certificate, 13 CertificateRequest).
         if content == 21:
-            self.alert = data[1] if direction == "read" and len(data) == 2 else None
+            # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
+            fatal = direction == "read" and len(data) == 2 and data[0] == 2
+            self.alert = data[1] if fatal else None
         if direction != "read":
             return
         if (content, kind) == (22, 13):
             self.wanted = True
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
+        # Parsed later, by `certificates`: this runs in the timed region.
         if (content, kind) == (22, 11) and not self._certificates[0]:
             self._certificates = (bytes(data), version)
 
@@ -3495,8 +3619,8 @@ class TlsStream(Stream):
         self.established = False
         self.spoken = False  # a record of TLS came
         self.stray = b""  # what came where a record had to begin, and cannot begin one
-        self._failure: OSError | None = None
-        self._precise = True
+        self._failure: OSError | None = None  # to be told by the next call
+        self._precise = True  # every instant matters: records are read one by one
         self._rest = 0  # bytes of the record under way that are still to be read
         self._answered = 0  # when the handshake ended, if with a flight of the other side
         self._inner: Stream
@@ -3531,7 +3655,9 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            overhear(self._tls.context, UNHEARD)
+            overhear(self._tls.context, UNHEARD)  # after the handshake it would only cost time
+        # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
+        # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
             self._answered = self.arrived
         inner.hold()
@@ -3647,7 +3773,7 @@ class TlsStream(Stream):
 
     def _read_records(self) -> int:
         """Read what there is, up to the middle of a record perhaps, but never of its header."""
-        count = self._inner.read_into(self._buffer[:-5])
+        count = self._inner.read_into(self._buffer[:-5])  # where a header is cut off, the rest has room
         self.arrived = self._inner.arrived
         end = self._rest
         while end < count:
@@ -3665,6 +3791,8 @@ class TlsStream(Stream):
 
     def _read_record(self) -> int:
         """Read one TLS record, whose header's arrival is the instant of all in it (RFC 8446 section 5.1)."""
+        # Not a byte more than the record: what comes behind it is to keep its own time of arrival. After
+        # reading in bulk the rest of a record may be left, whose header was seen then.
         begun, count, wanted = self._rest > 0, 0, self._rest or 5
         while count < wanted:
             got = self._inner.read_into(self._buffer[count:wanted])
@@ -3696,7 +3824,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
-        context.check_hostname = False
+        context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
         context.verify_mode = ssl.CERT_NONE
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         context.set_ciphers("ALL:@SECLEVEL=0")
@@ -3709,6 +3837,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
     if trust.ca_bundle is not None:
         load_ca_bundle(context, trust.ca_bundle)
     elif bundle:
+        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
         load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", seconds))
         folder = ssl.get_default_verify_paths().capath
         if folder:
@@ -3766,7 +3895,7 @@ class PendingContext:
         try:
             start_thread(self._make)
         except NO_THREAD_NOW:
-            self._make()
+            self._make()  # here and now: slower, that is all
 
     def _make(self) -> None:
         options = self._options
@@ -3777,7 +3906,7 @@ class PendingContext:
                 self._unlogged = log_keys(context, self._key_log)
             self._context = context
         except BaseException as error:
-            self._error = error
+            self._error = error  # raised where the context is asked for
         self._made.set()
 
     def get(self) -> ssl.SSLContext:
@@ -3814,6 +3943,7 @@ class TlsContexts:
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
         context = self.start(role).get()
+        # Set anew for each step: TLS objects that exist keep what they were made with.
         context.set_alpn_protocols(list(protocols))
         return context
 
@@ -3882,8 +4012,7 @@ class Reader:
             if size > most:
                 raise protocol_error(f"a line of the response is longer than {most} bytes")
             if whole:
-                line = b"".join(parts)
-                return line[:-1] if line.endswith(b"\r") else line
+                return b"".join(parts).removesuffix(b"\r")
         raise EOFError(b"".join(parts))
 
     def exactly(self, count: int) -> bytes:
@@ -3944,7 +4073,9 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
 
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    return int(text) if len(text) == 3 and text.isdigit() and text[:1] != b"0" else None
+    if not re.fullmatch(b"[1-9][0-9]{2}", text):
+        return None
+    return int(text)
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -4002,6 +4133,7 @@ def read_head(reader: Reader, log: Log) -> Response:
     when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
+        # One byte alone, because the kernel tells when the last of what was read came, not the first.
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.arrived
@@ -4023,7 +4155,14 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
+    """Return the values of all lines of a field, whose name is given in lower case."""
     return [value for key, value in headers if key.lower() == name]
+
+
+def connection_tokens(headers: Iterable[Header]) -> set[str]:
+    """Return what Connection lists, in lower case (RFC 9110 section 7.6.1)."""
+    values = values_of(headers, "connection")
+    return {token.strip().lower().decode("latin-1") for value in values for token in value.split(b",")}
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
@@ -4043,23 +4182,19 @@ def content_length(headers: Sequence[Header]) -> int | None:
         raise protocol_error("the response's Content-Length is not a length: '{}'", shown)
     if len(lengths) > 1:
         raise protocol_error("the response has conflicting Content-Length values: {}", shown)
-    return lengths.pop() if lengths else None
+    return next(iter(lengths), None)
 
 
 def has_body(method: str, status: int) -> bool:
+    """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
 
 
 def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
     """Say why a connection takes no request after this one, None when it does (RFC 9112 section 9.3)."""
-
-    def says_close(headers: Iterable[Header]) -> bool:
-        lines = b",".join(values_of(headers, "connection")).lower()
-        return b"close" in [token.strip() for token in lines.split(b",")]
-
-    if says_close(response.headers):
+    if "close" in connection_tokens(response.headers):
         return "the server said Connection: close"
-    if says_close(asked):
+    if "close" in connection_tokens(asked):
         return "the request said Connection: close"
     if response.http_version != "HTTP/1.1":
         return f"the server speaks {response.http_version}, which keeps no connection"
@@ -4069,14 +4204,23 @@ def ends_connection(asked: Iterable[Header], method: str, response: Response) ->
     return None
 
 
-def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
+def count_body(reader: Reader, length: int, log: Log) -> None:
+    """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
     left = length
     while left:
         count = reader.skip(left)
         if not count:
-            raise protocol_error(f"the body ended after {log.received} of {length} bytes", hint=CLOSED_EARLY)
+            raise EOFError
         left -= count
         log.received += count
+
+
+def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
+    try:
+        count_body(reader, length, log)
+    except EOFError:
+        message = f"the body ended after {log.received} of {length} bytes"
+        raise protocol_error(message, hint=CLOSED_EARLY) from None
 
 
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
@@ -4084,18 +4228,13 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
     while True:
         line = reader.line(65536)
         size = line.partition(b";")[0].strip(b" \t")
-        left = parse_length(size.lstrip(b"0") or size[:1], 16)
-        if left is None:
+        length = parse_length(size.lstrip(b"0") or size[:1], 16)
+        if length is None:
             raise protocol_error("a chunk size is no hexadecimal number: '{}'", foreign(size))
-        if not left:
+        if not length:
             read_headers(reader)
             return
-        while left:
-            count = reader.skip(left)
-            if not count:
-                raise EOFError
-            left -= count
-            log.received += count
+        count_body(reader, length, log)
         ending = reader.exactly(1)
         if ending == b"\r":
             ending = reader.exactly(1)
@@ -4104,6 +4243,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
+    """Pass over all that comes; over TLS only close_notify tells that it was all (RFC 9112 section 9.8)."""
     count = reader.skip(BUFFER)
     while count:
         log.received += count
@@ -4174,7 +4314,9 @@ BLANK = " \t"
 def parameter_value(text: str) -> str:
     """Return the value of a parameter: a string without its quotes and escapes, else the text as it is."""
     string = re.match(rf'(?s)"({INSIDE})', text)
-    return re.sub(r"(?s)\\(.)", r"\1", string[1]) if string else text
+    if not string:
+        return text
+    return re.sub(r"(?s)\\(.)", r"\1", string[1])
 
 
 def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
@@ -4183,7 +4325,9 @@ def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
     A member that does not end within the first `most` bytes is left out.
     """
     members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
-    for member in members if len(value) <= most else members[:-1]:
+    if len(value) > most:
+        del members[-1:]
+    for member in members:
         if member[:1] in ("", ";"):
             continue
         name, *rest = re.findall(PARAMETER, member)
@@ -4198,7 +4342,9 @@ def read_duration(text: str) -> float | None:
     if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
         return None
     value = float(text)
-    return value if value < float("inf") else None
+    if value == float("inf"):
+        return None
+    return value
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
@@ -4213,23 +4359,32 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    return found[1] if found else None
+    if not found:
+        return None
+    return found[1]
 
 
 def standard_status(lines: Sequence[bytes]) -> str | None:
     """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
-    last = lines[-1] if lines else b""
-    members = list(read_list(last, MAX_LIST)) if len(last) <= MAX_LIST else []
-    parameters = members[-1][1] if members else {}
+    if not lines or len(lines[-1]) > MAX_LIST:
+        return None
+    members = list(read_list(lines[-1], MAX_LIST))
+    if not members:
+        return None
+    _, parameters = members[-1]
     if parameters.get("hit", "?0") != "?0":
         return "hit"
     word = cache_word(parameters.get("fwd", ""))
-    return "miss" if word and word.endswith("miss") else word
+    if word and word.endswith("miss"):
+        return "miss"
+    return word
 
 
 def other_status(lines: Sequence[bytes]) -> str | None:
     """Return the first word of the last member: each cache writes behind those that are farther away."""
-    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK)) if lines else None
+    if not lines:
+        return None
+    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK))
 
 
 # The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
@@ -4247,7 +4402,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
         for name in (*CACHE_FIELDS, "Age", "Via")
     }
     # RFC 9111 section 5.1: the first value counts.
-    age = parse_length(lines["Age"][0].partition(b",")[0].strip(), 10) if lines["Age"] else None
+    age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
     if age is None:
         lines["Age"] = []
     statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
@@ -4348,13 +4503,15 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
-        return mention_forwarder(self._forwarder, found) if self._forwarder else found
+        if self._forwarder is None:
+            return found
+        return mention_forwarder(self._forwarder, found)
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         broken = "waiting in the clear"
         if history.phase == "xfer" and history.detail("response"):
             broken = "body"
-        elif history.phase == "xfer":
+        elif history.phase == "xfer":  # from the first byte on
             broken = "header"
         elif history.instant("sent") is None and self.request.body:
             broken = "upload"
@@ -4407,7 +4564,7 @@ class Http1Exchange(Exchange):
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
         self.request_bytes = len(head) + len(request.data)
-        body = memoryview(request.data)
+        body = memoryview(request.data)  # views of it: it is never there twice
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
@@ -4435,7 +4592,7 @@ class Http1Exchange(Exchange):
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
         self._response = response
         self.log.add("response", response)
-        stream.hurry()
+        stream.hurry()  # of the instants in the body only the last one counts, which no large read delays
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self._reader, self.request.method, response, self.log)
@@ -4450,9 +4607,9 @@ class Http1Exchange(Exchange):
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
-MAX_FRAME = 16384
+MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
-HTTP2_ERRORS = (
+HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
     "INADEQUATE_SECURITY HTTP_1_1_REQUIRED"
@@ -4460,32 +4617,30 @@ HTTP2_ERRORS = (
 
 
 def http2_error(payload: bytes) -> str:
+    """Return the name of an error code of HTTP/2."""
     code = int.from_bytes(payload, "big")
     return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
     """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
-    named = {
-        token.strip().lower().decode("latin-1")
-        for value in values_of(headers, "connection")
-        for token in value.split(b",")
-    }
-    left_out = CONNECTION_HEADERS | named - {"host"}
+    left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
     return tuple(
         (name, value)
         for name, value in headers
+        # The one value that TE may have there.
         if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
     )
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    hosts = values_of(headers, "host")
+    # A Host of the user's own goes as :authority, which stands in its place (section 8.3.1).
+    hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
     pseudo = [
         (b":method", request.method.encode("ascii")),
         (b":scheme", request.url.scheme.encode("ascii")),
-        (b":authority", hosts[0] if hosts else request.url.authority.encode("ascii")),
+        (b":authority", hosts[0]),
         (b":path", request.url.target.encode("ascii")),
     ]
     return pseudo + [
@@ -4494,14 +4649,18 @@ def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[byt
 
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 has not."""
     values = [value for name, value in fields if name == b":status"]
-    status = parse_status(values[0]) if len(values) == 1 else None
+    status = None
+    if len(values) == 1:
+        status = parse_status(values[0])
     if status is None or status == 101:
         raise protocol_error("the HTTP/2 response has no valid :status")
     return status
 
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
+    """Return the nine bytes before a payload (RFC 9113 section 4.1)."""
     return struct.pack(">IBI", length << 8 | kind, flags, stream)
 
 
@@ -4539,6 +4698,7 @@ class SendWindows:
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._grow(stream, increment)
+        # Updates can be sent without end, too: those that return nothing count as chatter.
         returns = self._uncredited[stream] > 0
         self._uncredited[stream] = max(0, self._uncredited[stream] - increment)
         return returns
@@ -4565,11 +4725,12 @@ class Http2Session:
 
         self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
         self.reader = Reader()
+        # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
         self.h2.local_settings = Settings(
             initial_values={
-                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.ENABLE_PUSH: 0,  # one request, one response
                 SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_WINDOW,
                 SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
                 SettingCodes.MAX_HEADER_LIST_SIZE: room,
@@ -4577,7 +4738,8 @@ class Http2Session:
         )
         self.h2.decoder.max_header_list_size = room
         self.h2.initiate_connection()
-        self.h2.increment_flow_control_window(HTTP2_WINDOW - 65535)
+        # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
+        self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.windows = SendWindows()
         self.credit = b""  # frames that return it to the other side, once something is sent
         self.consumed = 0  # bytes of DATA for which none was returned
@@ -4664,6 +4826,7 @@ class Http2Exchange(Exchange):
             return data
         if not self._body and not self._sent:
             self._note_sent()
+            # From here on what comes is the answer: its first byte needs a time of its own.
             self._reader.stream.hurry(self._response is not None)
         return self._next_data()
 
@@ -4692,11 +4855,12 @@ class Http2Exchange(Exchange):
             )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
+        # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
         if kind == DATA and stream == self._stream and self._response and not self._session.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = arrived
+            self._headers_at = arrived  # the first byte of the answer, if it proves to be no 1xx
         if not self._serves(header, reader.exactly(length)):
             self._count_chatter()
 
@@ -4704,6 +4868,8 @@ class Http2Exchange(Exchange):
         """Take a frame; tell whether it serves the request or its response."""
         kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
         session = self._session
+        # Within a header block only CONTINUATION may come (section 6.10): the rest goes to h2, which says so.
+        # So does what has the wrong length or stream.
         if not session.in_block:
             if kind == WINDOW_UPDATE and stream in (0, self._stream):
                 return session.windows.widen(min(stream, 1), payload)
@@ -4715,14 +4881,21 @@ class Http2Exchange(Exchange):
                 self._go_away(payload)
                 return False
         self._give(header + payload)
+        if kind == SETTINGS:
+            return self._acknowledges(flags)
         if kind in (HEADERS, CONTINUATION):
             session.in_block = not flags & END_HEADERS
-        if kind == SETTINGS and not flags & ACK:
-            session.windows.resize(session.h2.remote_settings.initial_window_size)
-        if kind == SETTINGS and flags & ACK and session.unanswered:
-            session.unanswered -= 1
-            return True
         return kind == HEADERS and stream == self._stream
+
+    def _acknowledges(self, flags: int) -> bool:
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        session = self._session
+        if not flags & ACK:
+            session.windows.resize(session.h2.remote_settings.initial_window_size)
+            return False
+        awaited = session.unanswered > 0
+        session.unanswered = 0
+        return awaited
 
     def _count_chatter(self) -> None:
         """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
@@ -4734,27 +4907,21 @@ class Http2Exchange(Exchange):
 
     def _count_data(self, length: int, flags: int) -> None:
         """Pass over one DATA frame and return its credit to the sender (RFC 9113 section 6.1, 6.9)."""
-        reader = self._reader
-        left = length
+        reader, content = self._reader, length
         if flags & PADDED:
             padding = reader.exactly(1)[0] if length else 0
             if padding >= length:
                 raise protocol_error("an HTTP/2 DATA frame has more padding than content")
-            left -= 1 + padding
-        empty = not left
-        while left:
-            count = reader.skip(left)
-            if not count:
-                raise EOFError
-            left -= count
-            self.log.received += count
+            content -= 1 + padding
+        count_body(reader, content, self.log)
         if flags & PADDED:
-            reader.exactly(padding)
+            reader.exactly(padding)  # counts as flow, not as body
         self._ended = bool(flags & END_STREAM)
-        if empty and not self._ended:
+        if not content and not self._ended:
             self._count_chatter()
         session = self._session
         session.consumed += length
+        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
         if session.consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", session.consumed)
             session.credit += b"".join(
@@ -4773,7 +4940,7 @@ class Http2Exchange(Exchange):
         if words:
             message = f"the server closed the HTTP/2 connection ({code}: {{}})"
         self._session.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < self._stream:
+        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
             raise self._session.farewell
 
     def _give(self, frame: bytes) -> None:
@@ -4880,8 +5047,9 @@ class Hop(Stage):
 def open_socket(family: int) -> socket.socket:
     """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
     made = socket.socket(family, socket.SOCK_STREAM)
-    made.setblocking(False)
-    # Nagle would hold the request back behind the client's Finished for a round trip.
+    made.setblocking(False)  # so that connect() does not wait for the answer
+    # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
+    # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
     if sys.platform == "linux":
         options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS))
@@ -4898,6 +5066,8 @@ def established(info: bytes, begun: int, noticed: int) -> int:
 
     A process that was kept waiting notices late; the kernel still holds that single sample.
     """
+    # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
+    # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
     rtt, retransmits = read_tcp_info(info)
     if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
         return noticed
@@ -4935,11 +5105,12 @@ class Race:
                 self._start(waiting.pop(0))
                 continue
             pause = None
-            if waiting:
+            if waiting:  # rounded up: a millisecond too few would be spent turning in this loop
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
                 contender = self._under_way.pop(descriptor)
+                # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 if events == select.POLLOUT or not self._has_failed(contender):
                     return contender
         raise self._failures[0]
@@ -4952,12 +5123,12 @@ class Race:
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.history().all("dialling"))
+        number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
         error: OSError | None = None
         try:
             connection = self._spare.pop(peer.family, None) or open_socket(peer.family)
         except OSError as refused:
-            error = refused
+            error = refused  # noted below, as an attempt like any other
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add("dialling", Dialling(number, peer), begun)
@@ -5009,8 +5180,11 @@ class Tcp(Hop):
 
         Raises OSError when this machine has a limit that allows none.
         """
+        # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
         wanted, refused = self._options.family, None
-        for family in (wanted,) if wanted else (socket.AF_INET, socket.AF_INET6):
+        for family in FAMILY_NAMES:
+            if wanted not in (socket.AF_UNSPEC, family):
+                continue
             try:
                 self._spare[family] = open_socket(family)
             except OSError as error:
@@ -5048,7 +5222,7 @@ class Tcp(Hop):
         number, begun, connection = self._winner
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
-        connection.setblocking(True)
+        connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add("dialled", Dialled(number, None), answered)
         self.log.add("connection", connection)
         self.log.add("counters", ("stood", info))
@@ -5057,7 +5231,7 @@ class Tcp(Hop):
 
     def close(self) -> None:
         self._close_spare()
-        connection = self.log.history().detail("connection")
+        connection = self.log.history().detail("connection")  # the newest: SOCKS replaces it
         if connection:
             connection.close()
 
@@ -5087,11 +5261,10 @@ class Tcp(Hop):
         """Name the place, and of its addresses those that were tried: three at most."""
         peers = {event.detail.number: event.detail.peer.ip for event in history.all("dialling")}
         tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
-        listed = ", ".join(tried[:3])
-        if len(tried) > 3:
-            listed += f" and {len(tried) - 3} more"
-        addresses = f" ({listed})" if tried else ""
-        return f"{self.place[0]}{addresses} port {self.place[1]}"
+        where = self.place[0]
+        if tried:
+            where += f" ({and_more(tried, 3)})"
+        return f"{where} port {self.place[1]}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5172,11 +5345,13 @@ class TargetTls(Tls):
         try:
             return super().open(below)
         except ssl.SSLError:
+            # What is wrong with a certificate is best seen in the certificate.
             if self.stream.tap.certificates:
                 self.log.add("handshake", self.stream.agreed())
             raise
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
+        """A proxy that has opened the way only passes bytes on."""
         return found
 
     def stuck(self, limit: str, history: History) -> NetworkError:
@@ -5206,12 +5381,12 @@ class Tunnel(Hop):
     def open(self, below: Stream) -> Stream:
         self._reader.stream = below
         try:
-            response = read_head(self._reader, Log())
+            response = read_head(self._reader, Log())  # its first byte is not the target's
         except EOFError:
             raise no_answer_to_connect(self._proxy) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
-        if self._reader.left:
+        if self._reader.left:  # before anything was sent through it: the target cannot have spoken
             raise no_tunnel(self._proxy)
         return below
 
@@ -5237,7 +5412,9 @@ class SocksWriter:
         self.flush, self.close = file.flush, file.close
 
     def write(self, data: bytes) -> None:
-        self._file.write(self._right if data == self._wrong else data)
+        if data == self._wrong:
+            data = self._right
+        self._file.write(data)
 
 
 def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
@@ -5247,8 +5424,11 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
     class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
         def makefile(self, mode: str = "r", *args: Any) -> Any:
             file = super().makefile(mode, *args)
-            return SocksWriter(file, proxy) if mode == "wb" else file
+            if mode == "wb":
+                return SocksWriter(file, proxy)
+            return file
 
+    # PySocks negotiates over sockets of its own class: it gets the descriptor, and gives it back at the end.
     negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
     if proxy.username is not None:
@@ -5256,7 +5436,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
     resolves_names = proxy.scheme == "socks5h"
     negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, resolves_names, username, password)
     try:
-        negotiator._negotiate_SOCKS5(*place)
+        negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
     except socks.ProxyError as error:
         negotiator.close()
         raise explain_socks(error, proxy) from None
@@ -5298,12 +5478,12 @@ class Socks(Hop):
                     raise
             assert isinstance(self.below, Tcp)
             below = self.below.open_again()
-        self._stood = time.perf_counter_ns()
+        self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return self._stream
 
     def _ask_for(self, target: str, below: Stream) -> None:
         assert isinstance(below, SocketStream)
-        place = (target.partition("%")[0], self._place[1])
+        place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
         self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
@@ -5371,6 +5551,7 @@ class Way:
         self._log.hops = tuple(hop.phase for hop in self._hops)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
+        # Both are made before the clock: which of them it will be, the handshake tells.
         self._exchanges = {"http/1.1": Http1Exchange(setup)}
         if "h2" in setup.protocols:
             self._exchanges["h2"] = Http2Exchange(setup)
@@ -5399,6 +5580,7 @@ class Way:
     def go(self) -> None:
         """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
         try:
+            # Every name before the first SYN, which ends dns: a proxy's and, for socks5, the target's.
             for number, hop in enumerate(self._hops):
                 self._log.add("resolving", number)
                 hop.look_up()
@@ -5431,6 +5613,8 @@ class Way:
         """Open each hop on the one below, and let what is above send its first flight at once."""
         for number, hop in enumerate(self._hops):
             self._stream = hop.open(self._stream)
+            # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
+            # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(self._above(number, self._stream).source)
             hop.stands(departed)
 
@@ -5458,6 +5642,7 @@ class Way:
         if isinstance(error, NetworkError):
             found = error
         elif isinstance(error, ssl.SSLError):
+            # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
             speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
             found = speaks_tls[-1].explain(error, history)
         else:
@@ -5465,6 +5650,11 @@ class Way:
         if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
+
+    @property
+    def _standing(self) -> Sequence[Hop]:
+        """Return the hops that the connection stands on."""
+        return (self._kept and self._kept.hops) or self._hops
 
     def keep(self) -> Kept | str:
         """Return the connection for another request, once the exchange is over; or say why it takes none."""
@@ -5475,15 +5665,14 @@ class Way:
         last_word = exchange.last_word()
         if last_word:
             return last_word
-        hops = self._kept.hops if self._kept else self._hops
-        return Kept(hops, self._stream, exchange, history.peer, history.detail("handshake"))
+        return Kept(self._standing, self._stream, exchange, history.peer, history.detail("handshake"))
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def close(self) -> None:
-        for hop in self._kept.hops if self._kept else self._hops:
+        for hop in self._standing:
             hop.close()
 
 
@@ -5798,9 +5987,10 @@ def get_ready(slot: Slot) -> None:
 
 def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -> Current:
     """Make a step ready to start, on a kept connection where there is one that will do."""
-    kept = means.take(current, slot)
-    refused = kept if isinstance(kept, str) else None
-    way = prepare(current, options, means.contexts, kept if isinstance(kept, Kept) else None)
+    kept, refused = means.take(current, slot), None
+    if isinstance(kept, str):
+        kept, refused = None, kept
+    way = prepare(current, options, means.contexts, kept)
     if current.number == 1:
         get_ready(slot)
     gone = way.board()
@@ -6076,8 +6266,7 @@ class Summary(NamedTuple):
     reused: bool | None
     runs: int
     late: int
-    errors: dict[str, int]  # by kind
-    failures: dict[str, Failure]  # the last of each kind
+    failures: dict[str, tuple[int, Failure]]  # by kind: how many, and the last
     statuses: dict[int, tuple[int, float]]  # how many, and the median of their total (us)
     spreads: dict[str, Spread]
     outliers: dict[str, tuple[int, ...]]
@@ -6085,6 +6274,10 @@ class Summary(NamedTuple):
     facts: Facts | None  # of the last run, but the least round trip and all retransmits
     typical: Sample | None  # the run whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
+
+    @property
+    def errors(self) -> dict[str, int]:
+        return {kind: count for kind, (count, _) in self.failures.items()}
 
     @property
     def failed(self) -> int:
@@ -6151,6 +6344,19 @@ def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
     return statuses
 
 
+def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]:
+    """Return how many samples failed in each way, and the last of each."""
+    failed = [sample.failure for sample in samples if sample.failure]
+    counts = count_by(failure.kind for failure in failed)
+    return {failure.kind: (counts[failure.kind], failure) for failure in failed}
+
+
+def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
+    """Return the values of a key (us) that there are, each with the number of its run."""
+    values = ((getattr(sample.timing, key), sample.run) for sample in samples)
+    return [(value, run) for value, run in values if value is not None]
+
+
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
     """Return the costliest finding of each kind, and in how many samples it was made: the costliest first."""
     worst: dict[str, Finding] = {}
@@ -6164,33 +6370,27 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...
 
 
 def gather_facts(facts: Sequence[Facts]) -> Facts | None:
-    """Join what was told of a server in several runs."""
+    """Join what was told of a server in several runs: the least round trip, all resent, else the newest."""
     if not facts:
         return None
-    trips = [each.rtt_us for each in facts if each.rtt_us is not None]
-    resent = [each.retransmits for each in facts if each.retransmits is not None]
-    return facts[-1]._replace(
-        rtt_us=min(trips, default=None),
-        retransmits=sum(resent) if resent else None,
-        certificate=next((each.certificate for each in reversed(facts) if each.certificate), None),
-        server=next((each.server for each in reversed(facts) if each.server), None),
-        http_version=next((each.http_version for each in reversed(facts) if each.http_version), None),
-    )
+
+    def told(name: str) -> list[Any]:
+        return [value for value in (getattr(each, name) for each in facts) if value is not None]
+
+    newest = {name: told(name)[-1] for name in Facts._fields if told(name)}
+    joined = facts[-1]._replace(**newest)
+    if joined.rtt_us is not None:
+        joined = joined._replace(rtt_us=min(told("rtt_us")))
+    if joined.retransmits is not None:
+        joined = joined._replace(retransmits=sum(told("retransmits")))
+    return joined
 
 
 def sum_up(samples: Sequence[Sample]) -> Summary:
     """Sum up samples of one kind. Only successful ones have times: a failure is no fast answer."""
     first = samples[0]
     good = [sample for sample in samples if sample.error is None]
-    values = {
-        key: [
-            (value, sample.run)
-            for sample in good
-            for value in [getattr(sample.timing, key)]
-            if value is not None
-        ]
-        for key in STAT_KEYS
-    }
+    values = {key: values_of_key(key, good) for key in STAT_KEYS}
     ranks = {len(pairs): interval_rank(len(pairs)) for pairs in values.values()}
     spreads = {
         key: measure_spread((value for value, _ in pairs), ranks[len(pairs)]) for key, pairs in values.items()
@@ -6204,13 +6404,12 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         reused=first.reused,
         runs=len(samples),
         late=sum(sample.late for sample in samples),
-        errors=count_by(sample.error for sample in samples if sample.error),
-        failures={sample.failure.kind: sample.failure for sample in samples if sample.failure},
+        failures=gather_failures(samples),
         statuses=gather_statuses(good),
         spreads=spreads,
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
-        refused=count_by(sample.refused for sample in samples if sample.refused),
-        facts=gather_facts([sample.facts for sample in samples if sample.facts]),
+        refused=count_by(filter(None, (sample.refused for sample in samples))),
+        facts=gather_facts(list(filter(None, (sample.facts for sample in samples)))),
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -6272,8 +6471,9 @@ def judge_statistic(key: str, threshold: float, samples: Iterable[Sample]) -> li
     actual = measure_spread(values, 0).stats[statistic]
     if actual is not None:
         return exceeded(key, round(actual) / 1000, threshold)
-    applies = not last or len(values) == len(last)  # a kept connection has no dns, connect and tls
-    return None if applies else []
+    if last and not values:
+        return []  # a kept connection has no dns, connect and tls
+    return None
 
 
 def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -6347,15 +6547,32 @@ ALIKE = 0.15  # two times that differ by less are alike
 
 
 def time_text(us: float) -> str:
-    return f"{us / 1000:.0f} ms" if us >= 100_000 else f"{us / 1000:.1f} ms"
+    if us >= 100_000:
+        return f"{us / 1000:.0f} ms"
+    return f"{us / 1000:.1f} ms"
 
 
 def times_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def counted(count: int, noun: str, one: str = "1") -> str:
+    """Return a number of things: '3 segments', or a single one with the word for it."""
+    if count == 1:
+        return f"{one} {noun}"
+    return f"{count} {noun}s"
+
+
 def trips_text(count: int) -> str:
-    return f"{count} round trip{'' if count == 1 else 's'}"
+    return counted(count, "round trip")
+
+
+def first_of(words: Sequence[str], most: int) -> str:
+    """List the first of some words; an ellipsis stands for the others."""
+    listed = ", ".join(words[:most])
+    if words[most:]:
+        listed += ", …"
+    return listed
 
 
 def rate_text(count: int, us: int) -> str:
@@ -6368,9 +6585,11 @@ def in_ms(us: int) -> float:
 
 def growth(before: Counters | None, after: Counters | None, name: str) -> int | None:
     """Return by how much a counter grew between two instants; None where one of them does not tell."""
-    first: int | None = getattr(before, name) if before else None
-    last: int | None = getattr(after, name) if after else None
-    return None if first is None or last is None else last - first
+    first: int | None = getattr(before, name, None)
+    last: int | None = getattr(after, name, None)
+    if first is None or last is None:
+        return None
+    return last - first
 
 
 def slow_start_trips(segments: int) -> int:
@@ -6382,6 +6601,7 @@ def slow_start_trips(segments: int) -> int:
 
 
 def fits(time_us: int, expected_us: float) -> bool:
+    """Tell whether a time is what was expected; more is tolerated than less, which nothing explains."""
     return FITS[0] * expected_us <= time_us <= FITS[1] * expected_us
 
 
@@ -6405,11 +6625,16 @@ class Case(NamedTuple):
     @property
     def resent(self) -> int | None:
         """Return how often the request was sent again although it had not come (RFC 2883 tells)."""
-        again = self.grown("retransmits", "sent", "answered" if self.evidence.answered else "ended")
+        until = "ended"
+        if self.evidence.answered:
+            until = "answered"
+        again = self.grown("retransmits", "sent", until)
         needless = self.grown("duplicates", "sent", "ended")
         if not again:
             return again
-        return None if needless is None else max(0, again - needless)
+        if needless is None:
+            return None
+        return max(0, again - needless)
 
     @property
     def resending_us(self) -> int:
@@ -6425,14 +6650,15 @@ class Case(NamedTuple):
         """Return the part of the wait that the path does not explain; None where that cannot be told."""
         if self.rtt is None or self.timing.wait is None or not self.evidence.answered or self.resent is None:
             return None
-        stood = self.evidence.stood
-        connecting = self.winner.duration_us if self.winner and stood and not stood.retransmits else 0
+        stood, connecting = self.evidence.stood, 0
+        if self.winner and stood and not stood.retransmits:
+            connecting = self.winner.duration_us
         return self.timing.wait - max(self.rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
-        segment = self.evidence.sent.segment if self.evidence.sent else 0
-        return self.evidence.request_bytes <= FIRST_WINDOW * segment
+        sent = self.evidence.sent
+        return sent is not None and self.evidence.request_bytes <= FIRST_WINDOW * sent.segment
 
     @property
     def shaking_us(self) -> int | None:
@@ -6455,17 +6681,20 @@ class Case(NamedTuple):
 def open_case(step: Step) -> Case:
     """Gather what the rules need."""
     ended = step.evidence.ended
-    hop = (ended.rtt_us if ended else None) or 0
+    hop = (ended and ended.rtt_us) or 0
     winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
     tls = step.network.tls
     trips = 0
     if tls and tls.version:
-        trips = (1 if tls.version == "TLSv1.3" else 2) + step.evidence.hello_retry
-    path = hop if hop >= MIN_RTT_US and not step.route.proxy else None
+        trips = {"TLSv1.3": 1}.get(tls.version, 2) + step.evidence.hello_retry
+    path = None
+    if hop >= MIN_RTT_US and not step.route.proxy:
+        path = hop
     return Case(step, step.timing, step.evidence, winner, hop, path, trips)
 
 
 def lost_syn(case: Case) -> Finding | None:
+    """Find a SYN that was sent again: when TCP stands, nothing else can have been."""
     stood = case.evidence.stood
     if not stood or not stood.retransmits or not case.winner:
         return None
@@ -6479,26 +6708,30 @@ def lost_syn(case: Case) -> Finding | None:
     return Finding("syn_lost", "connect", cost, "seen", text, {**evidence, "rtt_ms": in_ms(case.hop)})
 
 
+def family_of(ip: str) -> str:
+    return "IPv6" if ":" in ip else "IPv4"
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """Say what became of an attempt that failed."""
+    if attempt.error == GIVEN_UP:
+        return f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
+    return f"{attempt.ip}: {attempt.error}"
+
+
 def failed_address(case: Case) -> Finding | None:
     """Name the addresses that were tried in vain before the one that answered."""
     attempts, winner = case.step.network.attempts, case.winner
     if not winner or case.evidence.connected_us is None or not attempts.index(winner):
         return None
     failed = attempts[: attempts.index(winner)]
-    silent = [attempt for attempt in failed if attempt.error == GIVEN_UP]
-    words = [
-        f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
-        if attempt in silent
-        else f"{attempt.ip}: {attempt.error}"
-        for attempt in failed
-    ]
-    other = all((":" in attempt.ip) != (":" in winner.ip) for attempt in failed)
-    instead = f"IPv{6 if ':' in winner.ip else 4}" if other else winner.ip
-    text = f"{', '.join(words[:3])}{', …' if words[3:] else ''}; {instead} was used instead"
-    if silent:
+    name, instead = "address_failed", winner.ip
+    if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
+        name, instead = "family_fallback", family_of(winner.ip)
+    text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
+    if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
     evidence = {"failed": [attempt.ip for attempt in failed], "used": winner.ip}
-    name = "family_fallback" if other else "address_failed"
     return Finding(name, "connect", case.evidence.connected_us - winner.duration_us, "seen", text, evidence)
 
 
@@ -6524,6 +6757,7 @@ def silent_resolver(case: Case) -> Finding | None:
 
 
 def old_tls(case: Case) -> Finding | None:
+    """Find the round trip that a TLS before 1.3 takes more, where it was taken indeed."""
     tls, took, rtt = case.step.network.tls, case.timing.tls, case.rtt
     if not tls or not tls.version or tls.version == "TLSv1.3" or rtt is None or not case.evidence.sent:
         return None
@@ -6536,6 +6770,7 @@ def old_tls(case: Case) -> Finding | None:
 
 
 def repeated_hello(case: Case) -> Finding | None:
+    """Price a HelloRetryRequest (RFC 8446 section 4.1.4): a round trip."""
     if not case.evidence.hello_retry or case.rtt is None:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
@@ -6559,20 +6794,19 @@ def large_certificate(case: Case) -> Finding | None:
 
 
 def slow_tls(case: Case) -> Finding | None:
+    """Find a handshake that took more than its round trips, and not for the size of its certificates."""
     excess, rtt, took = case.shaking_us, case.rtt, case.timing.tls
     if excess is None or rtt is None or took is None or large_certificate(case):
         return None
     if excess < max(SLOW_US, SLOW_TRIPS * rtt):
         return None
     lost = case.lost_in_tls
-    text = f"segments of the handshake were lost or came out of order ({lost})"
+    certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
-        text = (
-            f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}: the server, or a box "
-            "in between, was slow to answer the handshake, or its answer was lost"
-        )
+        certainty, text = "fits", f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}"
+        text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
     evidence = {"tls_ms": in_ms(took), "rtt_ms": in_ms(rtt), "lost_segments": lost}
-    return Finding("tls_slow", "tls", excess, "seen" if lost else "fits", text, evidence)
+    return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6584,6 +6818,7 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 
 
 def slow_server(case: Case) -> Finding | None:
+    """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took, wait, rtt = case.serving_us, case.timing.wait, case.rtt
     if took is None or wait is None or rtt is None or not case.request_fits_window:
         return None
@@ -6593,7 +6828,7 @@ def slow_server(case: Case) -> Finding | None:
     evidence: dict[str, object] = {"wait_ms": in_ms(wait), "rtt_ms": in_ms(rtt)}
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
-    claims = longest_first(case.step.response.timings if case.step.response else ())
+    claims = longest_first(case.step.timings)
     longest = claims[0].duration_ms if claims else None
     if longest and LEAST_CLAIM_MS <= longest <= in_ms(wait):
         text += f"; it accounts for {longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
@@ -6602,10 +6837,13 @@ def slow_server(case: Case) -> Finding | None:
 
 
 def lost_request(case: Case) -> Finding | None:
+    """Price a request that was sent again by the time-outs that the kernel let pass."""
     cost, left, again = case.resending_us, case.serving_us, case.resent
     if not cost or not again or case.timing.wait is None:
         return None
-    what = "the request, or the end of the handshake before it," if case.handshake_trips else "the request"
+    what = "the request"
+    if case.handshake_trips:
+        what += ", or the end of the handshake before it,"
     text = f"{what} was lost or late and sent again, {times_text(again)}"
     if left is not None and abs(left - cost) <= ALIKE * left:
         text += "; the server took about as long again, or its answer was lost too"
@@ -6620,6 +6858,7 @@ def lost_request(case: Case) -> Finding | None:
 
 
 def long_upload(case: Case) -> Finding | None:
+    """Find a wait that is as long as slow start needs for the segments of the body."""
     wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
     if wait is None or rtt is None or not answered or case.request_fits_window:
         return None
@@ -6636,10 +6875,12 @@ def long_upload(case: Case) -> Finding | None:
         "round_trips": trips,
         "rtt_ms": in_ms(rtt),
     }
+    # A request of any size takes one.
     return Finding("upload", "wait", (trips - 1) * rtt, "fits", text, evidence)
 
 
 def mere_distance(case: Case) -> Finding | None:
+    """Find that round trips are most of the whole, while the server answered at once."""
     wait, rtt = case.timing.wait, case.rtt
     if wait is None or rtt is None or not case.evidence.answered:
         return None
@@ -6652,6 +6893,7 @@ def mere_distance(case: Case) -> Finding | None:
 
 
 def lossy_download(case: Case) -> Finding | None:
+    """Find segments of the response that came out of order, and charge two round trips at most."""
     xfer, rtt = case.timing.xfer, case.rtt
     # Counted from the request on: by the time the first byte is seen, the burst behind it has come too.
     disorder = case.grown("disorder", "sent", "ended")
@@ -6660,18 +6902,19 @@ def lossy_download(case: Case) -> Finding | None:
         return None
     segments = -(-received // sent.segment)  # without those that came twice
     cost = min(xfer - (slow_start_trips(segments) - 1) * rtt, 2 * rtt)
-    some = "a segment" if disorder == 1 else f"{disorder} segments"
+    some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
     evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": in_ms(rtt)}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
 
 
 def slow_start(case: Case) -> Finding | None:
+    """Find a transfer that is as long as slow start needs for its segments, all in order."""
     xfer, rtt = case.timing.xfer, case.rtt
     segments = case.grown("segments_in", "sent", "ended")
     if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
         return None
-    trips = slow_start_trips(segments) - 1
+    trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
     if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
         return None
     text = (
@@ -6683,6 +6926,7 @@ def slow_start(case: Case) -> Finding | None:
 
 
 def small_window(case: Case) -> Finding | None:
+    """Find a transfer of 64 KiB a round trip, all that fits a window without scaling."""
     xfer, rtt, ended = case.timing.xfer, case.rtt, case.evidence.ended
     if not xfer or rtt is None or not ended or ended.window_scaling or case.step.error:
         return None
@@ -6695,6 +6939,7 @@ def small_window(case: Case) -> Finding | None:
 
 
 def slow_proxy(case: Case) -> Finding | None:
+    """Find that at least half of connect passed after TCP to the proxy stood."""
     connect, stood = case.timing.connect, case.evidence.connected_us
     proxy = case.step.route.proxy
     if not proxy or connect is None or stood is None or connect - stood < HALF * connect:
@@ -6705,6 +6950,7 @@ def slow_proxy(case: Case) -> Finding | None:
 
 
 def set_up(case: Case) -> Finding | None:
+    """Find that most of the whole is what a connection that stood already would save."""
     parts = (case.timing.dns, case.timing.connect, case.timing.tls)
     response, total = case.step.response, case.timing.total
     if case.step.error or not response or response.status >= 400:
@@ -6723,20 +6969,18 @@ def closing_server(case: Case) -> Finding | None:
     costly, response = set_up(case), case.step.response
     if not costly or not response or not response.http_version.startswith("HTTP/1"):
         return None
-    said, asked = (
-        {token.strip().lower() for value in values_of(headers, "connection") for token in value.split(b",")}
-        for headers in (response.headers, case.step.sent_headers)
-    )
-    old = response.http_version == "HTTP/1.0" and b"keep-alive" not in said
-    if b"close" in asked or not (old or b"close" in said):
+    said, asked = connection_tokens(response.headers), connection_tokens(case.step.sent_headers)
+    old = response.http_version == "HTTP/1.0" and "keep-alive" not in said
+    if "close" in asked or not (old or "close" in said):
         return None
-    how = "Connection: close" if b"close" in said else "HTTP/1.0"
+    how = "Connection: close" if "close" in said else "HTTP/1.0"
     text = f"the server closes the connection ({how}): every request pays for setting it up"
     evidence = {**costly.evidence, "http_version": response.http_version}
     return Finding("closes", None, costly.cost_us, "seen", text, evidence)
 
 
 def short_of_cpu(case: Case) -> Finding | None:
+    """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
     starved = case.step.starved_us
     if starved <= STARVED_US:
         return None
@@ -6781,8 +7025,7 @@ def read_chain(run: Run) -> tuple[Finding, ...]:
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
     count = len(run.steps) - 1
-    redirects = "a redirect" if count == 1 else f"{count} redirects"
-    text = f"{redirects} took {time_text(before)} of {time_text(total)}"
+    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
     evidence = {"redirects": count, "redirects_ms": in_ms(before), "total_ms": in_ms(total)}
     return (Finding("redirects", None, before, "seen", text, evidence),)
 
@@ -6822,8 +7065,12 @@ def up_to_three(value: float) -> str:
 
 
 def family_name(peer: Peer | None) -> str | None:
-    names: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
-    return peer and names[peer.family]
+    return peer and FAMILY_NAMES[peer.family]
+
+
+def second_text(moment: datetime.datetime | None) -> str | None:
+    """Return RFC 3339, UTC, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
 
 
 def fixed(value: float | None, decimals: int, unit: str = "") -> str:
@@ -6910,8 +7157,10 @@ def failure_text(number: int, failure: Failure, slot: Slot | None = None) -> str
 def status_text(progress: Progress) -> str:
     """Say what a run is doing, for the status line."""
     current = progress.current
-    history = current.log.history() if current else None
-    if not current or not history or not history.start:
+    if not current:
+        return ""
+    history = current.log.history()
+    if not history.start:
         return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
@@ -6957,53 +7206,53 @@ def instant_text(moment: datetime.datetime) -> str:
 
 
 def shown_value(name: str, value: bytes) -> str:
-    text = decode(value)
-    return mask_location(text) if name.lower() == "location" else mask_userinfo(text)
+    """Return the value of a header field, what is a credential masked."""
+    if name.lower() in SECRET_HEADERS:
+        return "***"
+    if name.lower() == "location":
+        return mask_location(decode(value))
+    return mask_userinfo(decode(value))
 
 
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
-    """Return header fields in order, credentials masked."""
-    return [
-        {"name": name, "value": "***" if name.lower() in SECRET_HEADERS else shown_value(name, value)}
-        for name, value in headers
-    ]
+    return [{"name": name, "value": shown_value(name, value)} for name, value in headers]
 
 
-SECOND = "%Y-%m-%dT%H:%M:%SZ"
 ILLEGIBLE = Certificate(None, None, None, None, None, None)
+NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
-def chain_document(info: TlsInfo | None, now: datetime.datetime) -> list[dict[str, Any]]:
+def chain_document(info: TlsInfo, now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the certificates that the server sent, its own first."""
-    chain = [certificate or ILLEGIBLE for certificate in (info.chain if info else ())]
     return [
         {
             "cn": certificate.common_name,
             "issuer": certificate.issuer,
-            "not_after": certificate.not_after.strftime(SECOND) if certificate.not_after else None,
+            "not_after": second_text(certificate.not_after),
             "days_left": certificate.days_left(now),
         }
-        for certificate in chain
+        for certificate in (sent or ILLEGIBLE for sent in info.chain)
     ]
 
 
-def tls_fields(info: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
-    certificate = info.certificate if info else None
-    begin, end = (certificate.not_before, certificate.not_after) if certificate else (None, None)
+def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
+    """Return what TLS agreed on; all of it is null without TLS, and but for the chain, which is empty."""
+    info = agreed or NO_TLS
+    certificate = info.certificate or ILLEGIBLE
     return {
-        "alpn": info.alpn if info else None,
-        "tls_version": info.version.replace("v", " ") if info and info.version else None,
-        "tls_cipher": info.cipher if info else None,
-        "cert_cn": certificate.common_name if certificate else None,
-        "cert_sans": list(certificate.names) if certificate and certificate.names is not None else None,
-        "cert_issuer": certificate.issuer if certificate else None,
-        "cert_serial": certificate.serial if certificate else None,
-        "cert_not_before": begin.strftime(SECOND) if begin else None,
-        "cert_not_after": end.strftime(SECOND) if end else None,
-        "cert_days_left": certificate.days_left(now) if certificate else None,
+        "alpn": info.alpn,
+        "tls_version": info.version and info.version.replace("v", " "),
+        "tls_cipher": info.cipher,
+        "cert_cn": certificate.common_name,
+        "cert_sans": certificate.names,
+        "cert_issuer": certificate.issuer,
+        "cert_serial": certificate.serial,
+        "cert_not_before": second_text(certificate.not_before),
+        "cert_not_after": second_text(certificate.not_after),
+        "cert_days_left": certificate.days_left(now),
         "cert_chain": chain_document(info, now),
-        "tls_verified": info.verified if info else None,
-        "tls_custom_ca": info.custom_ca if info else None,
+        "tls_verified": agreed and agreed.verified,
+        "tls_custom_ca": agreed and agreed.custom_ca,
     }
 
 
@@ -7023,7 +7272,7 @@ def network_document(step: Step) -> dict[str, Any]:
         **tls_fields(network.tls, step.started_at),
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
-        "tcp_rtt_ms": None if network.rtt_us is None else network.rtt_us / 1000,
+        "tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,  # never 0: the kernel's word for unknown
         "tcp_retransmits": network.retransmits,
     }
     if network.reused is not None:
@@ -7037,7 +7286,7 @@ def shown_location(response: Response) -> str | None:
 
 
 def timings_document(step: Step) -> list[dict[str, Any]]:
-    return [metric._asdict() for metric in (step.response.timings if step.response else ())]
+    return [metric._asdict() for metric in step.timings]
 
 
 def response_document(step: Step) -> dict[str, Any] | None:
@@ -7366,8 +7615,10 @@ def json_text(value: dict[str, Any]) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    if is_safe(text):
+        return text
     # str.translate, for the unsafe ones alone, takes ten times as long.
-    return text if is_safe(text) else json.dumps(value, indent=2, allow_nan=False)
+    return json.dumps(value, indent=2, allow_nan=False)
 
 
 def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
@@ -7484,15 +7735,16 @@ def waterfall_table(timing: Timing, failed: str | None, width: int, glyphs: Glyp
     start = 0
     for phase in PHASES:
         length: int | None = getattr(timing, phase)
-        tone = "bad" if phase == failed else phase
+        tone = phase
+        if phase == failed:
+            tone = "bad"
         blank, filled = bar_cells(start, length or 0, timing.total, cells)
         drawn = " " * blank + glyphs.bar * filled
         rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
         start += length or 0
-    rows.append((Span("ttfb", "strong"), Span(ms_text(timing.ms("ttfb")), "strong"), Span("")))
-    rows.append((Span("total", "strong"), Span(ms_text(timing.ms("total")), "strong"), Span("")))
-    end = ms_text(timing.ms("total"))
-    scale = "0" + end.rjust(cells - 1)
+    for figure in ("ttfb", "total"):
+        rows.append((Span(figure, "strong"), Span(ms_text(timing.ms(figure)), "strong"), Span("")))
+    scale = "0" + ms_text(timing.ms("total")).rjust(cells - 1)
     return Table(
         "", (("Phase", "left", False), ("Duration", "right", False), (scale, "left", False)), tuple(rows)
     )
@@ -7503,16 +7755,22 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
     days = certificate.days_left(now)
     if days is None or certificate.not_after is None:
         return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
-    tone = "bad" if days < 7 else "warn" if days < 30 else "good"
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
+    tone = "good"
+    if days < 30:
+        tone = "warn"
+    if days < 7:
+        tone = "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
 def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -> Line:
     """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each and each.not_after]
-    earliest = chain[min(ends)[1]] if ends else None
+    if not ends:
+        return ()
+    earliest = chain[min(ends)[1]]
     if earliest is None or earliest is chain[0]:
         return ()
     return (Span("; further up the chain "), *certificate_line(earliest, now))
@@ -7520,20 +7778,40 @@ def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -
 
 def tls_line(info: TlsInfo) -> Line:
     version = (info.version or "").replace("v", " ")
-    trust = Span("verified" + (" with --cacert" if info.custom_ca else ""), "good")
-    if not info.verified:
-        trust = Span("NOT verified" + (" (-k)" if info.version else ""), "bad")
-    return (
-        Span(", ".join(part for part in (version, info.cipher) if part) + (", " if version else "")),
-        trust,
-    )
+    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
+    if info.verified and info.custom_ca:
+        return (agreed, Span("verified with --cacert", "good"))
+    if info.verified:
+        return (agreed, Span("verified", "good"))
+    if info.version:
+        return (agreed, Span("NOT verified (-k)", "bad"))
+    return (agreed, Span("NOT verified", "bad"))
 
 
 def path_text(network: Network) -> str | None:
     if network.rtt_us is None:
         return None
-    lost = network.retransmits or 0
-    return f"round trip {network.rtt_us / 1000:.2f} ms, {lost} retransmit{'' if lost == 1 else 's'}"
+    lost = counted(network.retransmits or 0, "retransmit")
+    return f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
+
+
+def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
+    """Show the attempts to connect, where there is more to say than that the first one succeeded."""
+    if len(attempts) > 1 or any(attempt.error for attempt in attempts):
+        for attempt in attempts[:8]:
+            words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
+            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+
+
+def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
+    """Say what TLS agreed on, and whose certificate it was."""
+    yield "TLS", tls_line(info)
+    if info.certificate:
+        yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
+        issuer = "(illegible)"
+        if info.certificate.issuer is not None:
+            issuer = clip(info.certificate.issuer) or "(empty)"
+        yield "Issuer", (Span(issuer),)
 
 
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
@@ -7542,26 +7820,17 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if network.peer:
         yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
     if len(network.addresses) > 1:
-        yield (
-            "Resolved",
-            (Span(", ".join(network.addresses[:8]) + ("" if len(network.addresses) <= 8 else ", …")),),
-        )
-    if len(network.attempts) > 1 or any(attempt.error for attempt in network.attempts):
-        for attempt in network.attempts[:8]:
-            words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+        yield "Resolved", (Span(first_of(network.addresses, 8)),)
+    yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
     if step.response:
-        alpn = f" (ALPN {network.tls.alpn})" if network.tls and network.tls.alpn else ""
-        yield "Protocol", (Span(step.response.http_version + alpn),)
+        protocol = step.response.http_version
+        if network.tls and network.tls.alpn:
+            protocol += f" (ALPN {network.tls.alpn})"
+        yield "Protocol", (Span(protocol),)
     if network.tls:
-        yield "TLS", tls_line(network.tls)
-    if network.tls and network.tls.certificate:
-        own = certificate_line(network.tls.certificate, step.started_at)
-        yield "Certificate", own + chain_warning(network.tls.chain, step.started_at)
-        issuer = network.tls.certificate.issuer
-        yield "Issuer", (Span("(illegible)" if issuer is None else clip(issuer) or "(empty)"),)
+        yield from tls_rows(network.tls, step.started_at)
     path = path_text(network)
     if path:
         yield "Path", (Span(path),)
@@ -7576,9 +7845,12 @@ def starved_text(step: Step) -> str:
 
 def cache_text(cache: CacheUse) -> str:
     """Say what a cache did, as far as it is told, and where that stands."""
-    age = None if cache.age_s is None else f"age {cache.age_s} s"
-    parts = [cache.status, age, cache.via and f"via {clip(cache.via, MAX_FOREIGN)}"]
-    return f"{', '.join(part for part in parts if part) or 'not said'} ({cache.source})"
+    parts = [cache.status or ""]
+    if cache.age_s is not None:
+        parts.append(f"age {cache.age_s} s")
+    if cache.via:
+        parts.append(f"via {clip(cache.via, MAX_FOREIGN)}")
+    return f"{', '.join(filter(None, parts)) or 'not said'} ({cache.source})"
 
 
 def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
@@ -7619,7 +7891,9 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if response:
         parts = [f"{response.status} {clip(response.reason)}".strip(), size_text(step.body_bytes)]
         content_type = response.get("content-type")
-        yield "Response", (Span(", ".join(parts + ([clip(content_type)] if content_type else []))),)
+        if content_type:
+            parts.append(clip(content_type))
+        yield "Response", (Span(", ".join(parts)),)
         location = response.get("location")
         if location is not None:
             yield "Location", (Span(clip(mask_location(location))),)
@@ -7630,7 +7904,9 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
 
 def failed_text(error: Failure) -> str:
     """Say where a step failed; a redirect that leads nowhere fails before anything is looked up."""
-    return "before the request (redirect)" if error.kind == "redirect" else f"in {error.phase} ({error.kind})"
+    if error.kind == "redirect":
+        return "before the request (redirect)"
+    return f"in {error.phase} ({error.kind})"
 
 
 def failure_rows(error: Failure | None) -> Iterator[tuple[str, Line]]:
@@ -7646,10 +7922,13 @@ def reading_rows(findings: Iterable[Finding]) -> Iterator[tuple[str, Line]]:
     That the process was starved is a note of its own, which no costlier finding may displace.
     """
     for finding in [finding for finding in findings if finding.id != "starved"][:SHOWN_FINDINGS]:
-        where = f"{finding.phase}, " if finding.phase else ""
-        yield "Reading", (Span(f"{where}{ms_text(finding.cost_us / 1000)}: ", "strong"), Span(finding.text))
+        where = ", ".join(filter(None, (finding.phase, ms_text(finding.cost_us / 1000))))
+        yield "Reading", (Span(f"{where}: ", "strong"), Span(finding.text))
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 28b. Views of a run. Its steps, its chain, its budgets.
+# ---------------------------------------------------------------------------------------------------------
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
     if step.answer is None:
@@ -7674,8 +7953,10 @@ def step_blocks(step: Step, look: Look) -> Iterator[Block]:
         Span(f"{step.request.method} {clip(step.url)} ", "strong"),
         status_span(step),
     )
-    fields = header_rows(step.response) if look.include and step.response else ()
-    yield Fields((*network_rows(step), *response_rows(step), *fields))
+    rows = [*network_rows(step), *response_rows(step)]
+    if look.include and step.response:
+        rows += header_rows(step.response)
+    yield Fields(tuple(rows))
     yield waterfall_table(step.timing, step.error and step.error.phase, look.width, look.glyphs)
     below = (*failure_rows(step.error), *reading_rows(read_step(step)))
     if below:
@@ -7737,16 +8018,12 @@ def report_blocks(report: Report, look: Look) -> Iterator[Block]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28b. Views of a series. Survey -> blocks: a header, the median run, how the times lie, and what is odd.
+# 28c. Views of a series. Survey -> blocks: a header, the median run, how the times lie, and what is odd.
 # ---------------------------------------------------------------------------------------------------------
 SPREAD_KEYS = (*PHASES, "ttfb", "total")
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 ENDS = ("min", "median", "p95", "max")
 LEAST_STRIP = 12  # cells
-
-
-def plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def strip(values: Sequence[int], end: int, cells: int, levels: str) -> str:
@@ -7760,11 +8037,12 @@ def strip(values: Sequence[int], end: int, cells: int, levels: str) -> str:
 
 def spread_number(ms: float | None, short: bool) -> str:
     """Return a time of a table of spreads, without its unit; a short one has about three digits."""
-    if ms is None:
-        return "-"
-    if short:
-        return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
-    return f"{ms:.2f}" if ms < 100 else f"{ms:.1f}"
+    decimals = 2
+    if ms is not None and short:
+        decimals = 2 - (ms >= 10) - (ms >= 100)
+    elif ms is not None and ms >= 100:
+        decimals = 1
+    return fixed(ms, decimals)
 
 
 def spread_rows(summary: Summary, names: Sequence[str], short: bool) -> list[list[str]]:
@@ -7785,7 +8063,9 @@ def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator
     end = max(sample.timing.total for sample in samples)
     scale = f"0-{ms_text(end / 1000)}"
     heading = "distribution"
-    yield heading + scale.rjust(cells - len(heading)) if len(heading + scale) < cells else heading
+    if len(heading + scale) < cells:
+        heading += scale.rjust(cells - len(heading))
+    yield heading
     for key in SPREAD_KEYS:
         values = [getattr(sample.timing, key) for sample in samples]
         yield strip([value for value in values if value is not None], end, cells, levels)
@@ -7816,13 +8096,13 @@ def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> It
 
 def series_title(summary: Summary, survey: Survey) -> str:
     """Say of which step, how often and how long, and what became of it."""
-    parts = [plural(summary.runs, "run")]
+    parts = [counted(summary.runs, "run")]
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
-        parts.append(plural(summary.late, "late start"))
+        parts.append(counted(summary.late, "late start"))
     parts.append(f"in {survey.duration_us / 1e6:.1f} s")
     return ", ".join(parts)
 
@@ -7842,9 +8122,8 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
             continue
-        listed = ", ".join(map(str, runs[:8])) + (", …" if runs[8:] else "")
-        verb = "lies" if len(runs) == 1 else "lie"
-        words = f"{len(runs)} of {summary.measured} {verb} far from the median ({key}): run {listed}"
+        listed = ", ".join(map(str, runs[:8])) + ", …" * bool(runs[8:])
+        words = f"{len(runs)} of {summary.measured} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one: it may have met what was cold (names, caches, routes)"
         yield words
@@ -7856,16 +8135,16 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     if not summary.reused or cold is None or cold.median_us is None or summary.median_us is None:
         return None
     return (
-        f"cold median {time_text(cold.median_us)} ({plural(cold.measured, 'run')}), warm median "
-        f"{time_text(summary.median_us)} ({plural(summary.measured, 'run')}): "
+        f"cold median {time_text(cold.median_us)} ({counted(cold.measured, 'run')}), warm median "
+        f"{time_text(summary.median_us)} ({counted(summary.measured, 'run')}): "
         f"setting the connection up costs {time_text(cold.median_us - summary.median_us)}"
     )
 
 
 def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
     """Say what is odd about a step of a series, and what its times mean."""
-    for kind, failure in summary.failures.items():
-        yield "Failed", (Span(f"{times_text(summary.errors[kind])} {failed_text(failure)}", "bad"),)
+    for count, failure in summary.failures.values():
+        yield "Failed", (Span(f"{times_text(count)} {failed_text(failure)}", "bad"),)
         yield "Why", (Span(clip(failure.message), "bad"),)
         yield "Try", (Span(clip(failure.hint)),)
     if len(summary.statuses) > 1:
@@ -7873,14 +8152,14 @@ def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
     for sentence in outlier_sentences(summary, survey.samples[0].run):
         yield "Outliers", (Span(sentence),)
     for reason, count in summary.refused.items():
-        yield "Not reused", (Span(f"{plural(count, 'run')}: {reason}", "warn"),)
+        yield "Not reused", (Span(f"{counted(count, 'run')}: {reason}", "warn"),)
     warmth = reuse_sentence(summary, survey.summaries)
     if warmth:
         yield "Reuse", (Span(warmth),)
     told = [(finding, runs) for finding, runs in summary.findings if finding.id != "starved"]
     for finding, runs in told[:SHOWN_FINDINGS]:
-        where = f"{finding.phase}, " if finding.phase else ""
-        often = f"in {runs} of {plural(summary.runs, 'run')}, at most {ms_text(finding.cost_us / 1000)}: "
+        where = f"{finding.phase}, " * bool(finding.phase)
+        often = f"in {runs} of {counted(summary.runs, 'run')}, at most {ms_text(finding.cost_us / 1000)}: "
         yield "Reading", (Span(where + often, "strong"), Span(finding.text))
 
 
@@ -7909,10 +8188,11 @@ def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Blo
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a name's addresses. Survey -> one table, a row an address, and what is odd about any of them.
+# 28d. Views of addresses. Survey -> one table, a row an address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
+NO_FACTS = Facts(None, None, None, None, None)
 
 
 def target_rows(survey: Survey) -> list[Summary]:
@@ -7947,7 +8227,9 @@ def slow_words(row: Summary, rows: Sequence[Summary]) -> str | None:
         others = [value for value in medians if value is not None]
         if own is not None and others and far_above(own, others):
             parts.append(f"{key} {time_text(own)}, of the others {time_text(median(sorted(others)))}")
-    return f"is slow: median {'; '.join(parts)}" if parts else None
+    if not parts:
+        return None
+    return f"is slow: median {'; '.join(parts)}"
 
 
 def status_words(summary: Summary) -> str:
@@ -7959,27 +8241,33 @@ def certificate_words(facts: Facts | None, now: datetime.datetime) -> str | None
     certificate = facts.certificate if facts else None
     if certificate is None:
         return None
-    days = certificate.days_left(now)
-    left = "no legible expiry" if days is None else f"{plural(days, 'day')} left"
+    days, left = certificate.days_left(now), "no legible expiry"
+    if days is not None:
+        left = f"{counted(days, 'day')} left"
     return f"…{(certificate.serial or '?')[-8:]}, {left}"
+
+
+def failure_words(row: Summary) -> list[str]:
+    """Say how an address fails, and how often if not always."""
+    often = ""
+    if row.measured:
+        often = f" in {row.failed} of {counted(row.runs, 'run')}"
+    return [f"fails{often}: {clip(failure.message)}" for _, failure in row.failures.values()]
 
 
 def odd_words(rows: Sequence[Summary], now: datetime.datetime) -> dict[str | None, list[str]]:
     """Say of each target what is odd about it: that it fails, is slow, or differs from most."""
-    words: dict[str | None, list[str]] = {row.target: [] for row in rows}
+    words = {row.target: failure_words(row) for row in rows}
     for row in rows:
-        if row.failed:
-            often = f" in {row.failed} of {plural(row.runs, 'run')}" if row.measured else ""
-            words[row.target] += [f"fails{often}: {clip(each.message)}" for each in row.failures.values()]
-        slow = slow_words(row, rows)
-        if slow:
-            words[row.target].append(slow)
+        words[row.target] += filter(None, [slow_words(row, rows)])
     statuses = {row.target: status_words(row) or None for row in rows}
     for target in apart(statuses):
         words[target].append(f"answers {statuses[target]}")
-    serials = {row.target: row.facts.certificate for row in rows if row.facts and row.facts.certificate}
+    serials = {
+        row.target: row.facts and row.facts.certificate and row.facts.certificate.serial for row in rows
+    }
     shown = {row.target: certificate_words(row.facts, now) for row in rows}
-    for target in apart({target: each.serial for target, each in serials.items()}):
+    for target in apart(serials):
         words[target].append(f"shows another certificate: {shown[target]}")
     return words
 
@@ -7989,19 +8277,26 @@ def trips_differ(facts: Iterable[Facts]) -> bool:
     return bool(trips) and trips[-1] >= SLOW_TIMES * trips[0] and trips[-1] >= trips[0] + SLOW_BY_US
 
 
+def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
+    """Return the cells of what may differ from server to server, by heading."""
+    cells = {
+        "Resent": facts.retransmits,
+        "Certificate": certificate_words(facts, now),
+        "Server": facts.server and clip(facts.server, 40),
+        "HTTP": facts.http_version and facts.http_version.replace("HTTP/", ""),
+    }
+    return {heading: "-" if value is None else str(value) for heading, value in cells.items()}
+
+
 def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
     """Give the columns in which the servers differ: heading and cells."""
-    facts = [row.facts or Facts(None, None, None, None, None) for row in rows]
+    facts = [row.facts or NO_FACTS for row in rows]
     if trips_differ(facts):
         yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
-    columns = {
-        "Resent": ["-" if each.retransmits is None else str(each.retransmits) for each in facts],
-        "Certificate": [certificate_words(each, now) or "-" for each in facts],
-        "Server": [clip(each.server, 40) if each.server else "-" for each in facts],
-        "HTTP": [(each.http_version or "-").replace("HTTP/", "") for each in facts],
-    }
-    for heading, cells in columns.items():
-        if len({cell for cell in cells if cell != "-"}) > 1:
+    table = [fact_cells(each, now) for each in facts]
+    for heading in table[0]:
+        cells = [row[heading] for row in table]
+        if len(set(cells) - {"-"}) > 1:
             yield heading, cells
 
 
@@ -8042,7 +8337,9 @@ def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], 
 
 def lookup_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
     """Say how many addresses there are, and where they are from."""
-    count = f"{len(rows)} address{'' if len(rows) == 1 else 'es'}"
+    count = f"{len(rows)} addresses"
+    if len(rows) == 1:
+        count = "1 address"
     if survey.lookup_us is None:
         return f"{count}, given with --resolve"
     return f"{count}, found in {ms_text(rounded_ms(survey.lookup_us))}"
@@ -8054,7 +8351,7 @@ def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
     now = datetime.datetime.now(datetime.timezone.utc)
     odd = odd_words(rows, now)
     yield (Span(f"{rows[0].method} {clip(rows[0].url)}", "strong"),)
-    yield (Span(f"{lookup_sentence(survey, rows)}; medians in ms of {plural(survey.runs, 'run')}:"),)
+    yield (Span(f"{lookup_sentence(survey, rows)}; medians in ms of {counted(survey.runs, 'run')}:"),)
     yield targets_table(rows, odd, look)
     for target, words in odd.items():
         for each in words:
@@ -8103,6 +8400,7 @@ STYLES = {
 
 
 def can_encode(stream: Any, text: str) -> bool:
+    """Tell whether a stream can show a text as it is."""
     try:
         text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeError, LookupError):
@@ -8115,6 +8413,7 @@ def choose_glyphs(stream: Any) -> Glyphs:
 
 
 def terminal_width(stream: Any, otherwise: int) -> int:
+    """Return the columns of a terminal; `otherwise` for what is none, or does not know (0)."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or otherwise
     except (OSError, ValueError, AttributeError):
@@ -8135,7 +8434,11 @@ def char_cells(char: str) -> int:
         return 1
     import unicodedata
 
-    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    if unicodedata.combining(char):
+        return 0
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 1
 
 
 def text_cells(text: str) -> int:
@@ -8166,6 +8469,7 @@ def printable(text: str, stream: Any) -> str:
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
+    """Fill a text up with blanks to so many cells; one that is wider stays as it is."""
     space = " " * (width - text_cells(text))
     return space + text if align == "right" else text + space
 
@@ -8216,16 +8520,18 @@ class PlainPainter:
             yield table.title.center(sum(widths) + 3 * len(widths) + 1)
         yield self._rule(widths, box[0] + box[8] + box[2])
         for number, row in enumerate(cells):
-            columns = [fold(text, width) for text, width in zip(row, widths)]
-            for parts in range(max(map(len, columns))):
-                texts = (
-                    pad(column[parts] if parts < len(column) else "", width, align)
-                    for column, width, (_, align, _) in zip(columns, widths, table.columns)
-                )
+            for parts in self._folded(row, widths):
+                texts = map(pad, parts, widths, [align for _, align, _ in table.columns])
                 yield box[3] + box[3].join(f" {text} " for text in texts) + box[3]
             if number == 0:
                 yield self._rule(widths, box[6] + box[10] + box[7])
         yield self._rule(widths, box[4] + box[9] + box[5])
+
+    def _folded(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+        """Give the lines that the cells of a row take, blank where a cell needs fewer than its neighbour."""
+        columns = [fold(text, width) for text, width in zip(row, widths)]
+        height = max(map(len, columns))
+        return zip(*(column + [""] * (height - len(column)) for column in columns))
 
     def _panel(self, panel: Panel) -> Iterator[str]:
         box, inner = self._box, self._width - 4
@@ -8646,8 +8952,8 @@ class Ledger:
         self.outcome = Outcome(False, False, False)
         self.runs = self.starved = self.begun = self.ended = 0
         self.lookup_us: int | None = None
-        self.json = Shelf() if options.json_path else None
-        self.har = Shelf() if options.har_path else None
+        self.json = options.json_path and Shelf()
+        self.har = options.har_path and Shelf()
 
     def add(self, report: Report) -> None:
         run = report.run
@@ -8953,8 +9259,10 @@ def run_tool(argv: Sequence[str] | None) -> int:
         contexts.start("tls")
     rich = import_ahead(options)
     if options.series:
-        kept: dict[tuple[object, ...], Kept | str] | None = {} if options.series.reuse else None
-        return run_series(options, Means(contexts, kept), rich)
+        means = Means(contexts)
+        if options.series.reuse:
+            means = Means(contexts, {})
+        return run_series(options, means, rich)
     return run_once(options, Means(contexts), rich)
 
 

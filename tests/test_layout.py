@@ -239,6 +239,47 @@ def test_no_line_is_longer_than_110_columns():
     assert [number for number, line in enumerate(LINES, 1) if len(line) > 110] == []
 
 
+# --- branches -------------------------------------------------------------------------------------
+
+CONDITIONALS = [node for node in ast.walk(TREE) if isinstance(node, ast.IfExp)]
+
+
+def branches(node):
+    """Count the ways to turn in a function, not in those that it defines."""
+    count = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        if isinstance(child, (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler)):
+            count += 1
+        elif isinstance(child, ast.BoolOp):
+            count += len(child.values) - 1
+        elif isinstance(child, ast.comprehension):
+            count += 1 + len(child.ifs)
+        count += branches(child)
+    return count
+
+
+def test_no_function_has_a_cyclomatic_complexity_above_15():
+    assert {node.name: 1 + branches(node) for node in DEFINITIONS if branches(node) >= 15} == {}
+
+
+def test_no_conditional_expression_stands_in_another():
+    within = [each for node in CONDITIONALS for each in ast.walk(node) if each is not node]
+    assert [each.lineno for each in within if isinstance(each, ast.IfExp)] == []
+
+
+def test_conditional_expressions_are_rare():
+    """At most 15 in a thousand lines of code, that is without blank lines, comments and docstrings."""
+    documented = [
+        node for node in ast.walk(TREE) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+    ]
+    texts = [node.body[0] for node in documented if ast.get_docstring(node)]
+    prose = {number for text in texts for number in range(text.lineno, text.end_lineno + 1)}
+    written = [number for number, line in enumerate(LINES, 1) if re.match(r"\s*[^\s#]", line)]
+    assert len(CONDITIONALS) <= 0.015 * len(set(written) - prose)
+
+
 # --- who may touch what ---------------------------------------------------------------------------
 
 LOOKING = set("inet_pton inet_ntop AF_INET AF_INET6 AF_UNSPEC socket gaierror".split())

@@ -470,6 +470,26 @@ def test_a_warning_is_not_blamed_for_what_came_after_it(code):
     assert error["message"] == "TLS failed: length mismatch"
 
 
+@pytest.mark.parametrize(
+    ("messages", "kept"),
+    [
+        ([("read", b"\x02\x79")], 121),
+        ([("read", b"\x01\x79")], None),
+        ([("read", b"\x01\x70"), ("read", b"\x02\x79")], 121),
+        ([("read", b"\x02\x79"), ("read", b"\x01\x00")], None),
+        ([("read", b"\x02\x79"), ("write", b"\x02\x50")], None),
+    ],
+    ids=["fatal", "a warning", "a warning first", "a warning last", "ours last"],
+)
+def test_only_a_fatal_alert_of_the_other_side_is_its_last_word(messages, kept):
+    """No OpenSSL known today fails without a word of its own after a warning; one may come."""
+    tls = object()
+    tap = tool.HandshakeTap(tls)
+    for direction, alert in messages:
+        tap(tls, direction, 0x0303, 21, alert[1], alert)
+    assert tap.alert == kept
+
+
 def record(kind, payload, length=None):
     """Write a record of TLS in the clear, whose header may lie about its length."""
     size = len(payload) if length is None else length
