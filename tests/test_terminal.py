@@ -8,15 +8,13 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import unicodedata
 
 import pytest
 
 from checks import calm, flat, without_readings
-from conftest import PATIENCE, TOOL, open_terminal
+from conftest import PATIENCE, open_terminal
 from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -110,6 +108,9 @@ def test_a_width_that_is_none_is_ignored(run_tool, site, value):
 # --- the status line ------------------------------------------------------------------------------
 
 
+TERMINAL = {"TERM": "xterm-256color"}
+
+
 class Screen:
     """A terminal that can be watched while a program writes to it: `slave` is the program's end."""
 
@@ -156,7 +157,7 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
         peer.send(body)
 
     with Screen(columns) as screen, scripted(script) as server:
-        process = start_tool(*mode, server.url(), stderr=screen.slave, env={"TERM": "xterm-256color"})
+        process = start_tool(*mode, server.url(), stderr=screen.slave, env=TERMINAL)
         out, _ = process.communicate(timeout=PATIENCE)
     text = calm(screen.text)
     shown = STATUS.findall(text)
@@ -191,28 +192,14 @@ def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
     assert f"{phase} " in named
 
 
-def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(base_environment):
-    reached = threading.Event()
-
-    def script(peer):
-        peer.read_request()
-        peer.wait(0.4)
-        reached.set()
-        peer.wait(10)
-
-    master, slave = open_terminal(80)
-    with scripted(script) as server:
-        command = [sys.executable, str(TOOL), server.url()]
-        env = {**base_environment, "TERM": "xterm"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env)
-        assert reached.wait(20)
+def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(start_tool):
+    with Screen(80) as screen, scripted(lambda peer: peer.wait(PATIENCE)) as server:
+        process = start_tool(server.url(), stderr=screen.slave, env=TERMINAL)
+        assert screen.shows("wait"), screen.text
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    text = os.read(master, 65536).decode()
-    os.close(slave)
-    os.close(master)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "wait" in text and text.endswith("\r\x1b[K")
+    assert screen.text.endswith("\r\x1b[K")
 
 
 def test_a_dumb_terminal_gets_no_status_line(run_tool):
