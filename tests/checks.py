@@ -33,6 +33,9 @@ SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 
 MICROSECOND = Decimal("0.001")
+EDGE = 1.0
+"""Milliseconds by which a time may fall short of the delay that made it: the instant of a byte is the
+kernel's, of another clock than that of the request, and a kernel may count round trips by a coarse one."""
 
 
 def exact(value: Any) -> Decimal:
