@@ -1617,8 +1617,10 @@ def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]
     return index_secrets(found)
 
 
-def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], str]:
-    """Read HOST:PORT:ADDR entries; raises UsageError."""
+def parse_resolve(
+    texts: Iterable[str], family: int, chosen_by: str = "-4 or -6"
+) -> dict[tuple[str, int], str]:
+    """Read HOST:PORT:ADDR entries; `chosen_by` names the options behind a `family`. Raises UsageError."""
     overrides: dict[tuple[str, int], str] = {}
     for text in texts:
         entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
@@ -1632,7 +1634,7 @@ def parse_resolve(texts: Iterable[str], family: int) -> dict[tuple[str, int], st
         if not is_ip(address):
             raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
         if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': -4, -6 or --interface excludes the address '{address}'")
+            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
         if (host, port) in overrides:
             raise UsageError(f"--resolve '{text}': {entry[1]}:{port} was given before")
         overrides[host, port] = address
@@ -2326,8 +2328,9 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     url = parse_url(args.url[0])
     family = choose_family(args)
     interface = parse_interface(args.interface, family)
+    chosen_by = "-4 or -6" if family else "--interface"
     family = family or (interface.family if interface else socket.AF_UNSPEC)
-    overrides = parse_resolve(args.resolve, family)
+    overrides = parse_resolve(args.resolve, family, chosen_by)
     ca_bundle = load_bundle(args, seconds, url)
     identity = load_own_certificate(args, seconds, url, environ)
     request = read_request(args, seconds, url)
