@@ -129,7 +129,7 @@ try:
     import time
     import urllib.parse
     from collections import namedtuple
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
@@ -1766,6 +1766,7 @@ CURL_OPTIONS = (  # what those who are used to curl type, and what there is inst
         "--cert-type --key-type",
         "leave it out: --cert and --key take PEM, and say how to make it of anything else",
     ),
+    ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
     ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
     ("--retry", "nothing is sent twice: run it again when it exits with 75"),
     ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
@@ -2377,6 +2378,7 @@ class Event(NamedTuple):
     open        the answer that opened a hop came; when the first flight of what is above it left
     handshake   a handshake with the target ended, or failed; Handshake
     wanted      the target asked for a client certificate
+    declined    it was told that there is none that fits
     shown       it was sent one
     local       the connection's own end is known; its address
     asking      the exchange begins; the Exchange
@@ -3180,6 +3182,7 @@ SHOWN = {  # what became of a client certificate, and what to try where the serv
         "certificates between the two go into the same file, below its own."
     ),
     "not asked for": "The server did not ask for the certificate given with --cert: look at its settings.",
+    "not sent": "The handshake ended before the certificate given with --cert could be shown.",
     "withheld": "What --cert names is shown to the first URL's origin alone: ask for this URL itself.",
     "unfit": "The server takes no key of that kind (--cert, --key): use a certificate with another.",
     "proxy": "It is the proxy that asks, and --cert is shown to no proxy: use one that asks for none.",
@@ -3234,16 +3237,19 @@ def offer_of(url: Url, options: Options) -> str:
     return "here" if url.origin == options.request.url.origin else "withheld"
 
 
-def fate_of(given: str, wanted: bool, sent: bool) -> str:
+def fate_of(given: str, happened: Collection[str]) -> str:
     """Return what became of a client certificate, a key of SHOWN.
 
-    `given` is "here" where one would have been sent, else why none would.
+    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
+    HandshakeTap noted.
     """
-    if sent:
+    if "shown" in happened:
         return "sent"
     if given != "here":
         return given
-    return "unfit" if wanted else "not asked for"
+    if "declined" in happened:
+        return "unfit"
+    return "not sent" if "wanted" in happened else "not asked for"
 
 
 def has_trust_store() -> bool:
@@ -3694,17 +3700,16 @@ class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
     of ours was asked for and sent, the last alert.
 
-    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted" and
-    "shown", events of the log.
+    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
+    "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
-        self.note: Callable[[str], None] = lambda _: None
+        self.happened: list[str] = []  # what was noted
+        self.note: Callable[[str], object] = callable  # which does nothing
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.wanted = False  # a CertificateRequest came
-        self.requests = 0  # how many of them
-        self.shown = False  # a certificate of ours was sent
+        self.requests = 0  # CertificateRequests that came
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
 
@@ -3716,18 +3721,20 @@ class HandshakeTap:
         if content == 21:
             self.alert = data[1] if direction == "read" and len(data) == 2 else None
         if direction != "read":
-            if (content, kind) == (22, 11) and any(each_certificate(data, version)):
-                self.shown = True
-                self.note("shown")
+            if (content, kind) == (22, 11):
+                self._note("shown" if any(each_certificate(data, version)) else "declined")
             return
         if (content, kind) == (22, 13):
-            self.wanted = True
             self.requests += 1
-            self.note("wanted")
+            self._note("wanted")
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
         if (content, kind) == (22, 11) and not self._certificates[0]:
             self._certificates = (bytes(data), version)
+
+    def _note(self, what: str) -> None:
+        self.happened.append(what)
+        self.note(what)
 
     @property
     def certificates(self) -> tuple[bytes, ...]:
@@ -5343,14 +5350,14 @@ class Tls(Hop):
                 TlsFailure(
                     error=error,
                     chain=tuple(map(parse_certificate, tap.certificates)),
-                    wanted=tap.wanted,
+                    wanted="wanted" in tap.happened,
                     alert=tap.alert,
                     spoken=self.stream.spoken,
                     stray=self.stream.stray,
                     established=self.stream.established,
                     place=self.place,
                     trust=self._trust,
-                    shown=fate_of(self.given, tap.wanted, tap.shown),
+                    shown=fate_of(self.given, tap.happened),
                 )
             )
         return handshake_broken(error)
@@ -5842,9 +5849,9 @@ def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
 
 def own_side(agreed: TlsInfo | None, current: Current, history: History, options: Options) -> TlsInfo | None:
     """Add to what a handshake agreed on what became of the client certificate, in it or after it."""
-    wanted, shown = (history.instant(name) is not None for name in ("wanted", "shown"))
-    fate = fate_of(offer_of(current.request.url, options), wanted, shown)
-    return agreed and agreed._replace(shown=fate, wanted=wanted)
+    happened = {event.name for event in history.events}
+    fate = fate_of(offer_of(current.request.url, options), happened)
+    return agreed and agreed._replace(shown=fate, wanted="wanted" in happened)
 
 
 def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
@@ -6699,6 +6706,7 @@ def failure_text(number: int, failure: Failure) -> str:
 FATES = {  # of SHOWN, in a row
     "sent": "sent",
     "not asked for": "not asked for",
+    "not sent": "asked for, but the handshake ended before",
     "withheld": "withheld: it is for the first URL's origin alone",
     "unfit": "asked for, but not of the kind that was given",
 }

@@ -26,7 +26,7 @@ from conftest import PATIENCE, TOOL
 from conversations import PREFACE, raw_frame
 from inside import failure, here, only_step
 from relays import relay_proxy
-from servers import Peer, debian_program, http_server, scripted
+from servers import Peer, debian_program, http_server, refused_port, scripted
 
 pytestmark = [pytest.mark.needs("trustme"), pytest.mark.needs("cryptography")]
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
@@ -362,6 +362,35 @@ def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, hold
     assert seen == []
     assert "no proxy" in step["error"]["hint"]
     assert "Give a client certificate" not in step["error"]["hint"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_that_is_not_believed_sees_none(authority, holder, run_tool, version):
+    """It asks before it proves who it is; who asks for it, goes before it is answered."""
+    seen = []
+    with scripted(lambda peer: seen.append(name_of(peer)), tls=asking(authority, version)) as server:
+        given = ("-m", "10", "--cert", holder.both)
+        step = failure(here(*given, server.url()), "tls", "tls")
+        drawn = run_tool(*given, server.url()).out
+    assert step["network"]["client_cert"] is False
+    assert seen == []
+    assert "Client cert  " in drawn and "kind" not in drawn
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, run_tool, tmp_path, version):
+    """OpenSSL then answers that there is none. The server takes signatures of RSA keys alone."""
+    with refused_port() as port:
+        pass
+    pem = authority.certificate()
+    words = ["s_server", "-accept", port, "-cert", pem, "-key", pem, "-CAfile", authority.file, "-www"]
+    words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", version]
+    with debian_program("openssl", words, port, tmp_path / "log"):
+        url = f"https://127.0.0.1:{port}/"
+        network = only_step(here(*options(authority, holder), url))["network"]
+        drawn = run_tool(*options(authority, holder), url).out
+    assert network["client_cert"] is False
+    assert "Client cert  asked for, but not of the kind that was given\n" in drawn
 
 
 # --- what is said when it is missing or refused ----------------------------------------------------
