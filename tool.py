@@ -20,7 +20,7 @@ The way of a request through this file, which is read from top to bottom like a 
                        15 TLS contexts   one for each role
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
-                       19 Hops           tcp, TLS; 20 Proxies: CONNECT, SOCKS5
+                       19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
                        21 Way            hops and exchange of a request, gone in order
                        22 Step           what is prepared before the clock; History -> Step
                        23 Chain          steps -> Run, under a deadline
@@ -5223,27 +5223,34 @@ class Tcp(Hop):
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
-        wanted, refused = self._options.family, None
+        wanted, refused, failed = self._options.family, None, None
         for family in (wanted,) if wanted else (socket.AF_INET, socket.AF_INET6):
             try:
                 self._spare[family] = open_socket(family)
             except OSError as error:
+                failed = error
                 if refusal_of(error):
                     refused = error
         if refused and not self._spare:
             raise refused
-        try:
-            for spare in self._spare.values():
-                bind_source(spare, self._options.interface)
-        except OSError as error:
-            self._close_spare()
-            assert self._options.interface
-            raise explain_interface(self._options.interface, error, own_addresses()) from None
+        if self._options.interface:
+            self._begin_at(self._options.interface, failed)
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
                 self._close_spare()
+
+    def _begin_at(self, interface: Interface, failed: OSError | None) -> None:
+        """Bind the sockets that are ready; raises InterfaceError where that, or making any, has `failed`."""
+        try:
+            for spare in self._spare.values():
+                bind_source(spare, interface)
+            if failed and not self._spare:
+                raise failed
+        except OSError as error:
+            self._close_spare()
+            raise explain_interface(interface, error, own_addresses()) from None
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
@@ -5416,6 +5423,13 @@ class TargetTls(Tls):
 # ---------------------------------------------------------------------------------------------------------
 # 19c. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
+def open_unix_socket() -> socket.socket:
+    """Return a unix socket that does not block; raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
 class Unix(Hop):
     """The connection to a unix socket (unix(7)), whatever the URL's host.
 
@@ -5431,15 +5445,19 @@ class Unix(Hop):
         self._stood = 0
 
     def prepare(self) -> None:
-        self._spare = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._spare.setblocking(False)
+        """Make the socket; raises OSError when this machine has a limit that allows none."""
+        try:
+            self._spare = open_unix_socket()
+        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            if refusal_of(error):
+                raise
 
     def open(self, below: Stream) -> Stream:
-        assert self._spare
         self.log.add("dialling", Dialling(0, None))
-        self._spare.connect(self._path)
+        connection = self._spare = self._spare or open_unix_socket()
+        connection.connect(self._path)
         self._stood = time.perf_counter_ns()
-        self._stream.socket, self._spare = self._spare, None
+        self._stream.socket, self._spare = connection, None
         return self._stream
 
     def stands(self, departed: int) -> None:

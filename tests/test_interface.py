@@ -53,6 +53,27 @@ def test_every_step_begins_there():
     assert [step["network"]["local_ip"] for step in steps] == ["127.0.0.7"] * 2
 
 
+def test_every_address_that_is_tried_is_tried_from_there(run_tool):
+    """The first one refuses; the socket for the second is made while the clock runs."""
+    seen = []
+
+    def script(peer):
+        seen.append(peer.sock.getpeername()[0])
+        peer.read_request()
+        peer.send(HELLO)
+
+    zone = {"two.test": ["127.0.0.2", "127.0.0.3"]}
+    with dns_server(zone) as names, scripted(script, host="127.0.0.3") as server:
+        url = server.url(host="two.test")
+        result = run_tool("--json", "-", "--interface", "127.0.0.8", url, resolver=names.address)
+        other = run_tool("--json", "-", "--interface", "127.0.0.8", url, resolver=names.address)
+    for each in (result, other):
+        [step] = each.json()["steps"]
+        assert step["network"]["local_ip"] == "127.0.0.8"
+    assert seen == ["127.0.0.8"] * 2
+    assert any(len(each.json()["steps"][0]["network"]["attempts"]) == 2 for each in (result, other))
+
+
 def test_the_local_end_is_reported_without_the_option_too(server):
     assert only_step(here(server.url()))["network"]["local_ip"] == "127.0.0.1"
 
@@ -151,9 +172,20 @@ def test_an_interface_that_is_not_there_is_refused_and_the_others_are_named(call
     assert server.accepted == 0
 
 
-def test_a_name_that_no_interface_can_have_is_no_beginning_of_one(call_tool, server):
-    """The kernel would cut it, and bind to whatever has the name that is left."""
-    check_usage_error(call_tool("--interface", "lo" + "o" * 14, server.url()), "no such interface")
+@pytest.mark.needs("root")
+def test_a_name_that_is_too_long_is_no_beginning_of_one(run_tool):
+    """The kernel would cut it, and bind to the interface that has the name that is left."""
+    name = "fifteen-letters"
+    script = f'ip link set lo up && ip tuntap add dev {name} mode tun && exec "$@"'
+    apart = ["unshare", "--net", "sh", "-c", script, "sh"]
+    if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs a network of its own")
+    fitting, long = (
+        run_tool("-m", "1", "--interface", given, "http://127.0.0.1:1/", within=apart)
+        for given in (name, name + "x")
+    )
+    assert fitting.code == 75
+    check_usage_error(long, "no such interface", name, "lo (127.0.0.1")
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77", "2001:db8::77"])
