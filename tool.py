@@ -3882,9 +3882,6 @@ class TlsStream(Stream):
                 if not got or self._precise:
                     break
         except ssl.SSLWantReadError:
-            if self.tap.requests > asked and self.alpn == "h2":
-                # RFC 9113 section 9.2.3, RFC 8740; the answer has not left this memory, and never will.
-                raise broken_http2("it asked for a client certificate after the handshake") from None
             return count or None
         except OSError as error:
             if stop_logging_keys(self._tls.context, error):
@@ -3892,7 +3889,18 @@ class TlsStream(Stream):
             if not count:
                 raise
             self._failure = error
+        finally:
+            if self.tap.requests > asked:
+                self._check_request()
         return count
+
+    def _check_request(self) -> None:
+        """Raise NetworkError if a client certificate was asked for over HTTP/2 (RFC 9113 section 9.2.3).
+
+        The answer has not left this memory, and never will.
+        """
+        if self.alpn == "h2":
+            raise broken_http2("it asked for a client certificate after the handshake")
 
     def _pull(self) -> bool:
         """Feed OpenSSL what comes next; False at the end. One record at a time while instants matter."""
