@@ -20,7 +20,7 @@ The way of a request through this file, which is read from top to bottom like a 
                        15 TLS contexts   one for each role
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
-                       19 Hops           tcp, TLS; 20 Proxies: CONNECT, SOCKS5
+                       19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
                        21 Way            hops and exchange of a request, gone in order
                        22 Step           what is prepared before the clock; History -> Step
                        23 Chain          steps -> Run, under a deadline
@@ -31,7 +31,7 @@ The way of a request through this file, which is read from top to bottom like a 
 
 The way to a server is a list of hops, each opened on the stream of the one below it:
 
-    Tcp, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
 
 A run is one of many: the first of a series opens its way, later ones may go over connections that it kept.
 
@@ -132,7 +132,7 @@ try:
     import time
     import urllib.parse
     from collections import namedtuple
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
@@ -198,6 +198,10 @@ MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, 
 MAX_SLO_FILE = 1 << 20
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
+MAX_IDENTITY = 1 << 20  # of a client certificate, its key, or the file with the key's password
+MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
+MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
+MAX_INTERFACE = 15  # bytes of the name of a network interface, likewise
 MAX_BODY = 1 << 30
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
@@ -297,6 +301,10 @@ class SloError(UsageError):
     """A budget is malformed: exit 64, shown in a panel."""
 
 
+class InterfaceError(UsageError):
+    """Nothing can be sent from where --interface says."""
+
+
 class NetworkError(ToolError):
     """The step failed: exit 75. `kind` is the vocabulary of the JSON export, `hint` one thing to try next."""
 
@@ -381,10 +389,14 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did."""
+    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did.
+
+    With a `unix_socket`, a path, there is no proxy.
+    """
 
     proxy: Proxy | None
     source: str | None
+    unix_socket: str | None = None
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
@@ -394,7 +406,7 @@ class Route(NamedTuple):
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
         scheme = self.proxy and self.proxy.scheme
-        hops = ["tcp"]
+        hops = ["tcp" if self.unix_socket is None else "unix"]
         if scheme == "https":
             hops.append("proxy tls")
         if scheme in ("socks5", "socks5h"):
@@ -444,6 +456,26 @@ class Series(NamedTuple):
     addresses: tuple[str, ...] = ()
 
 
+class Identity(NamedTuple):
+    """A client certificate with its chain, and its key, both PEM; the names are for messages."""
+
+    name: str
+    certificate: bytes
+    key_name: str
+    key: bytes
+    password: bytes | None
+
+
+class Interface(NamedTuple):
+    """Where connections are to begin: an address of this machine, or a network interface by its name.
+
+    `family` is the address's (socket.AF_*), which restricts all lookups; AF_UNSPEC for a name.
+    """
+
+    text: str
+    family: int
+
+
 class Options(NamedTuple):
     """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
 
@@ -467,6 +499,9 @@ class Options(NamedTuple):
     series: Series | None
     warnings: tuple[str, ...]
     target: str | None = None  # the one address that the URL's host and port are asked at
+    identity: Identity | None = None
+    unix_socket: str | None = None
+    interface: Interface | None = None
 
 
 class Trust(NamedTuple):
@@ -511,7 +546,8 @@ class Certificate(NamedTuple):
 class TlsInfo(NamedTuple):
     """What the handshake with the target agreed on; a failed one knows only some of it.
 
-    `chain` is what the server sent, its own certificate first; None for what is no certificate.
+    `chain` is what the server sent, its own certificate first; None for what is no certificate. `shown` is
+    what became of the client certificate, one of the keys of SHOWN, and `wanted` whether one was asked for.
     """
 
     version: str | None
@@ -520,6 +556,8 @@ class TlsInfo(NamedTuple):
     verified: bool
     custom_ca: bool
     chain: tuple[Certificate | None, ...]
+    shown: str = "none given"
+    wanted: bool = False
 
     @property
     def certificate(self) -> Certificate | None:
@@ -622,6 +660,8 @@ class Network(NamedTuple):
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
     reuse_refused: str | None = None  # why a kept one would not do
+    local_ip: str | None = None
+    interface: str | None = None  # as --interface names it
 
     @property
     def ip(self) -> str | None:
@@ -978,6 +1018,75 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
         if refusal_of(error):
             raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
+
+
+UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+
+
+def in_memory(data: bytes) -> tuple[int, str]:
+    """Return a file that only this process has, in memory, and the path by which it can be opened.
+
+    Raises OSError, or AttributeError, where the system has no such files or no /proc.
+    """
+    descriptor = os.memfd_create("httphases")
+    path = f"/proc/self/fd/{descriptor}"
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, path
+
+
+class Lent:
+    """Data in a file, for a library that wants a path: in memory where the system can, so that nothing of it
+    reaches a disk; else in a private one that is gone as soon as it was read, or a signal comes.
+
+    Entering raises OSError when none of the folders takes it.
+    """
+
+    def __init__(self, data: bytes, folders: Iterable[str]) -> None:
+        self._data, self._folders = data, folders
+        self._descriptor = -1
+        self._path = ""  # of what is to be removed
+
+    def __enter__(self) -> str:
+        try:
+            self._descriptor, path = in_memory(self._data)
+        except (OSError, AttributeError):
+            path = self._in_folder()
+        return path
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        if self._path:
+            self._remove()
+            UNFINISHED.remove(self._remove)
+
+    def _in_folder(self) -> str:
+        UNFINISHED.append(self._remove)
+        refused = OSError(errno.ENOENT, "there is no folder for temporary files")
+        for folder in self._folders:
+            self._path = os.path.join(folder, f".httphases-{os.urandom(8).hex()}")
+            try:
+                with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(self._data)
+                return self._path
+            except OSError as error:
+                refused = error
+                self._remove()
+        UNFINISHED.remove(self._remove)
+        self._path = ""
+        raise refused
+
+    def _remove(self) -> None:
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1472,6 +1581,13 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
     return Route(found, variable[0])
 
 
+def route_to(url: Url, options: Options) -> Route:
+    """Decide how a URL is reached: --unix-socket before every proxy. Raises UsageError."""
+    if options.unix_socket is not None:
+        return Route(None, None, options.unix_socket)
+    return choose_route(url, options.proxy, options.environ)
+
+
 def resolve_reference(base: str, reference: str) -> str:
     """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
 
@@ -1548,7 +1664,7 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
+# 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
 # ---------------------------------------------------------------------------------------------------------
 def parse_header(text: str) -> Header:
     """Read 'Name: value'; raises UsageError that never repeats the value."""
@@ -1669,8 +1785,8 @@ class Override(NamedTuple):
     address: str
 
 
-def parse_resolve(text: str, family: int) -> Override:
-    """Read HOST:PORT:ADDR; raises UsageError."""
+def parse_resolve(text: str, family: int, chosen_by: str = "-4 or -6") -> Override:
+    """Read HOST:PORT:ADDR; `chosen_by` names the options behind a `family`. Raises UsageError."""
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
     if not entry:
         raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
@@ -1682,7 +1798,7 @@ def parse_resolve(text: str, family: int) -> Override:
     if not is_ip(address):
         raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
     if not is_ip(address, family):
-        raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
+        raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
     return Override(text, place, address)
 
 
@@ -1853,6 +1969,14 @@ CURL_OPTIONS = (  # what those who are used to curl type, and what there is inst
     ("-D --dump-header", "-i shows the header fields, --json - has them too"),
     ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
     ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
+    ("-E", "use --cert PATH; its key's password goes into a file, --key-password-file PATH"),
+    ("--pass", "write the password into a file: --key-password-file PATH"),
+    (
+        "--cert-type --key-type",
+        "leave it out: --cert and --key take PEM, and say how to make it of anything else",
+    ),
+    ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
+    ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
     ("--retry", "nothing is sent twice: run it again when it exits with 75"),
     ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
     (
@@ -1888,6 +2012,247 @@ def explain_options(words: Iterable[str]) -> str:
     if len(found) > 1:
         hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
     return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 8b. Identity. Who asks, and from where: a client certificate with its key, a unix socket, an interface.
+# ---------------------------------------------------------------------------------------------------------
+PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
+PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
+TO_PEM = {  # what a file is that is no PEM, and what makes PEM of it
+    "PKCS #12": "openssl pkcs12 -in {} -nodes -out cert.pem",
+    "a key in DER": "openssl pkey -inform DER -in {} -out key.pem",
+    "a certificate in DER": "openssl x509 -inform DER -in {} -out cert.pem",
+}
+MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
+
+
+def is_standard_input(path: str | None) -> bool:
+    return path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+def same_source(first: str, second: str) -> bool:
+    """Tell whether two paths lead to the same file or pipe, of which the second would find nothing left."""
+    if is_standard_input(first) or is_standard_input(second):
+        return is_standard_input(first) and is_standard_input(second)
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
+def shell_word(path: str) -> str:
+    """Return a path as a shell takes it; a name to be replaced for standard input."""
+    return "FILE" if is_standard_input(path) else "'" + path.replace("'", "'\\''") + "'"
+
+
+def after_length(data: bytes, at: int) -> int:
+    """Return where the content begins whose length stands at `at` (X.690 section 8.1.3)."""
+    first = data[at : at + 1]
+    if first > b"\x80":
+        return at + 1 + (first[0] & 0x7F)
+    return at + 1
+
+
+def der_content(data: bytes) -> str | None:
+    """Say what a file in DER or BER holds, a key of TO_PEM; None for what is neither (X.690 section 8.1).
+
+    The first thing in the outer sequence tells: the version of PKCS #12 (RFC 7292 section 4) is 3, that of a
+    key 0 or 1 (RFC 5958, 8017, 5915), and a certificate has another sequence there.
+    """
+    if data[:1] != b"\x30" or len(data) < 8:
+        return None
+    at = after_length(data, 1)
+    if data[at : at + 2] == b"\x02\x01":
+        return "PKCS #12" if data[at + 2 : at + 3] == b"\x03" else "a key in DER"
+    # An encrypted key, too, begins with a sequence: of an object identifier (RFC 5958 section 3).
+    inner = after_length(data, at + 1)
+    if data[at : at + 1] == b"\x30":
+        return "a key in DER" if data[inner : inner + 1] == b"\x06" else "a certificate in DER"
+    return None
+
+
+def read_secret_file(option: str, path: str, seconds: float) -> bytes:
+    """Read what an option of the client certificate names; raises UsageError."""
+    try:
+        return read_local(path, MAX_IDENTITY, seconds)
+    except UsageError as error:
+        before, colon, _ = path.rpartition(":")
+        if option == "--cert" and colon and os.path.exists(before):  # as curl takes it: not to be repeated
+            message = f"a password cannot follow the path '{before}': write it into a file"
+            raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
+        raise UsageError(f"{option}: {error.message}") from None
+
+
+def check_pem(option: str, path: str, data: bytes, wanted: bytes) -> None:
+    """Raise UsageError unless a file holds PEM of the wanted kind; it says how to make PEM of what it is."""
+    if re.search(wanted, data):
+        return
+    name = "standard input" if is_standard_input(path) else f"'{path}'"
+    what = {PEM_CERTIFICATE: "certificate", PEM_KEY: "private key"}[wanted]
+    other = der_content(data)
+    if other:
+        command = TO_PEM[other].format(shell_word(path))
+        raise UsageError(f"{option}: {name} is {other}; PEM is needed: {command}")
+    if option == "--cert" and what == "private key":
+        raise UsageError(f"--cert: {name} holds no private key: name the file that does with --key")
+    found = ", it is empty" * (not data)
+    if re.search(PEM_KEY, data):
+        found = ", only a private key: that goes to --key"
+    elif re.search(PEM_CERTIFICATE, data):
+        found = ", only a certificate"
+    raise UsageError(f"{option}: {name} holds no {what} in PEM{found}")
+
+
+def read_password(path: str, seconds: float) -> bytes:
+    """Return the first line of a file, without its end; raises UsageError."""
+    line = read_secret_file("--key-password-file", path, seconds).partition(b"\n")[0]
+    password = line
+    if line.endswith(b"\r"):
+        password = line[:-1]
+    if len(password) > MAX_PASSWORD:
+        message = f"its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed"
+        raise UsageError(f"--key-password-file: '{path}': {message}")
+    return password
+
+
+def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
+    """Return the client certificate of --cert with its key, each file read once; raises UsageError."""
+    for option, path in (("--key", args.key), ("--key-password-file", args.key_password_file)):
+        if args.cert is None and path is not None:
+            raise UsageError(f"{option} needs --cert, the client certificate that the key belongs to")
+    if args.cert is None:
+        return None
+    certificate = key = read_secret_file("--cert", args.cert, seconds)
+    check_pem("--cert", args.cert, certificate, PEM_CERTIFICATE)
+    key_name, password = f"--cert '{args.cert}'", None
+    if args.key is not None:
+        key_name = f"--key '{args.key}'"
+    if args.key is not None and not same_source(args.key, args.cert):
+        key = read_secret_file("--key", args.key, seconds)
+    option, path = ("--cert", args.cert) if args.key is None else ("--key", args.key)
+    check_pem(option, path, key, PEM_KEY)
+    if args.key_password_file is not None:
+        password = read_password(args.key_password_file, seconds)
+    return Identity(f"--cert '{args.cert}'", certificate, key_name, key, password)
+
+
+def explain_identity(
+    context: ssl.SSLContext, identity: Identity, error: ssl.SSLError, asked: bool
+) -> UsageError:
+    """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used.
+
+    It does not tell which of the two it cannot read: as one that is trusted, the certificate is read alone.
+    """
+    if error.reason in MISMATCHES:
+        message = "{} is not the key of the first certificate in {}"
+        return UsageError(message, identity.key_name, identity.name)
+    if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
+        words = error.reason.lower().replace("_", " ")
+        return UsageError(
+            "{}: this machine's OpenSSL finds it too weak to be safe ({})", identity.name, words
+        )
+    if asked:
+        return UsageError("{}: the password in --key-password-file does not open it", identity.key_name)
+    blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate)
+    try:
+        context.load_verify_locations(cadata=b"\n".join(blocks).decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        return UsageError("{} holds a certificate that cannot be read", identity.name)
+    return UsageError("{} holds a private key that cannot be read", identity.key_name)
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity, environ: Mapping[str, str]) -> None:
+    """Have a context show a client certificate where it is asked for one; raises UsageError.
+
+    OpenSSL reads both from files alone, and would ask for a missing password on the terminal.
+    """
+    asked = False
+
+    def password() -> bytes:
+        nonlocal asked
+        asked = True
+        if identity.password is None:
+            message = "{} is encrypted: name a file whose first line is its password, --key-password-file"
+            raise UsageError(message, identity.key_name)
+        return identity.password
+
+    folders = [folder for folder in (environ.get("TMPDIR"), "/dev/shm", "/tmp", "/var/tmp", ".") if folder]
+    try:
+        with Lent(identity.certificate, folders) as certificate, Lent(identity.key, folders) as key:
+            context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        raise explain_identity(context, identity, error, asked) from None
+    except OSError as error:
+        if refusal_of(error):
+            raise
+        raise UsageError("{} cannot be given to OpenSSL: {}", identity.name, reason_of(error)) from None
+
+
+def load_own_certificate(
+    args: argparse.Namespace, seconds: float, url: Url, environ: Mapping[str, str]
+) -> Identity | None:
+    """Return what --cert and --key name; raises UsageError."""
+    identity = read_identity(args, seconds)
+    if identity and not url.secure:  # for https the handshake's context finds out, before anything is sent
+        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), identity, environ)
+    return identity
+
+
+def parse_interface(text: str | None, family: int) -> Interface | None:
+    """Read --interface, whatever the machine has; raises UsageError, also where `family` excludes it."""
+    if text is None:
+        return None
+    if not is_ip(text):
+        return Interface(text, socket.AF_UNSPEC)
+    version, own = (4, socket.AF_INET) if is_ip(text, socket.AF_INET) else (6, socket.AF_INET6)
+    if not is_ip(text, family):
+        raise UsageError(f"--interface '{text}' is an IPv{version} address, which -{10 - version} excludes")
+    return Interface(text, own)
+
+
+def check_socket_path(path: str | None) -> None:
+    """Raise UsageError for a path that is too long to be a unix socket's."""
+    size = len(os.fsencode(path or ""))
+    if size > MAX_SOCKET_PATH:
+        message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
+        raise UsageError(f"--unix-socket '{clip(path or '', MAX_FOREIGN)}' {message}")
+
+
+def check_identity_conflicts(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of this section that exclude others, or that say nothing."""
+    for name in ("cert", "key", "key_password_file", "unix_socket"):
+        if getattr(args, name) == "":
+            raise UsageError(f"--{name.replace('_', '-')} '': expected a path")
+    if args.interface == "":
+        raise UsageError("--interface '': expected the name of a network interface, or an address")
+    if args.unix_socket is None:
+        return
+    excluded = {
+        "-x": args.proxy is not None,
+        "--resolve": bool(args.resolve),
+        "-4": args.ipv4,
+        "-6": args.ipv6,
+        "--interface": args.interface is not None,
+        "--all-addresses": args.all_addresses,
+    }
+    for option, given in excluded.items():
+        if given:
+            raise UsageError(f"--unix-socket and {option} exclude each other: a unix socket has no address")
+
+
+def check_standard_input(args: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice, because the second finds nothing left."""
+    given = (args.cert, args.key, args.key_password_file)
+    body = args.data[1:] if (args.data or "").startswith("@") else None
+    paths = {
+        "-d": body,
+        "--cacert": args.cacert,
+        "--slo-file": args.slo_file,
+        "--cert": args.cert,
+        "--key": None if is_standard_input(args.cert) else args.key,
+        "--key-password-file": args.key_password_file,
+    }
+    readers = [option for option, path in paths.items() if is_standard_input(path)]
+    if len(readers) > 1 and any(map(is_standard_input, given)):
+        raise UsageError(f"{' and '.join(readers)} cannot all read standard input")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1982,6 +2347,8 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
             "URL",
             "http, https, socks5 or socks5h proxy; '' for none, whatever the environment says",
         ),
+        ("--unix-socket", "PATH", "connect to this unix socket, for every step, in place of TCP"),
+        ("--interface", "NAME_OR_ADDRESS", "connect from this network interface or address of the machine"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
     ),
     "TLS": (
@@ -1991,6 +2358,9 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
             "do not verify certificates; allow old protocols and weak ciphers",
         ),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
+        ("--cert", "PATH", "client certificate (PEM, with its chain); only the URL's own origin sees it"),
+        ("--key", "PATH", "its private key (PEM), where that is not in the same file"),
+        ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
     ),
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
@@ -2096,6 +2466,9 @@ def check_conflicts(args: argparse.Namespace) -> None:
     for option, path in (("--json", args.json), ("--har", args.har), ("--cacert", args.cacert)):
         if path == "":
             raise UsageError(f"{option} '': expected a path")
+    check_identity_conflicts(args)
+    check_standard_input(args)
+    check_socket_path(args.unix_socket)
     if args.json is not None and args.har is not None and same_file(args.json, args.har):
         raise UsageError(f"--json and --har both write to '{args.har}'")
 
@@ -2104,7 +2477,7 @@ def check_routes(options: Options) -> None:
     """Raise UsageError where a proxy that the run may need is malformed, or SOCKS has no PySocks."""
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
-        route = choose_route(options.request.url._replace(scheme=scheme), options.proxy, options.environ)
+        route = route_to(options.request.url._replace(scheme=scheme), options)
         if "socks" in route.hops(options.request.url) and optional("socks") is None:
             raise UsageError(
                 f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
@@ -2178,6 +2551,8 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
+    if options.identity and not request.url.secure:
+        yield "--cert: nobody is shown the certificate: the first URL is http, and no other origin may see it"
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     place = (request.url.host, request.url.port)
@@ -2220,12 +2595,16 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_statistics(thresholds, series)
     url = parse_url(args.url[0])
     family = choose_family(args)
-    entries = [parse_resolve(text, family) for text in args.resolve]
+    interface = parse_interface(args.interface, family)
+    chosen_by = "-4 or -6" if family else "--interface"
+    family = family or (interface.family if interface else socket.AF_UNSPEC)
+    entries = [parse_resolve(text, family, chosen_by) for text in args.resolve]
     if series and series.every_address:
         here = [entry for entry in entries if entry.place == (url.host, url.port)]
         series = series._replace(addresses=collect_targets(here))
         entries = [entry for entry in entries if entry not in here]
     ca_bundle = load_bundle(args, seconds, url)
+    identity = load_own_certificate(args, seconds, url, environ)
     request = read_request(args, seconds, url)
     options = Options(
         request=request,
@@ -2247,6 +2626,9 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         thresholds=thresholds,
         series=series,
         warnings=(),
+        identity=identity,
+        unix_socket=args.unix_socket,
+        interface=interface,
     )
     check_routes(options)
     check_targets(options)
@@ -2269,6 +2651,10 @@ class Event(NamedTuple):
     connection  from here on the socket is this one
     open        the answer that opened a hop came; when the first flight of what is above it left
     handshake   a handshake with the target ended, or failed; Handshake
+    wanted      the target asked for a client certificate
+    declined    it was told that there is none that fits
+    shown       it was sent one
+    local       the connection's own end is known; its address
     asking      the exchange begins; the Exchange
     sent        the kernel has taken the last byte of the request
     interim     a 1xx response came; its status code
@@ -2286,8 +2672,10 @@ class Event(NamedTuple):
 
 
 class Dialling(NamedTuple):
+    """An attempt to connect; `peer` is None where there is no address, on a unix socket."""
+
     number: int
-    peer: Peer
+    peer: Peer | None
 
 
 class Dialled(NamedTuple):
@@ -2426,6 +2814,8 @@ class History(NamedTuple):
         outcomes = {event.detail.number: event for event in self.all("dialled")}
         attempts = []
         for begun in self.all("dialling"):
+            if begun.detail.peer is None:  # a unix socket has no address
+                continue
             # At the deadline some have no outcome yet: they took until now.
             pending = Event("", now, Dialled(0, "no answer"))
             ended = outcomes.get(begun.detail.number, pending)
@@ -2741,6 +3131,27 @@ CONNECT_HINTS = {
     errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
+UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and what to try
+    errno.ENOENT: (
+        "no such file, the socket is missing",
+        "Check the path, and whether the service runs: it makes the socket when it starts.",
+    ),
+    errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
+    errno.ECONNREFUSED: (
+        "connection refused, nothing listens there",
+        "Check that it is a socket, and that the service runs: one that has ended may leave it behind.",
+    ),
+    errno.EACCES: (
+        "not permitted",
+        "It takes the right to write to the socket, and to pass its folders: look at their owners and modes.",
+    ),
+    errno.EPERM: ("not permitted", "A policy of this machine forbids it: check its rules."),
+    errno.EAGAIN: (
+        "its queue is full",
+        "The service does not take the connections that wait for it: look at its load, and its log.",
+    ),
+    errno.EPROTOTYPE: ("it is a socket of another type", "HTTP needs a stream socket: check the path."),
+}
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
@@ -2858,6 +3269,9 @@ def explain_refusal(error: BaseException) -> NetworkError | None:
 
 def explain_unprepared(error: Exception) -> NetworkError | None:
     """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    if isinstance(error, InterfaceError):
+        hint = "It was there when the run began: look at the network of this machine."
+        return NetworkError("network", "{}", hint, error.message)
     if isinstance(error, UsageError):
         hint = "Correct the variable, or name a CA bundle with --cacert."
         return NetworkError("tls", "{}", hint, error.message)
@@ -2872,6 +3286,40 @@ def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
     """Say what a step was waiting for when the time of -m was over; `details` fill the message."""
     message, hint = TIMEOUTS[waiting_for]
     return NetworkError("timeout", message, hint, *details)
+
+
+def unix_failed(path: str, error: Exception) -> NetworkError:
+    """Say why a unix socket could not be connected to."""
+    words, hint = UNIX_FAILURES.get(
+        getattr(error, "errno", 0) or 0,
+        (words_of_system(error), "Check the path, and the service behind it."),
+    )
+    return NetworkError("network", "no connection to the unix socket {}: {}", hint, clip(path), words)
+
+
+def explain_interface(interface: Interface, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
+    """Say why nothing can be sent from where --interface says, and what to give instead.
+
+    `own` are the addresses of this machine by interface.
+    """
+    listed = ", ".join(f"{name} ({', '.join(found)})" if found else name for name, found in own.items())
+    start = f"--interface '{clip(interface.text, MAX_FOREIGN)}'"
+    if interface.family:
+        fitting = [address for found in own.values() for address in found if is_ip(address, interface.family)]
+        instead = "it has none of that family"
+        if fitting:
+            instead = f"give one of its own: {', '.join(fitting)}"
+        if error.errno == errno.EADDRNOTAVAIL:
+            return InterfaceError(f"{start}: this machine has no such address; {instead}")
+        return InterfaceError(f"{start}: {words_of_system(error)}; {instead}")
+    if error.errno == errno.ENODEV:
+        return InterfaceError(f"{start}: this machine has no such interface; give one of these: {listed}")
+    addresses = own.get(interface.text, ())
+    instead = "it has no address to give instead"
+    if addresses:
+        instead = f"give its address instead: {' or '.join(f'--interface {each}' for each in addresses)}"
+    reason = reason_of(error).lower()
+    return InterfaceError(f"{start}: this machine does not permit binding to it ({reason}); {instead}")
 
 
 def negotiation_broken(error: Exception) -> NetworkError:
@@ -2908,16 +3356,23 @@ def lookup_failed(host: str, error: Exception) -> NetworkError:
     return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
 
 
-def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
+def family_option(options: Options) -> str:
+    """Name the option that restricts lookups to one family."""
+    if options.interface and options.interface.family:
+        return f"--interface {options.interface.text}"
+    return "-4" if options.family == socket.AF_INET else "-6"
+
+
+def explain_lookup(host: str, options: Options, error: socket.gaierror) -> NetworkError:
     """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
-    wanted = FAMILY_NAMES.get(family)
+    wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
     if error.errno == socket.EAI_AGAIN:
         message = "the resolver gave no answer for {} (temporary failure)"
         hint = "Check that the name servers in /etc/resolv.conf can be reached from this machine."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
         message = f"{{}} has no {wanted} address, or no such name exists"
-        hint = f"Check the spelling, or leave out -{wanted[3]} to use whatever addresses it has."
+        hint = f"Check the spelling, or leave out {family_option(options)} to use whatever addresses it has."
     elif error.errno in no_name:
         message = "the name {} was not found"
         hint = "Check the spelling, the search domain, and whether this machine asks the right name servers."
@@ -3036,6 +3491,28 @@ BAD_RECORD = (
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
     "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
 ).split()
+SHOWN_ALERTS = {  # the same where a client certificate was shown
+    "bad_certificate": "the server refused the client certificate",
+    "unsupported_certificate": "the server does not take a client certificate of this kind",
+    "certificate_revoked": "the server says that the client certificate was revoked",
+    "certificate_expired": "the server says that the client certificate expired",
+    "certificate_unknown": "the server cannot accept the client certificate",
+    "unknown_ca": "the server does not trust the CA of the client certificate",
+    "access_denied": "the server denied access to the holder of the client certificate",
+    "handshake_failure": "the server accepted nothing we offered, or not the client certificate",
+}
+SHOWN = {  # what became of a client certificate, and what to try where the server is not content with that
+    "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
+    "sent": (
+        "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
+        "certificates between the two go into the same file, below its own."
+    ),
+    "not asked for": "The server did not ask for the certificate given with --cert: look at its settings.",
+    "not sent": "The handshake ended before the certificate given with --cert could be shown.",
+    "withheld": "What --cert names is shown to the first URL's origin alone: ask for this URL itself.",
+    "unfit": "The server takes no key of that kind (--cert, --key): use a certificate with another.",
+    "proxy": "It is the proxy that asks, and --cert is shown to no proxy: use one that asks for none.",
+}
 OLD_TLS = (
     "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
     "handshake_failure"
@@ -3067,6 +3544,7 @@ class TlsFailure(NamedTuple):
     established: bool
     place: tuple[str, int]
     trust: Trust
+    shown: str = "none given"  # what became of the client certificate, a key of SHOWN
 
     @property
     def certificate(self) -> Certificate | None:
@@ -3076,6 +3554,28 @@ class TlsFailure(NamedTuple):
     def code(self) -> int:
         """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
         return getattr(self.error, "verify_code", 0)
+
+
+def offer_of(url: Url, options: Options) -> str:
+    """Return "here" where a URL may see the client certificate, else why not, a key of SHOWN."""
+    if not options.identity:
+        return "none given"
+    return "here" if url.origin == options.request.url.origin else "withheld"
+
+
+def fate_of(given: str, happened: Collection[str]) -> str:
+    """Return what became of a client certificate, a key of SHOWN.
+
+    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
+    HandshakeTap noted.
+    """
+    if "shown" in happened:
+        return "sent"
+    if given != "here":
+        return given
+    if "declined" in happened:
+        return "unfit"
+    return "not sent" if "wanted" in happened else "not asked for"
 
 
 def has_trust_store() -> bool:
@@ -3207,6 +3707,8 @@ def tls_hint(reason: str, failure: TlsFailure) -> str:
         return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
     if reason == "WRONG_VERSION_NUMBER":
         return "Check the port: what answers there speaks neither TLS nor HTTP."
+    if failure.shown == "sent" and reason in SHOWN_ALERTS:
+        return SHOWN["sent"]
     if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
         return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
     if reason in OLD_TLS and not failure.trust.insecure:
@@ -3214,7 +3716,7 @@ def tls_hint(reason: str, failure: TlsFailure) -> str:
     if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
         return "Something damages data on the way: check middleboxes, network cards and memory."
     if "certificate" in reason or reason == "unknown_ca":
-        return "Client certificates are not supported here: try an endpoint that needs none."
+        return SHOWN[failure.shown]
     if reason == "unrecognized_name":
         return "Check the host name, or the virtual hosts that the server has certificates for."
     return "Look at the server's TLS configuration and log."
@@ -3225,11 +3727,14 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
-    if reason == "handshake_failure" and failure.wanted:
+    if reason == "handshake_failure" and failure.wanted and failure.shown != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        words = ALERTS.get(meaning, "the server broke off")
+        known = ALERTS
+        if failure.shown == "sent":
+            known = {**ALERTS, **SHOWN_ALERTS}
+        words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
         return NetworkError("tls", "the server speaks plain HTTP on this port, not TLS", hint)
@@ -3341,14 +3846,14 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
         literal = host
     if literal and not is_ip(literal, options.family):
         family = FAMILY_NAMES[options.family]
-        hint = f"It is an address of the other family: leave out -{family[3]}."
+        hint = f"It is an address of the other family: leave out {family_option(options)}."
         raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
         return [literal_peer(literal, port)]
     try:
         return look_up(host, port, options.family)
     except socket.gaierror as error:
-        raise explain_lookup(host, options.family, error) from None
+        raise explain_lookup(host, options, error) from None
     except (OSError, UnicodeError) as error:
         raise lookup_failed(host, error) from None
 
@@ -3435,15 +3940,18 @@ class Stream:
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
     that a process that was not running does not blame the server.
+
+    Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
+    could hand over open files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timestamps: bool = True) -> None:
         super().__init__()
         self.socket: socket.socket
         self._unsent: bytes | memoryview = b""
         self._send_error: OSError | None = None
         self._poller = select.poll()
-        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
+        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -3561,19 +4069,25 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
-    of ours was asked for, the last alert.
+    of ours was asked for and sent, the last alert.
+
+    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
+    "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
+        self.happened: list[str] = []  # what was noted
+        self.note: Callable[[str], object] = callable  # which does nothing
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.wanted = False  # a CertificateRequest came
+        self.requests = 0  # CertificateRequests that came
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
 
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
+        """Take a message of a handshake, or an alert, as OpenSSL passes it on."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
         # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
@@ -3583,14 +4097,21 @@ class HandshakeTap:
             fatal = direction == "read" and len(data) == 2 and data[0] == 2
             self.alert = data[1] if fatal else None
         if direction != "read":
+            if (content, kind) == (22, 11):
+                self._note("shown" if any(each_certificate(data, version)) else "declined")
             return
         if (content, kind) == (22, 13):
-            self.wanted = True
+            self.requests += 1
+            self._note("wanted")
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
         # Parsed later, by `certificates`: this runs in the timed region.
         if (content, kind) == (22, 11) and not self._certificates[0]:
             self._certificates = (bytes(data), version)
+
+    def _note(self, what: str) -> None:
+        self.happened.append(what)
+        self.note(what)
 
     @property
     def certificates(self) -> tuple[bytes, ...]:
@@ -3655,7 +4176,9 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            overhear(self._tls.context, UNHEARD)  # after the handshake it would only cost time
+            # After the handshake it would only cost time, unless a certificate of ours may be asked for yet.
+            if not self._tls.context.post_handshake_auth:
+                overhear(self._tls.context, UNHEARD)
         # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
         # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
@@ -3743,7 +4266,7 @@ class TlsStream(Stream):
         """
         if self._failure:
             raise self._failure
-        count = 0
+        count, asked = 0, self.tap.requests
         try:
             while count < len(view):
                 got: int = self._tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
@@ -3758,7 +4281,18 @@ class TlsStream(Stream):
             if not count:
                 raise
             self._failure = error
+        finally:
+            if self.tap.requests > asked:
+                self._check_request()
         return count
+
+    def _check_request(self) -> None:
+        """Raise NetworkError if a client certificate was asked for over HTTP/2 (RFC 9113 section 9.2.3).
+
+        The answer has not left this memory, and never will.
+        """
+        if self.alpn == "h2":
+            raise broken_http2("it asked for a client certificate after the handshake")
 
     def _pull(self) -> bool:
         """Feed OpenSSL what comes next; False at the end. One record at a time while instants matter."""
@@ -3885,8 +4419,9 @@ class PendingContext:
     is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, identity: Identity | None) -> None:
         self._options = options
+        self._identity = identity
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None
         self._context: ssl.SSLContext | None = None
@@ -3902,6 +4437,9 @@ class PendingContext:
         trust = Trust(options.insecure, options.ca_bundle)
         try:
             context = build_context(trust, options.environ, options.max_time)
+            if self._identity:
+                load_identity(context, self._identity, options.environ)
+                context.post_handshake_auth = True
             if self._key_log:
                 self._unlogged = log_keys(context, self._key_log)
             self._context = context
@@ -3910,7 +4448,7 @@ class PendingContext:
         self._made.set()
 
     def get(self) -> ssl.SSLContext:
-        """Wait for the context; raises UsageError when SSL_CERT_FILE is broken."""
+        """Wait for the context; raises UsageError when SSL_CERT_FILE or the client certificate is broken."""
         self._made.wait()
         if self._error:
             raise self._error
@@ -3926,9 +4464,14 @@ class PendingContext:
         return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
+def target_role(url: Url, options: Options) -> str:
+    """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
+    return "tls with certificate" if offer_of(url, options) == "here" else "tls"
+
+
 class TlsContexts:
-    """The contexts of a run by role: "tls" to the target, "proxy tls". Each is made once, when first asked
-    for, and never asked for by another role.
+    """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
+    "proxy tls". Each is made once, when first asked for, and never asked for by another role.
     """
 
     def __init__(self, options: Options) -> None:
@@ -3937,7 +4480,10 @@ class TlsContexts:
 
     def start(self, role: str) -> PendingContext:
         if role not in self._pending:
-            self._pending[role] = PendingContext(self._options)
+            identity = None
+            if role == "tls with certificate":
+                identity = self._options.identity
+            self._pending[role] = PendingContext(self._options, identity)
         return self._pending[role]
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
@@ -5028,6 +5574,10 @@ class Hop(Stage):
         """Note when the answer came that opened this hop; the flight above it left at `departed`."""
         raise NotImplementedError
 
+    def tell(self, log: Log) -> None:
+        """Report to another log from now on: of the next request over the same connection."""
+        self.log = log
+
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
 
@@ -5061,6 +5611,57 @@ def open_socket(family: int) -> socket.socket:
     return made
 
 
+SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
+IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
+SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
+
+
+def bind_source(connection: socket.socket, interface: Interface | None) -> None:
+    """Have a connection begin where --interface says; raises OSError."""
+    if interface is None:
+        return
+    if not interface.family:
+        name = os.fsencode(interface.text)
+        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+    except OSError:
+        pass
+    try:
+        connection.bind(literal_peer(interface.text, 0).address)
+    except NetworkError:  # its zone is no interface of this machine
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+
+
+def own_addresses() -> dict[str, list[str]]:
+    """Return the addresses of this machine by network interface, for a message: Linux, netdevice(7).
+
+    IPv4 has the first of each; IPv6 none that means nothing without a zone.
+    """
+    import fcntl
+
+    own: dict[str, list[str]] = {name: [] for _, name in socket.if_nameindex()}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for name, found in own.items():
+            try:
+                reply = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
+                found.append(socket.inet_ntop(socket.AF_INET, reply[20:24]))
+            except OSError:
+                pass
+    try:
+        lines = decode(read_local("/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0)).splitlines()
+    except UsageError:
+        lines = []
+    for line in lines:
+        address, _, _, scope, _, name = line.split()
+        if scope != "20":  # link-local
+            own.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
+    return own
+
+
 def established(info: bytes, begun: int, noticed: int) -> int:
     """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
 
@@ -5085,12 +5686,12 @@ class Contender(NamedTuple):
 class Race:
     """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
 
-    `spare` holds sockets that were made before the clock, by family.
+    `spare` holds sockets that were made before the clock, by family; the others begin at `interface`.
     """
 
-    def __init__(self, log: Log, spare: dict[int, socket.socket]) -> None:
+    def __init__(self, log: Log, spare: dict[int, socket.socket], interface: Interface | None) -> None:
         self.noticed = 0  # when the winner was seen to stand
-        self._log, self._spare = log, spare
+        self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
         self._under_way: dict[int, Contender] = {}  # by descriptor
         self._next_start = 0
@@ -5126,7 +5727,7 @@ class Race:
         number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
         error: OSError | None = None
         try:
-            connection = self._spare.pop(peer.family, None) or open_socket(peer.family)
+            connection = self._spare.pop(peer.family, None) or self._open(peer.family)
         except OSError as refused:
             error = refused  # noted below, as an attempt like any other
         begun = time.perf_counter_ns()
@@ -5144,6 +5745,16 @@ class Race:
         self._under_way[connection.fileno()] = contender
         self._poller.register(connection, select.POLLOUT)
 
+    def _open(self, family: int) -> socket.socket:
+        """Return another socket; raises OSError."""
+        made = open_socket(family)
+        try:
+            bind_source(made, self._interface)
+        except OSError:
+            made.close()
+            raise
+        return made
+
     def _has_failed(self, contender: Contender) -> bool:
         code = contender.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -5158,6 +5769,9 @@ class Race:
         self._log.add("dialled", Dialled(number, words_of_system(error)))
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 19b. Hops of TCP. To the first machine on the way.
+# ---------------------------------------------------------------------------------------------------------
 class Tcp(Hop):
     """The connection to the first machine on the way: the target, or a proxy."""
 
@@ -5168,7 +5782,7 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self._race = Race(self.log, self._spare)
+        self._race = Race(self.log, self._spare, self._options.interface)
         self._winner: Contender
 
     @property
@@ -5178,25 +5792,39 @@ class Tcp(Hop):
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
 
-        Raises OSError when this machine has a limit that allows none.
+        Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
         # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
-        wanted, refused = self._options.family, None
+        wanted, refused, failed = self._options.family, None, None
         for family in FAMILY_NAMES:
             if wanted not in (socket.AF_UNSPEC, family):
                 continue
             try:
                 self._spare[family] = open_socket(family)
             except OSError as error:
+                failed = error
                 if refusal_of(error):
                     refused = error
         if refused and not self._spare:
             raise refused
+        if self._options.interface:
+            self._begin_at(self._options.interface, failed)
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
                 self._close_spare()
+
+    def _begin_at(self, interface: Interface, failed: OSError | None) -> None:
+        """Bind the sockets that are ready; raises InterfaceError where that, or making any, has `failed`."""
+        try:
+            for spare in self._spare.values():
+                bind_source(spare, interface)
+            if failed and not self._spare:
+                raise failed
+        except OSError as error:
+            self._close_spare()
+            raise explain_interface(interface, error, own_addresses()) from None
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
@@ -5209,7 +5837,7 @@ class Tcp(Hop):
 
     def open_again(self) -> Stream:
         """Connect once more, for a hop above whose first try cost it the connection."""
-        self._race = Race(self.log, {})
+        self._race = Race(self.log, {}, self._options.interface)
         stream = self.open(Stream())
         self._note_winner()
         return stream
@@ -5226,6 +5854,7 @@ class Tcp(Hop):
         self.log.add("dialled", Dialled(number, None), answered)
         self.log.add("connection", connection)
         self.log.add("counters", ("stood", info))
+        self.log.add("local", connection.getsockname()[0])
         self._race.end()
         return answered
 
@@ -5268,12 +5897,14 @@ class Tcp(Hop):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19b. Hops of TLS. To a proxy, and to the target.
+# 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
     """A TLS handshake. Each role has a context of its own: what one may show, another cannot."""
 
     role = ""
+
+    given = "proxy"  # whether a client certificate would be sent: see `fate_of`
 
     def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
         super().__init__(setup)
@@ -5293,18 +5924,20 @@ class Tls(Hop):
         self.log.add("open", departed, self.stream.answered(departed))
 
     def explain(self, error: Exception, history: History) -> NetworkError:
+        tap = self.stream.tap
         if isinstance(error, ssl.SSLError):
             return explain_tls(
                 TlsFailure(
                     error=error,
-                    chain=tuple(map(parse_certificate, self.stream.tap.certificates)),
-                    wanted=self.stream.tap.wanted,
-                    alert=self.stream.tap.alert,
+                    chain=tuple(map(parse_certificate, tap.certificates)),
+                    wanted="wanted" in tap.happened,
+                    alert=tap.alert,
                     spoken=self.stream.spoken,
                     stray=self.stream.stray,
                     established=self.stream.established,
                     place=self.place,
                     trust=self._trust,
+                    shown=fate_of(self.given, tap.happened),
                 )
             )
         return handshake_broken(error)
@@ -5329,12 +5962,18 @@ class ProxyTls(Tls):
 class TargetTls(Tls):
     """TLS with the target: the phase tls."""
 
-    role = "tls"
     phase = "tls"
 
     def __init__(self, setup: Setup) -> None:
         url = setup.request.url
+        self.role = target_role(url, setup.options)
+        self.given = offer_of(url, setup.options)
         super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
+        self.tell(self.log)
+
+    def tell(self, log: Log) -> None:
+        super().tell(log)
+        self.stream.tap.note = log.add
 
     def stands(self, departed: int) -> None:
         # What was agreed is asked of OpenSSL only now, because that would delay the request.
@@ -5358,6 +5997,64 @@ class TargetTls(Tls):
         if self.proxy:
             return timed_out("handshake behind a proxy", limit)
         return timed_out("handshake", limit)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
+# ---------------------------------------------------------------------------------------------------------
+def open_unix_socket() -> socket.socket:
+    """Return a unix socket that does not block; raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+class Unix(Hop):
+    """The connection to a unix socket (unix(7)), whatever the URL's host.
+
+    The socket does not block: where its queue is full, connect() would wait for ever.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        assert setup.route.unix_socket is not None
+        self._path = setup.route.unix_socket
+        self._stream = SocketStream(timestamps=False)
+        self._spare: socket.socket | None = None
+        self._stood = 0
+
+    def prepare(self) -> None:
+        """Make the socket; raises OSError when this machine has a limit that allows none."""
+        try:
+            self._spare = open_unix_socket()
+        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            if refusal_of(error):
+                raise
+
+    def open(self, below: Stream) -> Stream:
+        self.log.add("dialling", Dialling(0, None))
+        connection = self._spare = self._spare or open_unix_socket()
+        connection.connect(self._path)
+        self._stood = time.perf_counter_ns()
+        self._stream.socket, self._spare = connection, None
+        return self._stream
+
+    def stands(self, departed: int) -> None:
+        self._stream.socket.setblocking(True)
+        self.log.add("dialled", Dialled(0, None), self._stood)
+        self.log.add("connection", self._stream.socket)
+        self.log.add("open", departed, self._stood)
+
+    def close(self) -> None:
+        for each in (self._spare, self.log.history().detail("connection")):
+            if each:
+                each.close()
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        return unix_failed(self._path, error)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        return timed_out("connection", f"the unix socket {self._path}", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5511,6 +6208,7 @@ KEPT_HINT = (
 )
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
+    "unix": Unix,
     "proxy tls": ProxyTls,
     "tunnel": Tunnel,
     "socks": Socks,
@@ -5518,14 +6216,18 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 }
 
 
+# What holds for a connection, not for the request that it was opened for.
+LASTING = ("connection", "handshake", "wanted", "declined", "shown", "local")
+
+
 class Kept(NamedTuple):
-    """A connection that a request left open, and what was told of it."""
+    """A connection that a request left open, and the events that tell what it is."""
 
     hops: Sequence[Hop]
     stream: Stream
     exchange: Exchange
     peer: Peer | None
-    handshake: Handshake | None
+    events: Sequence[Event]
 
     def close(self) -> None:
         for hop in self.hops:
@@ -5570,12 +6272,15 @@ class Way:
         if self._kept is None:
             return None
         gone = self._kept.exchange.take_notice()
-        if not gone:
-            self._log.add("connection", self._kept.hops[0].log.history().detail("connection"))
-            self._log.add("handshake", self._kept.handshake)
-            self._log.count("stood")
-            self._kept.stream.hurry(False)
-        return gone
+        if gone:
+            return gone
+        for event in self._kept.events:
+            self._log.add(event.name, event.detail, event.at)
+        for hop in self._kept.hops:
+            hop.tell(self._log)
+        self._log.count("stood")
+        self._kept.stream.hurry(False)
+        return None
 
     def go(self) -> None:
         """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
@@ -5665,7 +6370,8 @@ class Way:
         last_word = exchange.last_word()
         if last_word:
             return last_word
-        return Kept(self._standing, self._stream, exchange, history.peer, history.detail("handshake"))
+        events = [event for event in history.events if event.name in LASTING]
+        return Kept(self._standing, self._stream, exchange, history.peer, events)
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
@@ -5704,7 +6410,7 @@ class Ending(NamedTuple):
 
 def begin_step(number: int, request: Request, options: Options) -> Current:
     """Return a step that has only been decided on."""
-    route = choose_route(request.url, options.proxy, options.environ)
+    route = route_to(request.url, options)
     now = datetime.datetime.now(datetime.timezone.utc)
     return Current(number, request, route, Log(), now, threading.get_native_id())
 
@@ -5828,6 +6534,13 @@ def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
     )
 
 
+def own_side(agreed: TlsInfo | None, current: Current, history: History, options: Options) -> TlsInfo | None:
+    """Add to what a handshake agreed on what became of the client certificate, in it or after it."""
+    happened = {event.name for event in history.events}
+    fate = fate_of(offer_of(current.request.url, options), happened)
+    return agreed and agreed._replace(shown=fate, wanted="wanted" in happened)
+
+
 def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     counted = {instant: parse_tcp_info(info) for instant, info in (e.detail for e in history.all("counters"))}
@@ -5869,16 +6582,22 @@ def describe_network(current: Current, history: History, options: Options, now: 
     if is_at_target(current, options):
         assert options.target
         peer = peer or literal_peer(options.target, current.request.url.port)
+    agreed = tls_info(history.detail("handshake"), options)
+    port = None
+    if current.route.unix_socket is None:
+        port = current.route.first_hop(current.request.url)[1]
     return Network(
         peer=peer,
-        port=current.route.first_hop(current.request.url)[1],
+        port=port,
         addresses=history.detail("resolved") or (),
         attempts=history.attempts(now),
-        tls=tls_info(history.detail("handshake"), options),
+        tls=own_side(agreed, current, history, options),
         rtt_us=rtt,
         retransmits=retransmits,
         reused=history.kept if reuse else None,
         reuse_refused=current.refused,
+        local_ip=history.detail("local"),
+        interface=options.interface and options.interface.text,
     )
 
 
@@ -6006,7 +6725,7 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
         current = progress.current = prepare_step(current, options, means, progress.slot)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
-        if current.number == progress.slot.number == 1 or not error:
+        if (current.number == 1 and progress.slot.number <= 1) or not error:
             raise
         return finish(current, current.log.history(), options, Ending(error, 0))
     way, log = current.way, current.log
@@ -7154,6 +7873,26 @@ def failure_text(number: int, failure: Failure, slot: Slot | None = None) -> str
     return f"{step_title(number, slot).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
+FATES = {  # of SHOWN, in a row
+    "sent": "sent",
+    "not asked for": "not asked for",
+    "not sent": "asked for, but the handshake ended before",
+    "withheld": "withheld: it is for the first URL's origin alone",
+    "unfit": "asked for, but not of the kind that was given",
+}
+
+
+def lacks_certificate(step: Step) -> bool:
+    """Tell whether a response may have been refused for want of a client certificate."""
+    tls, answer = step.network.tls, step.answer
+    refused = answer is not None and 400 <= answer.status < 500
+    return refused and tls is not None and tls.wanted and tls.shown == "none given"
+
+
+def lacking_text(step: Step) -> str:
+    return f"in step {step.number} the server asked for a client certificate, and none was given: --cert PATH"
+
+
 def status_text(progress: Progress) -> str:
     """Say what a run is doing, for the status line."""
     current = progress.current
@@ -7253,6 +7992,7 @@ def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]
         "cert_chain": chain_document(info, now),
         "tls_verified": agreed and agreed.verified,
         "tls_custom_ca": agreed and agreed.custom_ca,
+        "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.shown, False),
     }
 
 
@@ -7263,6 +8003,8 @@ def network_document(step: Step) -> dict[str, Any]:
         "ip": network.ip,
         "ip_family": family_name(network.peer),
         "port": network.port,
+        "unix_socket": route.unix_socket,
+        "local_ip": network.local_ip,
         "addresses": list(network.addresses),
         "attempts": [
             {"ip": attempt.ip, "duration_ms": attempt.duration_us / 1000, "error": attempt.error}
@@ -7814,11 +8556,22 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
         yield "Issuer", (Span(issuer),)
 
 
+def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
+    """Say from where the server was reached, where that was chosen, and what it saw of who asks."""
+    network, tls = step.network, step.network.tls
+    if network.interface and network.local_ip:
+        yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
+    if tls and tls.shown != "none given":
+        yield "Client cert", (Span(FATES[tls.shown], {"unfit": "warn"}.get(tls.shown, "")),)
+
+
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
         yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
+    if route.unix_socket is not None:
+        yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
         yield "Resolved", (Span(first_of(network.addresses, 8)),)
     yield from attempt_rows(network.attempts)
@@ -7831,6 +8584,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Protocol", (Span(protocol),)
     if network.tls:
         yield from tls_rows(network.tls, step.started_at)
+    yield from own_rows(step)
     path = path_text(network)
     if path:
         yield "Path", (Span(path),)
@@ -7882,6 +8636,7 @@ def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
+    """Say what was sent, what came, and what to bear in mind when its times are read."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         size, sent = size_text(len(step.request.body.data)), ms_text(step.timing.ms("send"))
@@ -7900,6 +8655,8 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
+    if lacks_certificate(step):
+        yield "Note", (Span(lacking_text(step), "warn"),)
 
 
 def failed_text(error: Failure) -> str:
@@ -8632,9 +9389,6 @@ def has_rich() -> bool:
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
-UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
-
-
 class Interruption:
     """What a signal does. Where a series has something to sum up, the first one only asks it to end."""
 
@@ -8912,6 +9666,8 @@ def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
         starved = step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10)
         if options.style != "waterfall" and starved and slot is None:
             say(f"warning: {starved_text(step)}")
+        if options.style != "waterfall" and lacks_certificate(step):
+            say(f"warning: {lacking_text(step)}")
 
 
 def choose_stream(options: Options) -> Any:
@@ -9256,7 +10012,7 @@ def run_tool(argv: Sequence[str] | None) -> int:
         say(f"warning: {warning}")
     contexts = TlsContexts(options)
     if options.request.url.secure:
-        contexts.start("tls")
+        contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     if options.series:
         means = Means(contexts)

@@ -16,9 +16,9 @@ STEP_FIELDS = "step_number url started_at request timing network response error 
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
 NETWORK_FIELDS = (
-    "ip ip_family port addresses attempts http_version alpn tls_version tls_cipher "
+    "ip ip_family port unix_socket local_ip addresses attempts http_version alpn tls_version tls_cipher "
     "cert_cn cert_sans cert_issuer cert_serial cert_not_before cert_not_after cert_days_left cert_chain "
-    "tls_verified tls_custom_ca proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
+    "tls_verified tls_custom_ca client_cert proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
 )
 CERTIFICATE_FIELDS = "cn issuer not_after days_left"
 RESPONSE_FIELDS = (
@@ -121,6 +121,11 @@ def check_network(network: dict[str, Any]) -> None:
     if network["ip"] is not None:
         assert network["ip_family"] == ("IPv6" if ":" in network["ip"] else "IPv4")
         assert 1 <= network["port"] <= 65535
+    assert (network["local_ip"] is None) == (network["ip"] is None)
+    if network["unix_socket"] is not None:
+        assert network["ip"] is network["port"] is network["proxy_url"] is None
+        assert network["attempts"] == network["addresses"] == []
+    assert network["client_cert"] is None or network["tls_verified"] is not None
     for attempt in network["attempts"]:
         check_fields(attempt, "ip duration_ms error")
         assert exact(attempt["duration_ms"]) >= 0
