@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hostile.frames import settings
 
 from checks import check_usage_error
 from conftest import PATIENCE, TOOL
-from conversations import PREFACE, raw_frame
+from conversations import PREFACE
 from inside import failure, here, only_step
 from relays import relay_proxy
 from servers import Peer, debian_program, http_server, refused_port, scripted
@@ -231,7 +232,7 @@ def test_over_http2_it_is_not_shown_after_the_handshake(authority, holder):
 
     def script(peer: Peer) -> None:
         peer.read_exactly(len(PREFACE))
-        seen.append(asked_later(peer, raw_frame(4, 0, 0, b"")))
+        seen.append(asked_later(peer, settings()))
 
     context = asking(authority, mode=ssl.CERT_OPTIONAL, alpn=("h2", "http/1.1"))
     context.post_handshake_auth = True
