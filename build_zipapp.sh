@@ -99,6 +99,45 @@ def search_path(archive, entries):
     return [archive + "/" + compiled, archive + "/site-packages"] + entries
 
 
+def wants_store(words):
+    """Tell whether a command line is for https, trusted as this system trusts."""
+    other = ("-k", "--insecure", "--ignore-ssl", "--cacert", "--ca-bundle")
+    return (any(word[:8].lower() == "https://" for word in words)
+            and not any(word.startswith(other) for word in words) and not os.environ.get("SSL_CERT_FILE"))
+
+
+def read_store_ahead():
+    """Have OpenSSL read the CA store while Python imports the program, which takes either of them 30 ms.
+
+    Return what waits for the context that has it, and gives it once; None if that failed.
+    """
+    import _thread
+    import ssl
+
+    made = []
+    busy = _thread.allocate_lock()
+
+    def read():
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_default_certs()
+            made.append(context)
+        except Exception:
+            pass  # the program tries it again, and says what is wrong
+        busy.release()
+
+    def take():
+        with busy:
+            return made.pop() if made else None
+
+    busy.acquire()
+    try:
+        _thread.start_new_thread(read, ())
+    except RuntimeError:
+        busy.release()
+    return take
+
+
 def start():
     """Import the program; from there on everything, signals included, is its own business."""
     python = "Python %d.%d.%d (%s)" % (sys.version_info[:3] + (sys.executable,))
@@ -106,20 +145,24 @@ def start():
         refuse("needs Python 3.9 or newer and this is %s: install a newer python3, or name one you have, "
                "as in `python3.11 httphases.pyz`" % python)
     sys.path[:] = search_path(sys.path[0], sys.path[1:])
+    os.environ.pop("UNICODE_VERSION", None)  # of rich's tables of widths only the newest is here
     import signal
 
     # While modules load, an exception could be printed or swallowed half-way: leave at once instead.
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os._exit(128 + number))
+    ahead = []
     try:
+        if wants_store(sys.argv[1:]):
+            ahead.append(read_store_ahead())
         import httphases
     except MemoryError:
         refuse("this process can have no more memory (ulimit -v, or the limit of its container or service)")
     except ImportError as error:
         refuse("cannot run on this %s: %s. Install the whole standard library of a Python 3.9 or newer, ssl "
                "included (Debian, Ubuntu: apt-get install python3)" % (python, error))
-    httphases.cli()
+    httphases.cli(*ahead)
 
 
 try:

@@ -131,9 +131,9 @@ try:
     import threading
     import time
     import urllib.parse
-    from collections import namedtuple
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
+    from operator import itemgetter
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
@@ -144,15 +144,43 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple, NoReturn
 else:
-    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start.
+
+    def replace_fields(self: Any, **changes: Any) -> Any:
+        values = [changes.pop(name, value) for name, value in zip(self._fields, self)]
+        if changes:
+            raise ValueError(f"no such fields: {list(changes)}")
+        return tuple.__new__(type(self), values)
+
+    def fields_as_dict(self: Any) -> dict[str, Any]:
+        return dict(zip(self._fields, self))
+
+    def represent(self: Any) -> str:
+        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
+
+    RECORD = {"_replace": replace_fields, "_asdict": fields_as_dict, "__repr__": represent}
+    CONSTRUCTORS = {}  # by the number of fields
+
+    def constructor(names: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+        """Return the __new__ of a record: compiled once for each number of fields, then names are put in."""
+        if len(names) not in CONSTRUCTORS:
+            words = ", ".join(f"_{place}" for place in range(len(names)))
+            source = f"lambda _cls, {words}: _new(_cls, ({words},))"
+            CONSTRUCTORS[len(names)] = eval(source, {"_new": tuple.__new__})
+        template = CONSTRUCTORS[len(names)]
+        code = template.__code__.replace(co_varnames=("_cls", *names))
+        return type(template)(code, template.__globals__, "__new__", defaults)
+
+    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start, and the other two
+    # in which collections.namedtuple would compile a constructor for each of these classes.
     class RecordType(type):
-        def __new__(meta, name, bases, namespace):
+        def __new__(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
             if not bases:
                 return super().__new__(meta, name, bases, namespace)
-            names = namespace.pop("__annotations__")
-            defaults = [namespace.pop(field) for field in names if field in namespace]
-            base = namedtuple(name, names, defaults=defaults, module=__name__)
-            return type(name, (base,), {**namespace, "__slots__": ()})
+            names = tuple(namespace.pop("__annotations__"))
+            defaults = tuple(namespace.pop(field) for field in names if field in namespace)
+            fields = {field: property(itemgetter(place)) for place, field in enumerate(names)}
+            own = {"_fields": names, "__slots__": (), "__new__": constructor(names, defaults)}
+            return type(name, (tuple,), {**RECORD, **fields, **namespace, **own})
 
     NamedTuple = RecordType("NamedTuple", (), {})
 
@@ -3869,6 +3897,11 @@ HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
 
+def new_buffer() -> mmap.mmap:
+    """Return BUFFER bytes to read into, of which only those that are used take memory."""
+    return mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE)
+
+
 def silence() -> bytes:
     """Be the source of a stream that has nothing to send."""
     return b""
@@ -4145,7 +4178,7 @@ class TlsStream(Stream):
         self._rest = 0  # bytes of the record under way that are still to be read
         self._answered = 0  # when the handshake ended, if with a flight of the other side
         self._inner: Stream
-        self._buffer = memoryview(bytearray(BUFFER))
+        self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         overhear(context, UNHEARD)  # an object that is made unheard stays so
         # The name as bytes, because a str would go through the idna codec.
@@ -4350,13 +4383,23 @@ class TlsStream(Stream):
 # 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
 #     offered to a proxy.
 # ---------------------------------------------------------------------------------------------------------
-def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> ssl.SSLContext:
+def no_store() -> ssl.SSLContext | None:
+    """Be the store of a start that has read none ahead."""
+    return None
+
+
+def build_context(
+    trust: Trust, environ: Mapping[str, str], seconds: float, take_store: Callable[[], ssl.SSLContext | None]
+) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    `seconds` is the patience with a bundle that is no plain file. Raises UsageError when SSL_CERT_FILE names
-    a file that is no bundle.
+    `seconds` is the patience with a bundle that is no plain file, `take_store` gives a context for which the
+    store has been read ahead. Raises UsageError when SSL_CERT_FILE names a file that is no bundle.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ahead = None
+    if not (trust.insecure or trust.ca_bundle or environ.get("SSL_CERT_FILE")):
+        ahead = take_store()
+    context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
         context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
         context.verify_mode = ssl.CERT_NONE
@@ -4376,7 +4419,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
         folder = ssl.get_default_verify_paths().capath
         if folder:
             context.load_verify_locations(capath=folder)
-    else:
+    elif ahead is None:
         context.load_default_certs()
     return context
 
@@ -4419,9 +4462,12 @@ class PendingContext:
     is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
     """
 
-    def __init__(self, options: Options, identity: Identity | None) -> None:
+    def __init__(
+        self, options: Options, identity: Identity | None, take_store: Callable[[], ssl.SSLContext | None]
+    ) -> None:
         self._options = options
         self._identity = identity
+        self._take_store = take_store
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None
         self._context: ssl.SSLContext | None = None
@@ -4436,7 +4482,7 @@ class PendingContext:
         options = self._options
         trust = Trust(options.insecure, options.ca_bundle)
         try:
-            context = build_context(trust, options.environ, options.max_time)
+            context = build_context(trust, options.environ, options.max_time, self._take_store)
             if self._identity:
                 load_identity(context, self._identity, options.environ)
                 context.post_handshake_auth = True
@@ -4474,8 +4520,9 @@ class TlsContexts:
     "proxy tls". Each is made once, when first asked for, and never asked for by another role.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
+        self._take_store = take_store
         self._pending: dict[str, PendingContext] = {}
 
     def start(self, role: str) -> PendingContext:
@@ -4483,7 +4530,7 @@ class TlsContexts:
             identity = None
             if role == "tls with certificate":
                 identity = self._options.identity
-            self._pending[role] = PendingContext(self._options, identity)
+            self._pending[role] = PendingContext(self._options, identity, self._take_store)
         return self._pending[role]
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
@@ -4512,7 +4559,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.stream = Stream()
-        self._buffer = bytearray(BUFFER)
+        self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
 
@@ -5258,6 +5305,51 @@ class SendWindows:
         self._room[stream] += increment
         if self._room[stream] > MAX_WINDOW:
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
+
+
+class Unlogged:
+    """A stand-in for logging, and for each of its loggers: hpack makes one, and nobody reads it."""
+
+    def getLogger(self, _: str) -> Unlogged:
+        return self
+
+    def debug(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class Unchecked:
+    """A stand-in for dataclasses, of which h2 wants no more than that an event takes its fields by name."""
+
+    def dataclass(self, **_: object) -> Callable[[type], type]:
+        def take(self: Any, **fields: object) -> None:
+            self.__dict__.update(fields)
+
+        def finish(made: type) -> type:
+            made.__init__ = take  # type: ignore[misc]
+            return made
+
+        return finish
+
+
+def import_h2() -> bool:
+    """Import all of h2 that is needed; False where it is missing or unfit.
+
+    Without the stand-ins logging, dataclasses and what these import would take 11 ms of the 24. An h2 that
+    cannot do with them gets the real ones.
+    """
+    if "h2.connection" in sys.modules:
+        return True
+    stand_ins = {"logging": Unlogged(), "dataclasses": Unchecked()}
+    absent = {name: stand_in for name, stand_in in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(absent)  # type: ignore[arg-type]
+    found = optional("h2.connection")
+    for name in absent:
+        sys.modules.pop(name)
+    if not found:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
+            sys.modules.pop(name)
+        found = optional("h2.connection")
+    return found is not None
 
 
 class Http2Session:
@@ -6451,7 +6543,7 @@ def nap_where_cpus_are_short() -> None:
 def prepare(current: Current, options: Options, contexts: TlsContexts, kept: Kept | None) -> Way:
     """Do what must not happen in the timed region; raises UsageError."""
     protocols: tuple[str, ...] = ("http/1.1",)
-    if options.http2 and current.request.url.secure and optional("h2.connection"):
+    if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), kept)
     way.prepare()
@@ -10005,12 +10097,12 @@ def run_once(options: Options, means: Means, rich: bool) -> int:
     return choose_exit_code(outcome_of(run), options.fail, not whole, passed)
 
 
-def run_tool(argv: Sequence[str] | None) -> int:
+def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext | None]) -> int:
     """Go the whole way once; raises ToolError."""
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
         say(f"warning: {warning}")
-    contexts = TlsContexts(options)
+    contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
@@ -10037,12 +10129,14 @@ def report_crash(error: BaseException) -> None:
         print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, take_store: Callable[[], ssl.SSLContext | None] = no_store
+) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     collecting = gc.isenabled()
     gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
-        return run_tool(argv)
+        return run_tool(argv, take_store)
     except Answered as answer:
         text = answer.text
         written = printed("to standard output", sys.stdout, lambda: sys.stdout.write(text))
@@ -10083,9 +10177,10 @@ def claim_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def cli() -> NoReturn:
+def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
+    The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
     A signal does not raise: it may come where no exception gets through, as in a callback of an import.
     """
     ending: list[int] = []
@@ -10109,7 +10204,7 @@ def cli() -> NoReturn:
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
     claim_standard_streams()
-    code = main()
+    code = main(None, take_store)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
