@@ -722,13 +722,14 @@ class Violation(NamedTuple):
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one.
 
-    Too few steps were left to judge the keys in `not_judged`.
+    Too few steps were left to judge the keys in `not_judged`. `counts` is how many values each statistic had.
     """
 
     step_number: int
     thresholds: dict[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
 
     @property
     def passed(self) -> bool:
@@ -4233,6 +4234,7 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
         self._forwarder = setup.route.forwarder(setup.request.url)
+        self._secrets = setup.options.secrets
         self._reader = Reader()
         self._response: Response | None = None
         self._sent = False
@@ -4246,7 +4248,11 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does."""
+        """Take in what came on the connection since; say why it takes no more requests, None when it does.
+
+        Nothing is sent meanwhile: not even what the next request has queued already.
+        """
+        self._reader.stream.source = silence
         try:
             return self._read_waiting()
         except EOFError:
@@ -4254,7 +4260,7 @@ class Exchange(Stage):
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
-            return error.template
+            return clip(render(error, self._secrets))
 
     def _read_waiting(self) -> str | None:
         if self._reader.fill_from_waiting():
@@ -4513,6 +4519,10 @@ class Http2Session:
         self.h2.send_headers(stream, fields, end_stream=ended)
         return stream
 
+    def has_room(self) -> bool:
+        """Tell whether the server allows a stream, of which we have one at a time (RFC 9113, 5.1.2)."""
+        return bool(self.h2.remote_settings.max_concurrent_streams)
+
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
         self.credit += self.h2.data_to_send()
@@ -4549,7 +4559,9 @@ class Http2Exchange(Exchange):
 
     def last_word(self) -> str | None:
         if self._session.farewell:
-            return self._session.farewell.template
+            return clip(render(self._session.farewell, self._secrets))
+        if not self._session.has_room():
+            return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
     def _read_waiting(self) -> str | None:
@@ -4782,6 +4794,9 @@ class Hop(Stage):
         """Note when the answer came that opened this hop; the flight above it left at `departed`."""
         raise NotImplementedError
 
+    def give_up(self) -> None:
+        """Have what waits on this hop fail at once; called by another thread than the one that waits."""
+
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
 
@@ -4870,6 +4885,11 @@ class Race:
         for other in self._under_way.values():
             self._log.add("dialled", Dialled(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
+
+    @property
+    def contenders(self) -> list[socket.socket]:
+        """Return the connections that have no outcome yet; any thread may ask."""
+        return [contender.connection for contender in list(self._under_way.values())]
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
@@ -4975,6 +4995,14 @@ class Tcp(Hop):
         self.log.add("counters", ("stood", info))
         self._race.end()
         return answered
+
+    def give_up(self) -> None:
+        connection = self.log.history().detail("connection")
+        for each in (*self._race.contenders, *((connection,) if connection else ())):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended meanwhile
 
     def close(self) -> None:
         self._close_spare()
@@ -5357,7 +5385,7 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        exchange: Exchange = history.detail("asking") or self._exchanges["http/1.1"]
+        exchange: Exchange = history.detail("asking") or next(iter(self._exchanges.values()))
         return exchange
 
     def _explain(self, error: Exception, history: History) -> NetworkError:
@@ -5368,8 +5396,8 @@ class Way:
         if isinstance(error, NetworkError):
             found = error
         elif isinstance(error, ssl.SSLError):
-            speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
-            found = speaks_tls[-1].explain(error, history)
+            gone = self._kept.hops if self._kept else self._hops[: history.hop + 1]
+            found = [hop for hop in gone if isinstance(hop, Tls)][-1].explain(error, history)
         else:
             found = stage.explain(error, history)
         if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
@@ -5391,6 +5419,11 @@ class Way:
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
+
+    def give_up(self) -> None:
+        """Have the thread that is stuck on this way fail, and end; called by another one."""
+        for hop in self._kept.hops if self._kept else self._hops:
+            hop.give_up()
 
     def close(self) -> None:
         for hop in self._kept.hops if self._kept else self._hops:
@@ -5651,6 +5684,9 @@ class Progress:
             return not self.abandoned
 
 
+NOT_OVER = "the run before was given up on that connection"
+
+
 class Means(NamedTuple):
     """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
     left none, by origin and address; None where none are to be kept.
@@ -5661,14 +5697,19 @@ class Means(NamedTuple):
 
     def take(self, current: Current, slot: Slot) -> Kept | str | None:
         """Return the connection that was kept for a step, or why none was; the first run opens its own."""
-        if self.kept is None or slot.number == slot.round == 1:
-            return None
-        return self.kept.pop((current.request.url.origin, slot.target), None)
-
-    def leave(self, current: Current, slot: Slot) -> None:
-        """Keep the connection of a step that is over, or close it."""
-        assert current.way
         if self.kept is None:
+            return None
+        key = (current.request.url.origin, slot.target)
+        if slot.number == slot.round == 1:
+            self.kept.setdefault(key, NOT_OVER)
+            return None
+        found, self.kept[key] = self.kept.get(key), NOT_OVER
+        return found
+
+    def leave(self, current: Current, slot: Slot, wanted: bool) -> None:
+        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        assert current.way
+        if self.kept is None or not wanted:
             current.way.close()
             return
         key = (current.request.url.origin, slot.target)
@@ -5679,7 +5720,7 @@ class Means(NamedTuple):
             current.way.close()
 
     def close(self) -> None:
-        for kept in (self.kept or {}).values():
+        for kept in list((self.kept or {}).values()):  # a run that was given up may be at it
             if isinstance(kept, Kept):
                 kept.close()
 
@@ -5726,7 +5767,7 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
     history = log.history()
     ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
     step = finish(current, history, options, ending)
-    means.leave(current, progress.slot)
+    means.leave(current, progress.slot, not progress.abandoned)
     return step
 
 
@@ -5743,7 +5784,7 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
         sent_header_bytes=None,
         started_at=datetime.datetime.now(datetime.timezone.utc),
         timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None),
+        network=Network(None, None, (), (), None, None, None, None if step.network.reused is None else False),
         response=None,
         body_bytes=0,
         interim=(),
@@ -5871,6 +5912,17 @@ def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
             raise Stopped
 
 
+def clear_away(progress: Progress) -> None:
+    """Have the thread of a run that was given up end, so that a series does not gather them.
+
+    What cannot be interrupted (a resolver) is left behind.
+    """
+    current = progress.current
+    if progress.abandoned and current and current.way:
+        current.way.give_up()
+        progress.finished.wait(0.1)
+
+
 def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
@@ -5888,6 +5940,8 @@ def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
 
     start_thread(work, min(1.0, options.max_time))
     wait_for_run(progress, options, watch)
+    if options.series:
+        clear_away(progress)
     if progress.crash and not close_refused(progress, options, progress.crash):
         raise progress.crash
     return Run(tuple(progress.steps), progress.limit_reached, slot, progress.started)
@@ -5975,7 +6029,8 @@ class Summary(NamedTuple):
     spreads: dict[str, Spread]
     outliers: dict[str, tuple[int, ...]]
     refused: dict[str, int]  # why connections were not kept
-    typical: Sample | None  # the run whose total is nearest to the median
+    good: Sequence[Sample]  # those that succeeded
+    typical: Sample | None  # the one of them whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
 
     @property
@@ -6030,7 +6085,11 @@ class Survey(NamedTuple):
         not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
         (some, *_) = self.verdicts.values()
         violations.sort(key=lambda violation: violation.key)
-        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged))
+        counts = {
+            key: min(one.counts[key] for one in self.verdicts.values() if key in one.counts)
+            for key in count_by(key for one in self.verdicts.values() for key in one.counts)
+        }
+        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
@@ -6085,6 +6144,7 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         spreads=spreads,
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
         refused=count_by(sample.refused for sample in samples if sample.refused),
+        good=good,
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -6138,16 +6198,20 @@ def judge_runs(key: str, threshold: float, samples: Iterable[Sample]) -> list[Vi
     return [violation._replace(run_number=-run) for violation in exceeded(key, worst, threshold)]
 
 
-def judge_statistic(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation] | None:
-    """Hold a statistic of the last steps against a budget; None where too few of them succeeded."""
-    phase, _, statistic = key.partition(".")
+def last_values(key: str, samples: Iterable[Sample]) -> list[int] | None:
+    """Return the values that a budget on a statistic is about: of the last steps that succeeded, of the warm
+    ones where connections are kept. None where those have no such phase.
+    """
+    phase, _, _ = key.partition(".")
     last = [sample for sample in samples if sample.last and sample.judged and sample.reused is not False]
     values = [value for sample in last for value in [getattr(sample.timing, phase)] if value is not None]
-    actual = measure_spread(values, 0).stats[statistic]
-    if actual is not None:
-        return exceeded(key, round(actual) / 1000, threshold)
-    applies = not last or len(values) == len(last)  # a kept connection has no dns, connect and tls
-    return None if applies else []
+    return None if last and not values else values
+
+
+def judge_statistic(key: str, threshold: float, values: Iterable[int]) -> list[Violation] | None:
+    """Hold a statistic of values (us) against a budget; None where there are too few of them."""
+    actual = measure_spread(values, 0).stats[key.partition(".")[2]]
+    return None if actual is None else exceeded(key, round(actual) / 1000, threshold)
 
 
 def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -6157,18 +6221,21 @@ def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Ver
     if not thresholds or not (judged or statistics):
         return None
     violations: list[Violation] = []
-    not_judged = []
+    not_judged, counts = [], {}
     for key in sorted(thresholds):
-        found: list[Violation] | None
-        if "." in key:
-            found = judge_statistic(key, thresholds[key], samples)
-        else:
-            found = judge_runs(key, thresholds[key], samples)
+        if "." not in key:
+            violations += judge_runs(key, thresholds[key], samples)
+            continue
+        values = last_values(key, samples)
+        if values is None:
+            continue
+        counts[key] = len(values)
+        found = judge_statistic(key, thresholds[key], values)
         if found is None:
             not_judged.append(key)
         violations += found or ()
     last = max((sample.number for sample in samples), default=1)
-    return Verdict(last, thresholds, tuple(violations), tuple(not_judged))
+    return Verdict(last, thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 class Outcome(NamedTuple):
@@ -6333,7 +6400,7 @@ def open_case(step: Step) -> Case:
     winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
     tls = step.network.tls
     trips = 0
-    if tls and tls.version:
+    if tls and tls.version and not step.network.reused:
         trips = (1 if tls.version == "TLSv1.3" else 2) + step.evidence.hello_retry
     path = hop if hop >= MIN_RTT_US and not step.route.proxy else None
     return Case(step, step.timing, step.evidence, winner, hop, path, trips)
@@ -6410,7 +6477,7 @@ def old_tls(case: Case) -> Finding | None:
 
 
 def repeated_hello(case: Case) -> Finding | None:
-    if not case.evidence.hello_retry or case.rtt is None:
+    if not case.evidence.hello_retry or case.rtt is None or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
     return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": in_ms(case.rtt)})
@@ -6495,8 +6562,8 @@ def lost_request(case: Case) -> Finding | None:
 
 def long_upload(case: Case) -> Finding | None:
     wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
-    if wait is None or rtt is None or not answered or case.request_fits_window:
-        return None
+    if wait is None or rtt is None or not answered or case.request_fits_window or case.step.network.reused:
+        return None  # the window of a kept connection may be anything
     trips = slow_start_trips(answered.segments_out)
     if case.grown("retransmits", "sent", "answered") or not fits(wait, trips * rtt):
         return None
@@ -6517,10 +6584,11 @@ def mere_distance(case: Case) -> Finding | None:
     wait, rtt = case.timing.wait, case.rtt
     if wait is None or rtt is None or not case.evidence.answered:
         return None
-    trips = 2 + case.handshake_trips
+    trips = 1 if case.step.network.reused else 2 + case.handshake_trips
     if wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt) or trips * rtt < HALF * case.timing.total:
         return None
-    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} are the distance to it"
+    verb = "is" if trips == 1 else "are"
+    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} {verb} the distance to it"
     evidence = {"round_trips": trips, "rtt_ms": in_ms(rtt), "wait_ms": in_ms(wait)}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
@@ -6544,6 +6612,8 @@ def slow_start(case: Case) -> Finding | None:
     xfer, rtt = case.timing.xfer, case.rtt
     segments = case.grown("segments_in", "sent", "ended")
     if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
+        return None
+    if case.step.network.reused:  # its window has grown already
         return None
     trips = slow_start_trips(segments) - 1
     if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
@@ -7194,7 +7264,8 @@ def har_response(step: Step) -> dict[str, Any]:
     }
 
 
-def har_entry(step: Step, page: str) -> dict[str, Any]:
+def har_entry(step: Step, page: str, connection: str) -> dict[str, Any]:
+    """Return the entry of a step; `connection` is what its own one is called."""
     timings = har_timings(step.timing)
     apart = ("ssl",)  # part of connect
     entry = {
@@ -7207,7 +7278,8 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
         "timings": timings,
     }
     if step.network.peer:
-        entry["connection"] = str(step.number)
+        if not step.network.reused:  # which one it was is not told
+            entry["connection"] = connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = timings_document(step)
     entry["_findings"] = findings_document(read_step(step))
@@ -7217,8 +7289,9 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
 
 
 def har_entries(run: Run) -> Iterator[dict[str, Any]]:
+    before = f"{run.slot.number}." if run.slot.number > 1 else ""
     for step in run.steps:
-        yield har_entry(step, f"page_{run.slot.number}")
+        yield har_entry(step, f"page_{run.slot.number}", f"{before}{step.number}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7572,11 +7645,15 @@ def chain_table(run: Run) -> Table:
 
 
 def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
+    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    if verdict.counts:
+        counted = "  ".join(f"{key} of n={count}" for key, count in verdict.counts.items())
+        lines.append((Span("Statistics: ", "strong"), Span(counted)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
@@ -7662,7 +7739,7 @@ def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator
         yield strip([value for value in values if value is not None], end, cells, levels)
 
 
-def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> Iterator[Block]:
+def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
     for names in (QUARTERS, ENDS):
         rows = spread_rows(summary, names, False)
@@ -7674,7 +7751,7 @@ def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> It
         return
     cells = look.width - rows_width(rows) - 3
     if names is QUARTERS and cells >= LEAST_STRIP:
-        for row, drawn in zip(rows, strip_column(samples, cells, look.glyphs.levels)):
+        for row, drawn in zip(rows, strip_column(summary.good, cells, look.glyphs.levels)):
             row.append(drawn)
     heading, *body = rows
     numbers = range(1, len(names) + 1)
@@ -7703,10 +7780,10 @@ def status_sentence(summary: Summary) -> str:
     rare, *others = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     *middle, (usual, (_, usual_us)) = others
     parts = [
-        f"{status}: {count} of {summary.measured}, median {time_text(total)}"
+        f"{status}: {count} of {summary.measured}, median {total / 1000:.1f} ms"
         for status, (count, total) in (rare, *middle)
     ]
-    return "; ".join([*parts, f"{usual}: {time_text(usual_us)}"])
+    return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
@@ -7751,12 +7828,6 @@ def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
         yield "Reading", (Span(where + often, "strong"), Span(finding.text))
 
 
-def same_kind(sample: Sample, summary: Summary) -> bool:
-    """Tell whether a sample is one of those that were summed up."""
-    kind = (summary.target, summary.number, summary.url, summary.reused)
-    return (sample.target, sample.number, sample.url, sample.reused) == kind
-
-
 def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Block]:
     """Show what the runs of one step and URL have in common."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
@@ -7767,9 +7838,8 @@ def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Blo
     if typical:
         yield (Span(f"Run {typical.run} of {survey.runs}, whose total is nearest to the median:"),)
         yield waterfall_table(typical.timing, None, look.width, look.glyphs)
-        good = [each for each in survey.samples if each.error is None and same_kind(each, summary)]
         yield (Span("All that succeeded, in ms:"),)
-        yield from spread_blocks(summary, good, look)
+        yield from spread_blocks(summary, look)
     rows = tuple(series_rows(summary, survey))
     if rows:
         yield Fields(rows)
@@ -8436,7 +8506,8 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
-        terminal = self.stream is not None and self.stream.isatty()
+        self._usual: list[int | None] = []  # the statuses of the first run that succeeded
+        terminal = sys.stdout is not None and sys.stdout.isatty()
         self._sparing = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
         self._exports = bool(options.json_path or options.har_path)
         self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
@@ -8484,10 +8555,12 @@ class Teller:
             self.whole = printed("the report", self.stream, attempt)
 
     def _is_odd(self, run: Run) -> bool:
-        usual = self._ledger.samples[0].status
-        first = run.steps[0].answer
-        failed = any(step.error for step in run.steps)
-        return failed or run.late_us is not None or (first and first.status) != usual
+        """Tell whether a run failed, was late, or was answered with other statuses than the first."""
+        if any(step.error for step in run.steps) or run.late_us is not None:
+            return True
+        statuses = [step.answer and step.answer.status for step in run.steps]
+        self._usual = self._usual or statuses
+        return statuses != self._usual
 
     def _show(self, progress: Progress) -> None:
         if self._status.ready:
@@ -8503,7 +8576,7 @@ def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:
     for number in range(1, series.times + 1):
         due = 0
         if number > 1 and series.interval:
-            due = ledger.begun + round((number - 1) * series.interval * 1e9)
+            due = ledger.begun + round((number - 1) * min(series.interval, 1e9) * 1e9)
         yield Slot(number, number, None, due, 0 < due < ledger.ended)
 
 
