@@ -3782,6 +3782,10 @@ class Reader:
         self._at, self._end = 0, count or 0
         return count is not None
 
+    def peek(self, count: int) -> bytes:
+        """Return the next bytes, as far as they have been read, without taking them."""
+        return bytes(self._view[self._at : min(self._at + count, self._end)])
+
     @property
     def arrived(self) -> int:
         return self.stream.arrived
@@ -4193,6 +4197,9 @@ class Setup(NamedTuple):
     log: Log
 
 
+UNASKED = "the server sent something that it was not asked for"
+
+
 class Stage:
     """A part of the way, hop or exchange, that can fail and then says what its failure means.
 
@@ -4263,9 +4270,7 @@ class Exchange(Stage):
             return clip(render(error, self._secrets))
 
     def _read_waiting(self) -> str | None:
-        if self._reader.fill_from_waiting():
-            return "the server sent something that it was not asked for"
-        return None
+        return UNASKED if self._reader.fill_from_waiting() else None
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
@@ -4565,7 +4570,15 @@ class Http2Exchange(Exchange):
         return None if self._ended else "the request before was not finished"
 
     def _read_waiting(self) -> str | None:
+        """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
+        stream that we have not opened yet.
+        """
         while self._reader.fill_from_waiting():
+            header = self._reader.peek(9)
+            if self._reader.left < 9 + int.from_bytes(header[:3], "big"):
+                return "the server stopped in the middle of an HTTP/2 frame"
+            if int.from_bytes(header[5:], "big") & 0x7FFFFFFF > self._stream:
+                return UNASKED
             self._read_frame()
         return self.last_word()
 

@@ -16,7 +16,7 @@ import pytest
 from test_series import OK, run_lines, summaries
 
 from checks import check_document, flat
-from conversations import conversing
+from conversations import conversing, raw_frame
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
@@ -644,6 +644,24 @@ def test_a_server_that_allows_no_further_stream_gets_a_new_connection(authority,
     assert statuses(steps) == [200] * 2
     assert asked == [(0, 1), (1, 1)]
     assert "no further HTTP/2 stream" in reasons(steps)[1]
+
+
+@h2
+def test_an_answer_to_a_request_that_was_not_sent_yet_is_none(authority):
+    """The next stream's number is no secret."""
+    steps, asked = framed(authority, 3, between=lambda c, number: answer(c, 3, b"evil"))
+    assert [step["response"]["bytes"] for step in steps] == [2] * 3
+    assert asked == [(0, 1), (1, 1), (2, 1)]
+    assert "not asked for" in reasons(steps)[1]
+
+
+@h2
+@pytest.mark.parametrize("half", [b"\0", raw_frame(6, 0, 0, b"ping", 8), raw_frame(6, 0, 0, b"", 8)])
+def test_half_a_frame_while_idle_keeps_no_run_waiting(authority, half):
+    steps, asked = framed(authority, 2, between=lambda c, number: c.send(half))
+    assert statuses(steps) == [200] * 2
+    assert asked == [(0, 1), (1, 1)]
+    assert "in the middle" in reasons(steps)[1]
 
 
 @h2

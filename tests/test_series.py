@@ -340,6 +340,15 @@ def test_a_statistic_is_held_against_the_last_steps(run_tool):
     assert (result.code, result.json()["summary"]["slo"]["pass"]) == (0, True)
 
 
+def test_the_last_step_is_each_run_s_own_whichever_its_number(run_tool):
+    with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=60"]
+        result = run_tool(*options, server.url())
+    [violation] = result.json()["summary"]["slo"]["violations"]
+    assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)
+    assert violation["actual_ms"] >= 100
+
+
 @pytest.mark.parametrize(("failures", "judged"), [((3,), True), ((3, 4), False)])
 def test_what_failures_leave_too_few_of_is_not_judged(run_tool, failures, judged):
     with scripted(Failing(*failures)) as server:
