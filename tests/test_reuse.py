@@ -853,7 +853,7 @@ def test_windows_of_kept_connections_explain_no_slow_start(far):
         steps = far({"/": Reply(body=b"x" * 60_000)}, "--interval", pause)
         assert "slow_start" in names(steps[0])
         assert all(not names(step) & {"slow_start", "upload"} for step in steps[1:])
-        steps = far({"/": Reply()}, "--interval", pause, "-d", "x" * 60_000)
+        steps = far({"/": Reply()}, "--interval", pause, "-d", "x" * 20_000)
         assert "upload" in names(steps[0])
         assert all(not names(step) & {"slow_start", "upload"} for step in steps[1:])
 
