@@ -820,13 +820,14 @@ class Violation(NamedTuple):
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one.
 
-    Too few steps were left to judge the keys in `not_judged`.
+    Too few steps were left to judge the keys in `not_judged`. `counts` is how many values each statistic had.
     """
 
     step_number: int
     thresholds: dict[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
 
     @property
     def passed(self) -> bool:
@@ -1031,7 +1032,9 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
     """
     name = "standard input" if path == "-" else f"'{path}'"
     try:
-        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = 0
+        if path != "-":
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             found = os.fstat(descriptor)
             if stat.S_ISCHR(found.st_mode):
@@ -3028,7 +3031,8 @@ def der_time(element: Der) -> datetime.datetime:
     """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5)."""
     text = element.content.decode("ascii")
     if element.tag == 0x17:
-        text = ("19" if text[:2] >= "50" else "20") + text
+        century = {True: "19", False: "20"}[text[:2] >= "50"]
+        text = century + text
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
     year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
@@ -4583,6 +4587,10 @@ class Reader:
         self._at, self._end = 0, count or 0
         return count is not None
 
+    def peek(self, count: int) -> bytes:
+        """Return the next bytes, as far as they have been read, without taking them."""
+        return bytes(self._view[self._at : min(self._at + count, self._end)])
+
     @property
     def arrived(self) -> int:
         return self.stream.arrived
@@ -4778,6 +4786,9 @@ def content_length(headers: Sequence[Header]) -> int | None:
     return next(iter(lengths), None)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection lives on after them.
+# ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
     """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
@@ -4896,7 +4907,7 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# 16c. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
 # ---------------------------------------------------------------------------------------------------------
 # Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
@@ -5019,6 +5030,9 @@ class Setup(NamedTuple):
     log: Log
 
 
+UNASKED = "the server sent something that it was not asked for"
+
+
 class Stage:
     """A part of the way, hop or exchange, that can fail and then says what its failure means.
 
@@ -5060,6 +5074,7 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
         self._forwarder = setup.route.forwarder(setup.request.url)
+        self._secrets = setup.options.secrets
         self._reader = Reader()
         self._response: Response | None = None
         self._sent = False
@@ -5073,7 +5088,11 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does."""
+        """Take in what came on the connection since; say why it takes no more requests, None when it does.
+
+        Nothing is sent meanwhile: not even what the next request has queued already.
+        """
+        self._reader.stream.source = silence
         try:
             return self._read_waiting()
         except EOFError:
@@ -5081,11 +5100,11 @@ class Exchange(Stage):
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
-            return error.template
+            return clip(render(error, self._secrets))
 
     def _read_waiting(self) -> str | None:
         if self._reader.fill_from_waiting():
-            return "the server sent something that it was not asked for"
+            return UNASKED
         return None
 
     def run(self, stream: Stream) -> None:
@@ -5392,6 +5411,10 @@ class Http2Session:
         self.h2.send_headers(stream, fields, end_stream=ended)
         return stream
 
+    def has_room(self) -> bool:
+        """Tell whether the server allows a stream, of which we have one at a time (RFC 9113, 5.1.2)."""
+        return bool(self.h2.remote_settings.max_concurrent_streams)
+
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
         self.credit += self.h2.data_to_send()
@@ -5428,11 +5451,21 @@ class Http2Exchange(Exchange):
 
     def last_word(self) -> str | None:
         if self._session.farewell:
-            return self._session.farewell.template
+            return clip(render(self._session.farewell, self._secrets))
+        if not self._session.has_room():
+            return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
     def _read_waiting(self) -> str | None:
+        """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
+        stream that we have not opened yet.
+        """
         while self._reader.fill_from_waiting():
+            header = self._reader.peek(9)
+            if self._reader.left < 9 + int.from_bytes(header[:3], "big"):
+                return "the server stopped in the middle of an HTTP/2 frame"
+            if int.from_bytes(header[5:], "big") & 0x7FFFFFFF > self._stream:
+                return UNASKED
             self._read_frame()
         return self.last_word()
 
@@ -5670,6 +5703,9 @@ class Hop(Stage):
         """Report to another log from now on: of the next request over the same connection."""
         self.log = log
 
+    def give_up(self) -> None:
+        """Have what waits on this hop fail at once; called by another thread than the one that waits."""
+
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
 
@@ -5814,6 +5850,11 @@ class Race:
             self._log.add("dialled", Dialled(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
 
+    @property
+    def contenders(self) -> list[socket.socket]:
+        """Return the connections that have no outcome yet; any thread may ask."""
+        return [contender.connection for contender in list(self._under_way.values())]
+
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
@@ -5949,6 +5990,14 @@ class Tcp(Hop):
         self.log.add("local", connection.getsockname()[0])
         self._race.end()
         return answered
+
+    def give_up(self) -> None:
+        connection = self.log.history().detail("connection")
+        for each in (*self._race.contenders, *((connection,) if connection else ())):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended meanwhile
 
     def close(self) -> None:
         self._close_spare()
@@ -6428,7 +6477,7 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        exchange: Exchange = history.detail("asking") or self._exchanges["http/1.1"]
+        exchange: Exchange = history.detail("asking") or next(iter(self._exchanges.values()))
         return exchange
 
     def _explain(self, error: Exception, history: History) -> NetworkError:
@@ -6440,8 +6489,10 @@ class Way:
             found = error
         elif isinstance(error, ssl.SSLError):
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
-            speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
-            found = speaks_tls[-1].explain(error, history)
+            gone = self._standing[: history.hop + 1]
+            if self._kept:
+                gone = self._standing
+            found = [hop for hop in gone if isinstance(hop, Tls)][-1].explain(error, history)
         else:
             found = stage.explain(error, history)
         if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
@@ -6468,6 +6519,11 @@ class Way:
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
+
+    def give_up(self) -> None:
+        """Have the thread that is stuck on this way fail, and end; called by another one."""
+        for hop in self._standing:
+            hop.give_up()
 
     def close(self) -> None:
         for hop in self._standing:
@@ -6754,6 +6810,9 @@ class Progress:
             return not self.abandoned
 
 
+NOT_OVER = "the run before was given up on that connection"
+
+
 class Means(NamedTuple):
     """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
     left none, by origin and address; None where none are to be kept.
@@ -6764,14 +6823,19 @@ class Means(NamedTuple):
 
     def take(self, current: Current, slot: Slot) -> Kept | str | None:
         """Return the connection that was kept for a step, or why none was; the first run opens its own."""
-        if self.kept is None or slot.number == slot.round == 1:
-            return None
-        return self.kept.pop((current.request.url.origin, slot.target), None)
-
-    def leave(self, current: Current, slot: Slot) -> None:
-        """Keep the connection of a step that is over, or close it."""
-        assert current.way
         if self.kept is None:
+            return None
+        key = (current.request.url.origin, slot.target)
+        if slot.number == slot.round == 1:
+            self.kept.setdefault(key, NOT_OVER)
+            return None
+        found, self.kept[key] = self.kept.get(key), NOT_OVER
+        return found
+
+    def leave(self, current: Current, slot: Slot, wanted: bool) -> None:
+        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        assert current.way
+        if self.kept is None or not wanted:
             current.way.close()
             return
         key = (current.request.url.origin, slot.target)
@@ -6782,7 +6846,7 @@ class Means(NamedTuple):
             current.way.close()
 
     def close(self) -> None:
-        for kept in (self.kept or {}).values():
+        for kept in list((self.kept or {}).values()):  # a run that was given up may be at it
             if isinstance(kept, Kept):
                 kept.close()
 
@@ -6833,7 +6897,7 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
     history = log.history()
     ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
     step = finish(current, history, options, ending)
-    means.leave(current, progress.slot)
+    means.leave(current, progress.slot, not progress.abandoned)
     return step
 
 
@@ -6850,7 +6914,7 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
         sent_header_bytes=None,
         started_at=datetime.datetime.now(datetime.timezone.utc),
         timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None),
+        network=Network(None, None, (), (), None, None, None, step.network.reused and False),
         response=None,
         body_bytes=0,
         interim=(),
@@ -6978,6 +7042,17 @@ def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
             raise Stopped
 
 
+def clear_away(progress: Progress) -> None:
+    """Have the thread of a run that was given up end, so that a series does not gather them.
+
+    What cannot be interrupted (a resolver) is left behind.
+    """
+    current = progress.current
+    if progress.abandoned and current and current.way:
+        current.way.give_up()
+        progress.finished.wait(0.1)
+
+
 def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
@@ -6995,6 +7070,8 @@ def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
 
     start_thread(work, min(1.0, options.max_time))
     wait_for_run(progress, options, watch)
+    if options.series:
+        clear_away(progress)
     if progress.crash and not close_refused(progress, options, progress.crash):
         raise progress.crash
     return Run(tuple(progress.steps), progress.limit_reached, slot, progress.started)
@@ -7083,7 +7160,8 @@ class Summary(NamedTuple):
     outliers: dict[str, tuple[int, ...]]
     refused: dict[str, int]  # why connections were not kept
     facts: Facts | None  # of the last run, but the least round trip and all retransmits
-    typical: Sample | None  # the run whose total is nearest to the median
+    good: Sequence[Sample]  # those that succeeded
+    typical: Sample | None  # the one of them whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
 
     @property
@@ -7143,7 +7221,11 @@ class Survey(NamedTuple):
         not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
         (some, *_) = self.verdicts.values()
         violations.sort(key=lambda violation: violation.key)
-        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged))
+        counts = {
+            key: min(one.counts[key] for one in self.verdicts.values() if key in one.counts)
+            for key in count_by(key for one in self.verdicts.values() for key in one.counts)
+        }
+        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
@@ -7221,6 +7303,7 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
         refused=count_by(filter(None, (sample.refused for sample in samples))),
         facts=gather_facts(list(filter(None, (sample.facts for sample in samples)))),
+        good=good,
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -7274,17 +7357,24 @@ def judge_runs(key: str, threshold: float, samples: Iterable[Sample]) -> list[Vi
     return [violation._replace(run_number=-run) for violation in exceeded(key, worst, threshold)]
 
 
-def judge_statistic(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation] | None:
-    """Hold a statistic of the last steps against a budget; None where too few of them succeeded."""
-    phase, _, statistic = key.partition(".")
+def last_values(key: str, samples: Iterable[Sample]) -> list[int] | None:
+    """Return the values that a budget on a statistic is about: of the last steps that succeeded, of the warm
+    ones where connections are kept. None where those have no such phase.
+    """
+    phase, _, _ = key.partition(".")
     last = [sample for sample in samples if sample.last and sample.judged and sample.reused is not False]
     values = [value for sample in last for value in [getattr(sample.timing, phase)] if value is not None]
-    actual = measure_spread(values, 0).stats[statistic]
-    if actual is not None:
-        return exceeded(key, round(actual) / 1000, threshold)
     if last and not values:
-        return []  # a kept connection has no dns, connect and tls
-    return None
+        return None
+    return values
+
+
+def judge_statistic(key: str, threshold: float, values: Iterable[int]) -> list[Violation] | None:
+    """Hold a statistic of values (us) against a budget; None where there are too few of them."""
+    actual = measure_spread(values, 0).stats[key.partition(".")[2]]
+    if actual is None:
+        return None
+    return exceeded(key, round(actual) / 1000, threshold)
 
 
 def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -7294,18 +7384,21 @@ def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Ver
     if not thresholds or not (judged or statistics):
         return None
     violations: list[Violation] = []
-    not_judged = []
+    not_judged, counts = [], {}
     for key in sorted(thresholds):
-        found: list[Violation] | None
-        if "." in key:
-            found = judge_statistic(key, thresholds[key], samples)
-        else:
-            found = judge_runs(key, thresholds[key], samples)
+        if "." not in key:
+            violations += judge_runs(key, thresholds[key], samples)
+            continue
+        values = last_values(key, samples)
+        if values is None:
+            continue
+        counts[key] = len(values)
+        found = judge_statistic(key, thresholds[key], values)
         if found is None:
             not_judged.append(key)
         violations += found or ()
     last = max((sample.number for sample in samples), default=1)
-    return Verdict(last, thresholds, tuple(violations), tuple(not_judged))
+    return Verdict(last, thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 class Outcome(NamedTuple):
@@ -7496,7 +7589,7 @@ def open_case(step: Step) -> Case:
     winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
     tls = step.network.tls
     trips = 0
-    if tls and tls.version:
+    if tls and tls.version and not step.network.reused:
         trips = {"TLSv1.3": 1}.get(tls.version, 2) + step.evidence.hello_retry
     path = None
     if hop >= MIN_RTT_US and not step.route.proxy:
@@ -7582,7 +7675,7 @@ def old_tls(case: Case) -> Finding | None:
 
 def repeated_hello(case: Case) -> Finding | None:
     """Price a HelloRetryRequest (RFC 8446 section 4.1.4): a round trip."""
-    if not case.evidence.hello_retry or case.rtt is None:
+    if not case.evidence.hello_retry or case.rtt is None or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
     return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": in_ms(case.rtt)})
@@ -7671,8 +7764,8 @@ def lost_request(case: Case) -> Finding | None:
 def long_upload(case: Case) -> Finding | None:
     """Find a wait that is as long as slow start needs for the segments of the body."""
     wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
-    if wait is None or rtt is None or not answered or case.request_fits_window:
-        return None
+    if wait is None or rtt is None or not answered or case.request_fits_window or case.step.network.reused:
+        return None  # the window of a kept connection may be anything
     trips = slow_start_trips(answered.segments_out)
     if case.grown("retransmits", "sent", "answered") or not fits(wait, trips * rtt):
         return None
@@ -7695,10 +7788,12 @@ def mere_distance(case: Case) -> Finding | None:
     wait, rtt = case.timing.wait, case.rtt
     if wait is None or rtt is None or not case.evidence.answered:
         return None
-    trips = 2 + case.handshake_trips
+    trips, verb = 2 + case.handshake_trips, "are"
+    if case.step.network.reused:
+        trips, verb = 1, "is"
     if wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt) or trips * rtt < HALF * case.timing.total:
         return None
-    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} are the distance to it"
+    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} {verb} the distance to it"
     evidence = {"round_trips": trips, "rtt_ms": in_ms(rtt), "wait_ms": in_ms(wait)}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
@@ -7724,6 +7819,8 @@ def slow_start(case: Case) -> Finding | None:
     xfer, rtt = case.timing.xfer, case.rtt
     segments = case.grown("segments_in", "sent", "ended")
     if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
+        return None
+    if case.step.network.reused:  # its window has grown already
         return None
     trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
     if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
@@ -8003,7 +8100,7 @@ def status_text(progress: Progress) -> str:
 
 def series_progress(interval: float, wanted: int, samples: Sequence[Sample], phase: str) -> str:
     """Say how far a series of `wanted` runs is, `interval` seconds from one to the next."""
-    runs = samples[-1].run if samples else 0
+    runs = max((sample.run for sample in samples[-1:]), default=0)
     filled = 10 * runs // wanted
     parts = [f"run {min(runs + 1, wanted)} of {wanted} [{'#' * filled:<10}]"]
     if samples:
@@ -8269,7 +8366,9 @@ def series_verdict_document(verdict: Verdict) -> dict[str, Any]:
 def series_document(survey: Survey) -> dict[str, Any]:
     """Return the JSON export of a series without its runs."""
     first = survey.samples[0]
-    lookup = {"lookup_ms": rounded_ms(survey.lookup_us)} if survey.series.every_address else {}
+    lookup = {}
+    if survey.series.every_address:
+        lookup["lookup_ms"] = rounded_ms(survey.lookup_us)
     summary: dict[str, Any] = {
         "runs": survey.runs,
         "failed": survey.failed,
@@ -8362,7 +8461,7 @@ def har_request(step: Step) -> dict[str, Any]:
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": "HTTP/2" if step.network.tls and step.network.tls.alpn == "h2" else "HTTP/1.1",
+        "httpVersion": {"h2": "HTTP/2"}.get((step.network.tls and step.network.tls.alpn) or "", "HTTP/1.1"),
         "cookies": cookies,
         "headers": header_list(step.sent_headers),
         "queryString": [
@@ -8406,7 +8505,8 @@ def har_response(step: Step) -> dict[str, Any]:
     }
 
 
-def har_entry(step: Step, page: str) -> dict[str, Any]:
+def har_entry(step: Step, page: str, connection: str) -> dict[str, Any]:
+    """Return the entry of a step; `connection` is what its own one is called."""
     timings = har_timings(step.timing)
     apart = ("ssl",)  # part of connect
     entry = {
@@ -8419,7 +8519,8 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
         "timings": timings,
     }
     if step.network.peer:
-        entry["connection"] = str(step.number)
+        if not step.network.reused:  # which one it was is not told
+            entry["connection"] = connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = timings_document(step)
     entry["_findings"] = findings_document(read_step(step))
@@ -8429,8 +8530,9 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
 
 
 def har_entries(run: Run) -> Iterator[dict[str, Any]]:
+    before = f"{run.slot.number}." * (run.slot.number > 1)
     for step in run.steps:
-        yield har_entry(step, f"page_{run.slot.number}")
+        yield har_entry(step, f"page_{run.slot.number}", f"{before}{step.number}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8634,7 +8736,7 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+            yield "Attempt", (Span(words, "warn" * bool(attempt.error)),)
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
@@ -8817,7 +8919,7 @@ def chain_table(run: Run) -> Table:
     for step in run.steps:
         status, total = status_span(step).text, ms_text(step.timing.ms("total"))
         cells = (str(step.number), status, total, f"{step.request.method} {clip(step.url)}")
-        tone = "bad" if step.error else ""
+        tone = "bad" * bool(step.error)
         rows.append(tuple(Span(cell, tone) for cell in cells))
     total = ms_text(sum(step.timing.total for step in run.steps) / 1000)
     rows.append((Span(""), Span(""), Span(total, "strong"), Span("in all", "strong")))
@@ -8831,11 +8933,15 @@ def chain_table(run: Run) -> Table:
 
 
 def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
+    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    if verdict.counts:
+        counted = "  ".join(f"{key} of n={count}" for key, count in verdict.counts.items())
+        lines.append((Span("Statistics: ", "strong"), Span(counted)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
@@ -8920,7 +9026,7 @@ def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator
         yield strip([value for value in values if value is not None], end, cells, levels)
 
 
-def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> Iterator[Block]:
+def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
     for names in (QUARTERS, ENDS):
         rows = spread_rows(summary, names, False)
@@ -8932,7 +9038,7 @@ def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> It
         return
     cells = look.width - rows_width(rows) - 3
     if names is QUARTERS and cells >= LEAST_STRIP:
-        for row, drawn in zip(rows, strip_column(samples, cells, look.glyphs.levels)):
+        for row, drawn in zip(rows, strip_column(summary.good, cells, look.glyphs.levels)):
             row.append(drawn)
     heading, *body = rows
     numbers = range(1, len(names) + 1)
@@ -8961,10 +9067,10 @@ def status_sentence(summary: Summary) -> str:
     rare, *others = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     *middle, (usual, (_, usual_us)) = others
     parts = [
-        f"{status}: {count} of {summary.measured}, median {time_text(total)}"
+        f"{status}: {count} of {summary.measured}, median {total / 1000:.1f} ms"
         for status, (count, total) in (rare, *middle)
     ]
-    return "; ".join([*parts, f"{usual}: {time_text(usual_us)}"])
+    return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
@@ -9012,25 +9118,18 @@ def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
         yield "Reading", (Span(where + often, "strong"), Span(finding.text))
 
 
-def same_kind(sample: Sample, summary: Summary) -> bool:
-    """Tell whether a sample is one of those that were summed up."""
-    kind = (summary.target, summary.number, summary.url, summary.reused)
-    return (sample.target, sample.number, sample.url, sample.reused) == kind
-
-
 def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Block]:
     """Show what the runs of one step and URL have in common."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield (Span(f"Step {summary.number}: ", "strong"), Span(title, "strong"))
-    yield (Span(series_title(summary, survey), "bad" if summary.failed else ""),)
+    yield (Span(series_title(summary, survey), "bad" * bool(summary.failed)),)
     typical = summary.typical
     if typical:
         yield (Span(f"Run {typical.run} of {survey.runs}, whose total is nearest to the median:"),)
         yield waterfall_table(typical.timing, None, look.width, look.glyphs)
-        good = [each for each in survey.samples if each.error is None and same_kind(each, summary)]
         yield (Span("All that succeeded, in ms:"),)
-        yield from spread_blocks(summary, good, look)
+        yield from spread_blocks(summary, look)
     rows = tuple(series_rows(summary, survey))
     if rows:
         yield Fields(rows)
@@ -9158,7 +9257,7 @@ def median_column(rows: Sequence[Summary], key: str) -> tuple[str, list[str]]:
 def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], look: Look) -> Table:
     """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    marks = ["! " if odd[row.target] else "" for row in rows]
+    marks = ["! " * bool(odd[row.target]) for row in rows]
     statuses = [
         ", ".join([status_words(row)] * bool(row.statuses) + ["ERROR"] * bool(row.failed)) for row in rows
     ]
@@ -9172,7 +9271,7 @@ def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], 
         wider = [*columns, column]
         if sum(max(map(len, (heading, *cells))) + 3 for heading, cells in wider) < look.width:
             columns = wider
-    tones = ["warn" if odd[row.target] else "" for row in rows]
+    tones = ["warn" * bool(odd[row.target]) for row in rows]
     numbers = ("Wait", "Total", "Connect", "Tls", "Round trip", "Resent")
     headings = tuple(
         (heading.replace("Tls", "TLS"), "right" if heading in numbers else "left", heading == "Address")
@@ -9226,7 +9325,9 @@ def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
     last = {each.target: each for each in survey.summaries}
     for summary in survey.summaries:
         alike = kinds[summary.target, summary.number, summary.reused] > 1
-        verdict = survey.verdicts.get(summary.target) if summary is last[summary.target] else None
+        verdict = None
+        if summary is last[summary.target]:
+            verdict = survey.verdicts.get(summary.target)
         yield summary_line(summary, alike, verdict, compact)
 
 
@@ -9786,6 +9887,7 @@ def show(report: Report, options: Options, rich: bool) -> bool:
 # ---------------------------------------------------------------------------------------------------------
 LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
 SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
+SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
 TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
 
@@ -9898,7 +10000,8 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
-        terminal = self.stream is not None and self.stream.isatty()
+        self._usual: list[int | None] = []  # the statuses of the first run that succeeded
+        terminal = sys.stdout is not None and sys.stdout.isatty()
         self._spares = options.style == "waterfall" and terminal
         self._exports = bool(options.json_path or options.har_path)
         self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
@@ -9951,10 +10054,12 @@ class Teller:
             self.whole = printed("the report", self.stream, attempt)
 
     def _is_odd(self, run: Run) -> bool:
-        usual = self._ledger.samples[0].status
-        first = run.steps[0].answer
-        failed = any(step.error for step in run.steps)
-        return failed or run.late_us is not None or (first and first.status) != usual
+        """Tell whether a run failed, was late, or was answered with other statuses than the first."""
+        if any(step.error for step in run.steps) or run.late_us is not None:
+            return True
+        statuses = [step.answer and step.answer.status for step in run.steps]
+        self._usual = self._usual or statuses
+        return statuses != self._usual
 
     def _show(self, progress: Progress) -> None:
         if self._status.ready:
@@ -9971,7 +10076,7 @@ def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> 
     for turn in range(1, series.times + 1):
         due = 0
         if turn > 1 and series.interval:
-            due = ledger.begun + round((turn - 1) * series.interval * 1e9)
+            due = ledger.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
         for target in targets:
             number += 1
             yield Slot(number, turn, target, due, 0 < due < ledger.ended)
@@ -10026,7 +10131,8 @@ def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) ->
         ledger.add(report)
         INTERRUPTION.sums_up = True
         teller.tell(report)
-        gc.collect(1)  # what a run leaves behind: never while a clock runs
+        # What a run leaves behind, never while a clock runs; what was kept for the next one has grown old.
+        gc.collect(2 if ledger.runs % SWEEP == 0 else 1)
 
 
 def run_series(options: Options, means: Means, rich: bool) -> int:
