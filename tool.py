@@ -6826,7 +6826,7 @@ class Means(NamedTuple):
         if self.kept is None:
             return None
         key = (current.request.url.origin, slot.target)
-        if slot.number == slot.round == 1:
+        if slot.round == 1:
             self.kept.setdefault(key, NOT_OVER)
             return None
         found, self.kept[key] = self.kept.get(key), NOT_OVER
@@ -9228,8 +9228,8 @@ def trips_differ(facts: Iterable[Facts]) -> bool:
 def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
     """Return the cells of what may differ from server to server, by heading."""
     cells = {
-        "Resent": facts.retransmits,
         "Certificate": certificate_words(facts, now),
+        "Resent": facts.retransmits,
         "Server": facts.server and clip(facts.server, 40),
         "HTTP": facts.http_version and facts.http_version.replace("HTTP/", ""),
     }
@@ -9239,13 +9239,13 @@ def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
 def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
     """Give the columns in which the servers differ: heading and cells."""
     facts = [row.facts or NO_FACTS for row in rows]
-    if trips_differ(facts):
-        yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
     table = [fact_cells(each, now) for each in facts]
     for heading in table[0]:
         cells = [row[heading] for row in table]
         if len(set(cells) - {"-"}) > 1:
             yield heading, cells
+    if trips_differ(facts):
+        yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
 
 
 def median_column(rows: Sequence[Summary], key: str) -> tuple[str, list[str]]:
@@ -9994,7 +9994,7 @@ class Teller:
     def __init__(self, options: Options, series: Series, ledger: Ledger) -> None:
         self._options, self._ledger = options, ledger
         self._interval = series.interval
-        self._wanted = series.times  # runs
+        self.expected = series.times  # runs
         self._status = StatusLine(sys.stderr, options.environ)
         self.stream = choose_stream(options)
         self.unseen = is_unseen(options, self.stream)
@@ -10016,7 +10016,7 @@ class Teller:
 
     def expect(self, targets: int) -> None:
         """Reckon with so many runs in each round."""
-        self._wanted *= targets
+        self.expected *= targets
         self._interval /= targets
 
     def wait(self, due: int) -> bool:
@@ -10033,7 +10033,7 @@ class Teller:
         """Print the lines of a run that has ended."""
         self.clear()
         warn_about(report.run, self._options, report.run.slot)
-        if self._wanted <= TOLD_IN_FULL or not self._spares or self._is_odd(report.run):
+        if self.expected <= TOLD_IN_FULL or not self._spares or self._is_odd(report.run):
             self.write(run_lines(report, self._options.style, report.run.slot))
 
     def write(self, lines: Iterable[str]) -> None:
@@ -10067,7 +10067,7 @@ class Teller:
 
     def _draw(self, phase: str) -> None:
         if self._status.ready:
-            self._status.draw(series_progress(self._interval, self._wanted, self._ledger.samples, phase))
+            self._status.draw(series_progress(self._interval, self.expected, self._ledger.samples, phase))
 
 
 def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> Iterator[Slot]:
@@ -10159,20 +10159,11 @@ def run_series(options: Options, means: Means, rich: bool) -> int:
         say(f"warning: {warning}")
     if ledger.starved:
         say(f"warning: {starved_runs_text(ledger.starved, ledger.runs)}")
-    if options.style == "waterfall":
-        teller.print(
-            lambda: paint(
-                survey_blocks(survey, choose_look(options, teller.stream)), options, teller.stream, rich
-            )
-        )
-    else:
+    if options.style != "waterfall":
         teller.write(summary_lines(survey, options.style == "compact"))
-    if options.style == "compact":
-        teller.print(
-            lambda: paint(
-                survey_blocks(survey, choose_look(options, teller.stream)), options, teller.stream, rich
-            )
-        )
+    if options.style != "metrics":
+        blocks = survey_blocks(survey, choose_look(options, teller.stream))
+        teller.print(lambda: paint(blocks, options, teller.stream, rich))
     written = write_exports(ledger.exports(survey))
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal

@@ -44,11 +44,12 @@ def resolved(port, addresses, name="web.test"):
     return [word for address in addresses for word in ("--resolve", f"{name}:{port}:{address}")]
 
 
-def ask(run_tool, members, *options, name="web.test", scheme="http", expected=0):
+def ask(run_tool, members, *options, name="web.test", scheme="http", expected=0, columns=80):
     """Measure every member; return the result, its JSON document and the addresses."""
     with cluster(*members) as (port, addresses, _):
         url = f"{scheme}://{name}:{port}/"
-        result = run_tool("--all-addresses", *resolved(port, addresses, name), *options, url)
+        options = [*resolved(port, addresses, name), *options]
+        result = run_tool("--all-addresses", *options, url, env={"COLUMNS": str(columns)})
     assert result.code == expected, (result.err, result.out)
     return result, addresses
 
@@ -236,7 +237,7 @@ def test_another_certificate_is_told_by_its_serial_and_its_days(run_tool, author
     members = [{"tls": same}, {"tls": other}, {"tls": same}]
     result, addresses = ask(run_tool, members, "--cacert", authority.file, "--json", "-", scheme="https")
     serials = [run["steps"][0]["network"]["cert_serial"] for run in json.loads(result.out)["runs"]]
-    shown, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https")
+    shown, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https", columns=100)
     assert f"! {addresses[1]} shows another certificate: …{serials[1][-8:]}, " in flat(shown.out)
     assert "Certificate" in shown.out and serials[0][-8:] in shown.out and "days left" in shown.out
 
@@ -339,3 +340,12 @@ def test_an_address_is_its_own_only_address(run_tool, server):
     document = json.loads(result.out)
     assert result.code == 0 and [run["target"] for run in document["runs"]] == ["127.0.0.1"]
     assert socket.inet_aton(document["runs"][0]["steps"][0]["network"]["ip"])
+
+
+def test_the_first_round_opens_its_own_connections_and_the_next_keeps_them(run_tool):
+    """A redirect within the host, too: its second step is not sent on the connection of its first."""
+    routes = {"routes": {"/": Reply(302, headers=[("Location", "/here")]), "/here": Reply(body=b"hello\n")}}
+    result, _ = ask(run_tool, [routes, routes], "-L", "--reuse", "--count", 2, "--interval", 0, "--json", "-")
+    for run in json.loads(result.out)["runs"]:
+        assert {step["network"]["ip"] for step in run["steps"]} == {run["target"]}
+        assert {step["network"]["reused"] for step in run["steps"]} == {run["round"] == 2}
