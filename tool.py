@@ -33,14 +33,16 @@ The way to a server is a list of hops, each opened on the stream of the one belo
 
     Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
 
-A run is one of many: the first of a series opens its way, later ones may go over connections that it kept.
-
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures; nobody else asks whether there is a proxy, or TLS.
 
+A run is one of many. In a series the first one opens its way, and later ones may go over connections that
+were kept. Each is told as it ends (Report) and leaves a few numbers a step (Sample), which are summed up at
+the end (Survey). The targets of --all-addresses are a series of runs, each with one address.
+
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
-2. One direction. argv -> Options -> Request -> Step -> Run -> Report -> text, JSON, HAR, exit code.
+2. One direction. argv -> Options -> Request -> Step -> Run -> Report, Survey -> text, JSON, HAR, exit code.
    Records are immutable; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
    no garbage collection. Everything timed runs in one thread on blocking sockets; the main thread
