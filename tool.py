@@ -5758,7 +5758,9 @@ def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -
     if gone:
         way.close()
         way = prepare(current, options, means.contexts, None)
-    return current._replace(way=way, delayed=run_delay(current.thread), refused=gone or refused)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    delayed = run_delay(current.thread)
+    return current._replace(way=way, started_at=now, delayed=delayed, refused=gone or refused)
 
 
 def take_step(current: Current, options: Options, means: Means, progress: Progress) -> Step:
@@ -6878,7 +6880,7 @@ def status_text(progress: Progress) -> str:
     return text
 
 
-def series_progress(series: Series, runs: int, samples: Sequence[Sample], phase: str) -> str:
+def series_progress(series: Series, runs: int, samples: Sequence[Sample]) -> str:
     """Say how far a series is, for the status line."""
     filled = 10 * runs // series.times
     parts = [f"run {min(runs + 1, series.times)} of {series.times} [{'#' * filled:<10}]"]
@@ -6894,7 +6896,7 @@ def series_progress(series: Series, runs: int, samples: Sequence[Sample], phase:
     failed = sum(1 for sample in samples if sample.error)
     if failed:
         parts.append(f"{failed} failed")
-    return ", ".join(part for part in (*parts, phase) if part)
+    return ", ".join(parts)
 
 
 def starved_runs_text(starved: int, runs: int) -> str:
@@ -8520,6 +8522,7 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
+        self._bar, self._summed = "", -1  # of how many runs it is
         self._usual: list[int | None] = []  # the statuses of the first run that succeeded
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._sparing = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
@@ -8537,6 +8540,7 @@ class Teller:
     def wait(self, due: int) -> bool:
         """Wait until a run is to be prepared; False when the series is to end."""
         while not INTERRUPTION.asked():
+            self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return True
@@ -8580,9 +8584,15 @@ class Teller:
         if self._status.ready:
             self._draw(status_text(progress))
 
+    def _sum_up(self) -> None:
+        """Make the text of the bar, between two runs: many samples would hold up the one under way."""
+        if self._status.ready and self._summed != self._ledger.runs:
+            self._summed = self._ledger.runs
+            self._bar = series_progress(self._series, self._summed, self._ledger.samples)
+
     def _draw(self, phase: str) -> None:
         if self._status.ready:
-            self._status.draw(series_progress(self._series, self._ledger.runs, self._ledger.samples, phase))
+            self._status.draw(", ".join(part for part in (self._bar, phase) if part))
 
 
 def each_slot(series: Series, ledger: Ledger) -> Iterator[Slot]:

@@ -468,7 +468,7 @@ def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
         document = run_tool(*options, server.url()).json()
     starts = [instant(run["steps"][0]["started_at"]) for run in document["runs"]]
     offsets = [start - starts[0] - number * 0.1 for number, start in enumerate(starts)]
-    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.03, "the start of preparing is up to 20 ms ahead"
+    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.004
     assert document["summary"]["late"] == 0
 
 
