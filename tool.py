@@ -8150,6 +8150,10 @@ class StatusLine:
         self.tick = 0.25 if terminal else 1e6  # seconds
 
     @property
+    def seen(self) -> bool:
+        return self._stream is not None
+
+    @property
     def ready(self) -> bool:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
         return self._stream is not None and time.monotonic() - self._drawn > 0.2
@@ -8522,7 +8526,7 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
-        self._bar, self._summed = "", -1  # of how many runs it is
+        self._bar, self._summed = "", 0.0  # when (time.monotonic)
         self._usual: list[int | None] = []  # the statuses of the first run that succeeded
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._sparing = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
@@ -8586,9 +8590,10 @@ class Teller:
 
     def _sum_up(self) -> None:
         """Make the text of the bar, between two runs: many samples would hold up the one under way."""
-        if self._status.ready and self._summed != self._ledger.runs:
-            self._summed = self._ledger.runs
-            self._bar = series_progress(self._series, self._summed, self._ledger.samples)
+        now = time.monotonic()
+        if self._status.seen and now - self._summed > 0.2:
+            self._summed = now
+            self._bar = series_progress(self._series, self._ledger.runs, self._ledger.samples)
 
     def _draw(self, phase: str) -> None:
         if self._status.ready:

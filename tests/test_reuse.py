@@ -7,10 +7,14 @@ from __future__ import annotations
 import http.server
 import itertools
 import json
+import os
 import re
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
+import time
 
 import pytest
 from test_series import OK, run_lines, summaries
@@ -20,7 +24,7 @@ from conversations import conversing, raw_frame
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, debian_program, http_server, redirect, refused_port, scripted
+from servers import Reply, accepts, debian_program, http_server, redirect, refused_port, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 
@@ -471,14 +475,36 @@ def test_an_upload_goes_over_a_kept_connection_whole():
     assert [request.body for _, request in requests] == [b"x" * 5000] * 4
 
 
-def test_tickets_that_come_while_idle_are_no_answer(authority):
-    """TLS 1.3 servers send them when they like; they are records without data."""
-    context = authority.context(common_name="localhost")
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 2
-    steps, requests = serving(lambda peer, number: peer.send(OK), 4, "--cacert", authority.file, tls=context)
+@pytest.mark.parametrize("command", [b"k\n", b"K\n"], ids=["tells", "asks"])
+def test_records_without_data_that_come_while_idle_are_no_answer(authority, command):
+    """OpenSSL's own server changes its keys between two requests, and wants ours changed too, or does not."""
+    program = shutil.which("openssl") or pytest.skip("openssl is not installed")
+    with refused_port() as port:
+        pass
+    options = ["-accept", f"127.0.0.1:{port}", "-cert", authority.certificate(), "-tls1_3"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([program, "s_server", *options], **pipes)
+
+    def talk():
+        for line in server.stdout:
+            if line == b"\r\n":  # the end of a request
+                for words in (OK.encode(), command):
+                    os.write(server.stdin.fileno(), words)
+                    time.sleep(0.04)
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    try:
+        while not accepts(port):
+            time.sleep(0.02)
+        steps = runs_of(here("--cacert", authority.file, *IDLE, "4", f"https://127.0.0.1:{port}/"))
+    finally:
+        thread.join(0.2)
+        server.kill()
+        thread.join()
+        server.communicate()
+    assert statuses(steps) == [200] * 4
     assert warmth(steps) == WARM
-    assert {connection for connection, _ in requests} == {0}
 
 
 # --- HTTP/2, frame by frame -----------------------------------------------------------------------

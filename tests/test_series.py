@@ -197,7 +197,8 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
         result = run_tool(*options, server.url(), terminal="err")
     drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said)
     texts = [text for text in drawn if text]
-    assert any(re.search(r"run [2-5] of 6\b", text) for text in texts), texts
+    runs = {int(found[1]) for found in map(re.compile(r"run (\d) of 6\b").match, texts) if found}
+    assert runs >= {2, 3, 4, 5}, texts
     assert any("1 failed" in text for text in texts)
     assert any(re.search(r"ttfb \d+\.\d ms", text) for text in texts)
     assert any(re.search(r"\d s left", text) for text in texts)
