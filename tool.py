@@ -4264,6 +4264,8 @@ class Exchange(Stage):
             return self._read_waiting()
         except EOFError:
             return "the server closed the connection while it was idle"
+        except BlockingIOError:
+            return "something came while the connection was idle, and not all of it"
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
@@ -5350,9 +5352,12 @@ class Way:
         """Look whether a kept connection still stands, just before the clock starts; say why it does not."""
         if self._kept is None:
             return None
+        connection = self._kept.hops[0].log.history().detail("connection")
+        connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = self._kept.exchange.take_notice()
         if not gone:
-            self._log.add("connection", self._kept.hops[0].log.history().detail("connection"))
+            connection.setblocking(True)
+            self._log.add("connection", connection)
             self._log.add("handshake", self._kept.handshake)
             self._log.count("stood")
             self._kept.stream.hurry(False)

@@ -507,6 +507,20 @@ def test_records_without_data_that_come_while_idle_are_no_answer(authority, comm
     assert warmth(steps) == WARM
 
 
+def test_half_a_record_while_idle_keeps_no_run_waiting(authority, tls):
+    def talk(peer, number):
+        peer.send(OK)
+        peer.wait(0.03)
+        with socket.socket(fileno=os.dup(peer.sock.fileno())) as plain:
+            plain.sendall(b"\x17\x03\x03"[:number])
+
+    steps, requests = serving(talk, 4, "--cacert", authority.file, tls=tls)
+    assert statuses(steps) == [200] * 4
+    assert warmth(steps) == [False] * 4
+    assert all("not all of it" in reason for reason in reasons(steps)[1:])
+    assert len(requests) == 4
+
+
 # --- HTTP/2, frame by frame -----------------------------------------------------------------------
 
 h2 = pytest.mark.needs("h2")
