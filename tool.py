@@ -7818,15 +7818,19 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         yield words
 
 
+NO_FASTER = "setting the connection up costs nothing that shows, for the kept one was no faster"
+
+
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     """Say what setting a connection up costs, beside the warm runs of a step."""
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not summary.reused or cold is None or cold.median_us is None or summary.median_us is None:
         return None
+    cost = cold.median_us - summary.median_us
     return (
         f"cold median {time_text(cold.median_us)} ({plural(cold.measured, 'run')}), warm median "
         f"{time_text(summary.median_us)} ({plural(summary.measured, 'run')}): "
-        f"setting the connection up costs {time_text(cold.median_us - summary.median_us)}"
+        + (f"setting the connection up costs {time_text(cost)}" if cost > 0 else NO_FASTER)
     )
 
 
