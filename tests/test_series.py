@@ -469,7 +469,7 @@ def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
         document = run_tool(*options, server.url()).json()
     starts = [instant(run["steps"][0]["started_at"]) for run in document["runs"]]
     offsets = [start - starts[0] - number * 0.1 for number, start in enumerate(starts)]
-    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.004
+    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.01
     assert document["summary"]["late"] == 0
 
 
@@ -664,8 +664,8 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first,
 
 def wait_until_stuck(process, server):
     """Wait until a program that writes to a pipe has been asking for nothing for a while."""
-    count = -1
-    while count != len(server.requests):
+    count = 0
+    while not count or count != len(server.requests):
         count = len(server.requests)
         time.sleep(0.25)
     assert process.poll() is None
