@@ -7880,10 +7880,11 @@ def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
 
 def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
     """Return the line of each summary; the last one of a target bears its verdict."""
-    kinds = count_by((each.target, each.number, each.reused) for each in survey.summaries)
+    places = {(each.target, each.number, each.url) for each in survey.summaries}  # cold and warm are one
+    kinds = count_by((target, number) for target, number, _ in places)
     last = {each.target: each for each in survey.summaries}
     for summary in survey.summaries:
-        alike = kinds[summary.target, summary.number, summary.reused] > 1
+        alike = kinds[summary.target, summary.number] > 1
         verdict = survey.verdicts.get(summary.target) if summary is last[summary.target] else None
         yield summary_line(summary, alike, verdict, compact)
 

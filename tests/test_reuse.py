@@ -764,6 +764,21 @@ def test_a_chain_on_one_origin_has_connections_of_its_own_in_the_first_run_alone
     assert [warmth(run["steps"]) for run in document["runs"]] == [[False, False], [True, True], [True, True]]
 
 
+def test_urls_of_one_step_are_told_apart_where_one_is_cold_and_the_other_warm(run_tool):
+    """The first run alone is sent to /a, all later ones to /b."""
+    ways = itertools.chain(["/a"], itertools.repeat("/b"))
+    with http_server({"/": lambda request: redirect(next(ways)), "/a": Reply(), "/b": Reply()}) as server:
+        result = run_tool("-L", "--metrics-only", *AGAIN, "3", server.url())
+        urls = [server.url("/a"), server.url("/b")]
+    found = [(each["step"], each["reused"], each.get("url")) for each in summaries(result.out)]
+    assert found == [
+        ("1", "false", None),
+        ("1", "true", None),
+        ("2", "false", urls[0]),
+        ("2", "true", urls[1]),
+    ]
+
+
 def test_a_redirect_that_leads_nowhere_is_cold_and_fails(server):
     with http_server({"/": redirect("ftp://a.test/")}) as broken:
         document = here("-L", *AGAIN, "2", broken.url()).json()
