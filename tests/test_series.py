@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from test_har import VALIDATOR
 from test_terminal import cells, lines_of
 
 from checks import check_document, check_usage_error, flat, parse_compact, parse_metrics
-from conftest import catches, open_terminal, read_all
+from conftest import catches, open_terminal, read_all, storm
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -701,6 +702,25 @@ def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
     if path.exists():
         check_document(json.loads(path.read_text()))
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_storm_of_signals_ends_a_series_as_the_first_of_them_does(start_tool, tmp_path, seed):
+    chance = random.Random(seed)
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with http_server() as server:
+        options = ["--compact", "--count", "500", *QUICK, "--json", path, *["--reuse"] * (seed % 2)]
+        process = start_tool(*options, server.url(), stdout=subprocess.DEVNULL)
+        while chance.random() < 0.9 and len(server.requests) < chance.randint(1, 300):
+            assert process.poll() is None
+        numbers = storm(process, chance)
+        _, err = process.communicate(timeout=10)
+    assert b"Traceback" not in err
+    assert process.returncode in {0, 128 + numbers[0], 128 + min(numbers)}
+    assert os.listdir(tmp_path) == ["out.json"]
+    assert path.read_text() == "old" or check_document(json.loads(path.read_text()))
 
 
 # --- readers and disks ----------------------------------------------------------------------------
