@@ -5099,6 +5099,8 @@ class Exchange(Stage):
             return self._read_waiting()
         except EOFError:
             return "the server closed the connection while it was idle"
+        except BlockingIOError:
+            return "something came while the connection was idle, and not all of it"
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
@@ -6414,9 +6416,12 @@ class Way:
         """Look whether a kept connection still stands, just before the clock starts; say why it does not."""
         if self._kept is None:
             return None
+        connection = self._kept.hops[0].log.history().detail("connection")
+        connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = self._kept.exchange.take_notice()
         if gone:
             return gone
+        connection.setblocking(True)
         for event in self._kept.events:
             self._log.add(event.name, event.detail, event.at)
         for hop in self._kept.hops:
@@ -6874,7 +6879,9 @@ def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -
     if gone:
         way.close()
         way = prepare(current, options, means.contexts, None)
-    return current._replace(way=way, delayed=run_delay(current.thread), refused=gone or refused)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    delayed = run_delay(current.thread)
+    return current._replace(way=way, started_at=now, delayed=delayed, refused=gone or refused)
 
 
 def take_step(current: Current, options: Options, means: Means, progress: Progress) -> Step:
@@ -8100,7 +8107,7 @@ def status_text(progress: Progress) -> str:
     return text
 
 
-def series_progress(interval: float, wanted: int, samples: Sequence[Sample], phase: str) -> str:
+def series_progress(interval: float, wanted: int, samples: Sequence[Sample]) -> str:
     """Say how far a series of `wanted` runs is, `interval` seconds from one to the next."""
     runs = max((sample.run for sample in samples[-1:]), default=0)
     filled = 10 * runs // wanted
@@ -8117,7 +8124,7 @@ def series_progress(interval: float, wanted: int, samples: Sequence[Sample], pha
     failed = sum(1 for sample in samples if sample.error)
     if failed:
         parts.append(f"{failed} failed")
-    return ", ".join(part for part in (*parts, phase) if part)
+    return ", ".join(parts)
 
 
 def starved_runs_text(starved: int, runs: int) -> str:
@@ -9086,15 +9093,20 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         yield words
 
 
+NO_FASTER = "setting the connection up costs nothing that shows, for the kept one was no faster"
+
+
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     """Say what setting a connection up costs, beside the warm runs of a step."""
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not summary.reused or cold is None or cold.median_us is None or summary.median_us is None:
         return None
+    cost, price = cold.median_us - summary.median_us, NO_FASTER
+    if cost > 0:
+        price = f"setting the connection up costs {time_text(cost)}"
     return (
         f"cold median {time_text(cold.median_us)} ({counted(cold.measured, 'run')}), warm median "
-        f"{time_text(summary.median_us)} ({counted(summary.measured, 'run')}): "
-        f"setting the connection up costs {time_text(cold.median_us - summary.median_us)}"
+        f"{time_text(summary.median_us)} ({counted(summary.measured, 'run')}): {price}"
     )
 
 
@@ -9323,10 +9335,11 @@ def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
 
 def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
     """Return the line of each summary; the last one of a target bears its verdict."""
-    kinds = count_by((each.target, each.number, each.reused) for each in survey.summaries)
+    places = {(each.target, each.number, each.url) for each in survey.summaries}  # cold and warm are one
+    kinds = count_by((target, number) for target, number, _ in places)
     last = {each.target: each for each in survey.summaries}
     for summary in survey.summaries:
-        alike = kinds[summary.target, summary.number, summary.reused] > 1
+        alike = kinds[summary.target, summary.number] > 1
         verdict = None
         if summary is last[summary.target]:
             verdict = survey.verdicts.get(summary.target)
@@ -9608,6 +9621,10 @@ class StatusLine:
         self._width = terminal_width(stream, 80) - 1
         self._drawn = 0.0
         self.tick = 0.25 if terminal else 1e6  # seconds
+
+    @property
+    def seen(self) -> bool:
+        return self._stream is not None
 
     @property
     def ready(self) -> bool:
@@ -10002,6 +10019,7 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
+        self._bar, self._summed = "", 0.0  # when (time.monotonic)
         self._usual: list[int | None] = []  # the statuses of the first run that succeeded
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._spares = options.style == "waterfall" and terminal
@@ -10024,6 +10042,7 @@ class Teller:
     def wait(self, due: int) -> bool:
         """Wait until a run is to be prepared; False when the series is to end."""
         while not INTERRUPTION.asked():
+            self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return True
@@ -10067,9 +10086,16 @@ class Teller:
         if self._status.ready:
             self._draw(status_text(progress))
 
+    def _sum_up(self) -> None:
+        """Make the text of the bar, between two runs: many samples would hold up the one under way."""
+        now = time.monotonic()
+        if self._status.seen and now - self._summed > 0.2:
+            self._summed = now
+            self._bar = series_progress(self._interval, self.expected, self._ledger.samples)
+
     def _draw(self, phase: str) -> None:
         if self._status.ready:
-            self._status.draw(series_progress(self._interval, self.expected, self._ledger.samples, phase))
+            self._status.draw(", ".join(part for part in (self._bar, phase) if part))
 
 
 def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> Iterator[Slot]:

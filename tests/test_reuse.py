@@ -7,10 +7,14 @@ from __future__ import annotations
 import http.server
 import itertools
 import json
+import os
 import re
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
+import time
 
 import pytest
 from hostile.frames import frame
@@ -21,7 +25,7 @@ from conversations import conversing
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, debian_program, http_server, redirect, refused_port, scripted
+from servers import Reply, accepts, debian_program, http_server, redirect, refused_port, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 
@@ -472,14 +476,50 @@ def test_an_upload_goes_over_a_kept_connection_whole():
     assert [request.body for _, request in requests] == [b"x" * 5000] * 4
 
 
-def test_tickets_that_come_while_idle_are_no_answer(authority):
-    """TLS 1.3 servers send them when they like; they are records without data."""
-    context = authority.context(common_name="localhost")
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 2
-    steps, requests = serving(lambda peer, number: peer.send(OK), 4, "--cacert", authority.file, tls=context)
+@pytest.mark.parametrize("command", [b"k\n", b"K\n"], ids=["tells", "asks"])
+def test_records_without_data_that_come_while_idle_are_no_answer(authority, command):
+    """OpenSSL's own server changes its keys between two requests, and wants ours changed too, or does not."""
+    program = shutil.which("openssl") or pytest.skip("openssl is not installed")
+    with refused_port() as port:
+        pass
+    options = ["-accept", f"127.0.0.1:{port}", "-cert", authority.certificate(), "-tls1_3"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([program, "s_server", *options], **pipes)
+
+    def talk():
+        for line in server.stdout:
+            if line == b"\r\n":  # the end of a request
+                for words in (OK.encode(), command):
+                    os.write(server.stdin.fileno(), words)
+                    time.sleep(0.04)
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    try:
+        while not accepts(port):
+            time.sleep(0.02)
+        steps = runs_of(here("--cacert", authority.file, *IDLE, "4", f"https://127.0.0.1:{port}/"))
+    finally:
+        thread.join(0.2)
+        server.kill()
+        thread.join()
+        server.communicate()
+    assert statuses(steps) == [200] * 4
     assert warmth(steps) == WARM
-    assert {connection for connection, _ in requests} == {0}
+
+
+def test_half_a_record_while_idle_keeps_no_run_waiting(authority, tls):
+    def talk(peer, number):
+        peer.send(OK)
+        peer.wait(0.03)
+        with socket.socket(fileno=os.dup(peer.sock.fileno())) as plain:
+            plain.sendall(b"\x17\x03\x03"[:number])
+
+    steps, requests = serving(talk, 4, "--cacert", authority.file, tls=tls)
+    assert statuses(steps) == [200] * 4
+    assert warmth(steps) == [False] * 4
+    assert all("not all of it" in reason for reason in reasons(steps)[1:])
+    assert len(requests) == 4
 
 
 # --- HTTP/2, frame by frame -----------------------------------------------------------------------
@@ -723,6 +763,21 @@ def test_a_chain_on_one_origin_has_connections_of_its_own_in_the_first_run_alone
         assert len(server.requests) == 6
         assert server.accepted <= 2
     assert [warmth(run["steps"]) for run in document["runs"]] == [[False, False], [True, True], [True, True]]
+
+
+def test_urls_of_one_step_are_told_apart_where_one_is_cold_and_the_other_warm(run_tool):
+    """The first run alone is sent to /a, all later ones to /b."""
+    ways = itertools.chain(["/a"], itertools.repeat("/b"))
+    with http_server({"/": lambda request: redirect(next(ways)), "/a": Reply(), "/b": Reply()}) as server:
+        result = run_tool("-L", "--metrics-only", *AGAIN, "3", server.url())
+        urls = [server.url("/a"), server.url("/b")]
+    found = [(each["step"], each["reused"], each.get("url")) for each in summaries(result.out)]
+    assert found == [
+        ("1", "false", None),
+        ("1", "true", None),
+        ("2", "false", urls[0]),
+        ("2", "true", urls[1]),
+    ]
 
 
 def test_a_redirect_that_leads_nowhere_is_cold_and_fails(server):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from test_har import VALIDATOR
 from test_terminal import cells, lines_of
 
 from checks import check_document, check_usage_error, flat, parse_compact, parse_metrics
-from conftest import catches, open_terminal, read_all
+from conftest import catches, open_terminal, read_all, storm
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -197,7 +198,8 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
         result = run_tool(*options, server.url(), terminal="err")
     drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said)
     texts = [text for text in drawn if text]
-    assert any(re.search(r"run [2-5] of 6\b", text) for text in texts), texts
+    runs = {int(found[1]) for found in map(re.compile(r"run (\d) of 6\b").match, texts) if found}
+    assert runs >= {2, 3, 4, 5}, texts
     assert any("1 failed" in text for text in texts)
     assert any(re.search(r"ttfb \d+\.\d ms", text) for text in texts)
     assert any(re.search(r"\d s left", text) for text in texts)
@@ -468,7 +470,7 @@ def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
         document = run_tool(*options, server.url()).json()
     starts = [instant(run["steps"][0]["started_at"]) for run in document["runs"]]
     offsets = [start - starts[0] - number * 0.1 for number, start in enumerate(starts)]
-    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.03, "the start of preparing is up to 20 ms ahead"
+    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.01
     assert document["summary"]["late"] == 0
 
 
@@ -663,8 +665,8 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first,
 
 def wait_until_stuck(process, server):
     """Wait until a program that writes to a pipe has been asking for nothing for a while."""
-    count = -1
-    while count != len(server.requests):
+    count = 0
+    while not count or count != len(server.requests):
         count = len(server.requests)
         time.sleep(0.25)
     assert process.poll() is None
@@ -700,6 +702,25 @@ def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
     if path.exists():
         check_document(json.loads(path.read_text()))
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_storm_of_signals_ends_a_series_as_the_first_of_them_does(start_tool, tmp_path, seed):
+    chance = random.Random(seed)
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with http_server() as server:
+        options = ["--compact", "--count", "500", *QUICK, "--json", path, *["--reuse"] * (seed % 2)]
+        process = start_tool(*options, server.url(), stdout=subprocess.DEVNULL)
+        while chance.random() < 0.9 and len(server.requests) < chance.randint(1, 300):
+            assert process.poll() is None
+        numbers = storm(process, chance)
+        _, err = process.communicate(timeout=10)
+    assert b"Traceback" not in err
+    assert process.returncode in {0, 128 + numbers[0], 128 + min(numbers)}
+    assert os.listdir(tmp_path) == ["out.json"]
+    assert path.read_text() == "old" or check_document(json.loads(path.read_text()))
 
 
 # --- readers and disks ----------------------------------------------------------------------------

@@ -226,6 +226,21 @@ def test_steps_urls_and_warmth_are_summed_up_apart():
     ]
 
 
+@pytest.mark.parametrize(
+    ("cold", "warm", "words"),
+    [(9000, 2000, "costs 7.0 ms"), (1000, 42_000, "no faster"), (5, 5, "no faster")],
+)
+def test_setting_up_never_costs_less_than_nothing(cold, warm, words):
+    """A server that sends in two segments waits for an acknowledgement, which a kept connection delays."""
+    samples = [sample(1, cold, reused=False), *(sample(run, warm, reused=True) for run in range(2, 9))]
+    summaries = tool.sum_up_all(samples)
+    assert tool.reuse_sentence(summaries[0], summaries) is None
+    sentence = tool.reuse_sentence(summaries[1], summaries)
+    assert words in sentence
+    assert f"cold median {cold / 1000:.1f} ms (1 run), warm median {warm / 1000:.1f} ms (7 runs)" in sentence
+    assert "-" not in sentence
+
+
 # --- budgets --------------------------------------------------------------------------------------
 
 
