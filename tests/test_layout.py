@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import re
 import statistics
 
@@ -447,3 +448,15 @@ def test_records_cannot_be_changed():
     classes = [n for n in TREE.body if isinstance(n, ast.ClassDef) and section_of(n.lineno) == number]
     assert classes
     assert [n.name for n in classes if [ast.unparse(base) for base in n.bases] != ["NamedTuple"]] == []
+
+
+# --- what is measured elsewhere -------------------------------------------------------------------
+
+
+def test_each_timing_device_stands_once_in_the_code_and_is_named_there(monkeypatch):
+    """Else tests/bench/devices.py would take out another line, or a reader would wonder what one is for."""
+    monkeypatch.syspath_prepend(str(TOOL.parent / "tests" / "bench"))
+    devices = importlib.import_module("devices").DEVICES
+    assert {name: SOURCE.count(device.text) for name, device in devices.items()} == dict.fromkeys(devices, 1)
+    words = " ".join(re.sub(r"\n *# ?", " ", SOURCE).split())
+    assert [name for name in devices if f'Device "{name}"' not in words] == []

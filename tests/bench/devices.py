@@ -29,8 +29,9 @@ class Device(NamedTuple):
     phases: tuple[str, ...]
 
 
-FLIGHT = "departed = stream.begin(self._above(number, stream).source)\n            hop.stands(departed)"
-NO_FLIGHT = "hop.stands(time.perf_counter_ns())\n            stream.begin(self._above(number, stream).source)"
+BEGIN = "self._stream.begin(self._above(number, self._stream).source)"
+FLIGHT = f"departed = {BEGIN}\n            hop.stands(departed)"
+NO_FLIGHT = f"hop.stands(time.perf_counter_ns())\n            {BEGIN}"
 DEVICES = {
     "the end of the handshake is held for the request": Device(
         "self._send(HELD)", "self._send()", "https HTTP/1.1", False, ("tls", "wait")
