@@ -8590,11 +8590,13 @@ class Shelf:
         self._zlib = zlib
         self._deflate = zlib.compressobj(1)
         self._pieces: list[bytes] = []
+        self.size = 0  # bytes, compressed
 
     def add(self, text: str) -> None:
         piece = self._deflate.compress(text.encode("utf-8", "backslashreplace") + b"\0")
         if piece:
             self._pieces.append(piece)
+            self.size += len(piece)
 
     def __iter__(self) -> Iterator[str]:
         """Give the texts back in order."""
@@ -9907,7 +9909,25 @@ def show(report: Report, options: Options, rich: bool) -> bool:
 LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
 SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
 SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
+MAX_SHELF = 64 << 20  # bytes of an export that are kept, compressed, before it becomes brief
+BRIEF_HEADER = 4096  # bytes of header fields that it has then
 TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
+
+
+def in_brief(run: Run) -> Run:
+    """Leave out of a run's responses all header fields but the first: they may be a megabyte each time."""
+
+    def brief(response: Response) -> Response:
+        kept, size = [], 0
+        for name, value in response.headers:
+            size += len(name) + len(value)
+            if size > BRIEF_HEADER:
+                break
+            kept.append((name, value))
+        return response._replace(headers=tuple(kept))
+
+    steps = (step._replace(response=step.response and brief(step.response)) for step in run.steps)
+    return run._replace(steps=tuple(steps))
 
 
 class Ledger:
@@ -9923,6 +9943,7 @@ class Ledger:
         self.lookup_us: int | None = None
         self.json = options.json_path and Shelf()
         self.har = options.har_path and Shelf()
+        self._brief = False
 
     def add(self, report: Report) -> None:
         run = report.run
@@ -9932,10 +9953,23 @@ class Ledger:
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
         self.outcome = Outcome(*map(max, self.outcome, outcome_of(run)))
         self.samples += self._samples(run)
+        self._shelve(report)
+
+    def _shelve(self, report: Report) -> None:
+        """Keep what the exports will say of a run; in brief once there is much of it."""
+        if not self._brief and any(shelf and shelf.size > MAX_SHELF for shelf in (self.json, self.har)):
+            self._brief = True
+            first = report.run.slot.number
+            say(
+                f"warning: from run {first} on the exports have the first 4 KB of each header section alone: "
+                f"all of them would take more memory than {2 * MAX_SHELF >> 20} MB"
+            )
+        if self._brief:
+            report = report._replace(run=in_brief(report.run))
         if self.json:
             self.json.add(json_text(run_document(report)))
         if self.har:
-            for entry in har_entries(run):
+            for entry in har_entries(report.run):
                 self.har.add(json_text(entry))
 
     def _samples(self, run: Run) -> Iterator[Sample]:

@@ -4,6 +4,8 @@ the schedule, signals, exports, and peers that are no friends.
 
 from __future__ import annotations
 
+import base64
+import importlib
 import itertools
 import json
 import os
@@ -914,3 +916,23 @@ def test_a_terminal_of_which_nothing_is_known_gets_no_bar(start_tool, server):
     assert b"Run 3 Step 1: 200" in sources[pairs[0][0]]
     for master, _ in pairs:
         os.close(master)
+
+
+def test_an_export_that_would_fill_the_memory_becomes_brief_and_says_so(call_tool, monkeypatch, tmp_path):
+    """With a limit of 20 KB in place of 64 MB, and header sections of 9 KB that compress badly."""
+    monkeypatch.setattr(importlib.import_module("tool"), "MAX_SHELF", 20_000)
+
+    def reply(request):
+        fields = [(f"X-{number}", base64.b64encode(os.urandom(600)).decode()) for number in range(12)]
+        return Reply(headers=fields)
+
+    with http_server({"/": reply}) as server:
+        options = ["--count", "12", *QUICK, "--metrics-only", "--json", tmp_path / "out.json"]
+        result = call_tool(*options, "--har", tmp_path / "out.har", server.url())
+    assert result.code == 0 and result.err.count("4 KB of each header section") == 1
+    runs = check_document(json.loads((tmp_path / "out.json").read_text()))["runs"]
+    sizes = [len(json.dumps(run["steps"][0]["response"]["headers"])) for run in runs]
+    assert sizes[0] > 9000 and sizes[-1] < 5000
+    assert (
+        sum((tmp_path / name).stat().st_size for name in ("out.json", "out.har")) < 2 * sum(sizes) + 200_000
+    )
