@@ -11,7 +11,7 @@ PHASES = ("dns", "connect", "tls", "wait", "xfer")
 KINDS = ("dns", "connect", "proxy", "tls", "timeout", "protocol", "redirect", "network")
 SLO_KEYS = ("connect", "dns", "tls", "total", "ttfb", "wait", "xfer")
 
-DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url total_steps steps summary"
+DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url host label total_steps steps summary"
 STEP_FIELDS = "step_number url started_at request timing network response error findings"
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
@@ -49,8 +49,10 @@ def check_fields(record: Any, names: str) -> None:
 
 def check_document(document: dict[str, Any]) -> dict[str, Any]:
     """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it."""
-    check_fields(document, DOCUMENT_FIELDS)
+    joined = [name for name in ("trace_id",) if name in document]  # with --otlp
+    check_fields(document, " ".join([DOCUMENT_FIELDS, *joined]))
     assert document["schema_version"] == 1
+    assert document["host"] and document["label"] != ""
     assert isinstance(document["tool_version"], str) and document["tool_version"]
     assert isinstance(document["initial_url"], str)
     parse_instant(document["started_at"])
