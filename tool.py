@@ -23,10 +23,10 @@ The way of a request through this file, which is read from top to bottom like a 
                        19 Hops           tcp, TLS; 20 Proxies: CONNECT, SOCKS5
                        21 Way            hops and exchange of a request, gone in order
                        22 Step           what is prepared before the clock; History -> Step
-                       23 Chain          steps -> Run, under a deadline
+                       23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries; budgets, exit code
                        25 Findings       Step, Run -> what the times mean
-     26 Words, 27 Documents, 28 Views    Report -> lines, JSON and HAR, blocks to draw
+     26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
      29 Painters, 30 Main                the only ones that write
 
 The way to a server is a list of hops, each opened on the stream of the one below it:

@@ -317,7 +317,8 @@ def test_of_runs_that_fail_in_part_success_is_of_all_and_the_status_the_last_one
     assert metrics.value("response_status_code") == 503
     assert metrics.value("response_body_size_bytes") == 2
     totals = [run["summary"]["total_time_ms"] for run in document["runs"] if not run["summary"]["errors"]]
-    assert metrics.value("elapsed_seconds") == seconds(sum(totals) / 2)
+    told = metrics.value("elapsed_seconds")
+    assert told == pytest.approx(sum(totals) / 2000, abs=6e-7), "rounded to a microsecond"
 
 
 def test_a_last_run_that_failed_has_no_status(measured):
@@ -515,6 +516,34 @@ def test_a_signal_in_a_series_has_what_was_measured_written(start_tool, tmp_path
         assert process.wait(10) == 130
     metrics = Metrics(path.read_text())
     assert (metrics.value("runs"), metrics.value("success")) == (2, 1)
+
+
+def test_a_series_that_this_machine_ends_leaves_the_old_file(tmp_path, server, monkeypatch):
+    """What was measured is in JSON; the metrics are seen to grow stale."""
+    from inside import tool
+
+    path, document = tmp_path / "out.prom", tmp_path / "out.json"
+    path.write_text("old\n")
+    measure = tool.measure
+
+    def refuse(options, means, watch, slot):
+        if slot.number == 3:
+            raise OSError(24, os.strerror(24))
+        return measure(options, means, watch, slot)
+
+    monkeypatch.setattr(tool, "measure", refuse)
+    monkeypatch.setattr(os, "environ", {})
+    options = ["--metrics-only", "--count", "5", "--interval", "0", "--prometheus", str(path)]
+    assert tool.main([*options, "--json", str(document), server.url()]) == 70
+    assert path.read_text() == "old\n"
+    assert json.loads(document.read_text())["summary"]["runs"] == 2
+
+
+def test_a_lookup_that_fails_has_no_address(measured):
+    with refused_port() as port:
+        metrics, _ = measured("--all-addresses", f"http://no-such-host.invalid:{port}/", code=75)
+    assert metrics.value("success") == metrics.value("request_success") == 0
+    assert not any("address" in sample.labels for sample in metrics.samples)
 
 
 # --- Prometheus' own programs ---------------------------------------------------------------------
