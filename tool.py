@@ -9499,7 +9499,7 @@ def import_ahead(options: Options) -> bool:
     Tell whether the report is drawn with rich.
     """
     names = []
-    if options.exports or options.tracing:
+    if options.tracing or set(options.exports) - {"--prometheus"}:
         names.append("json")
         if options.series:
             names.append("zlib")

@@ -181,7 +181,7 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
 
 
 def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced):
-    """Loading h2, the CA store and the like may take tens of ms before it."""
+    """Each run of a schedule is prepared 20 ms before; one that this machine holds up proves nothing."""
     arrived = []
 
     def script(peer):
@@ -190,11 +190,14 @@ def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced):
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
-        trace, _ = traced(server.url(host="localhost"))
-    [step] = trace.steps()
-    dns, connect = trace.below(step)[:2]
-    assert abs(arrived[0] - connect.end_time_unix_nano) < 20_000_000
-    assert dns.start_time_unix_nano == step.start_time_unix_nano
+        trace, _ = traced("--count", "6", "--interval", "0.1", server.url(host="localhost"))
+    off = []
+    for instant, root in zip(arrived, trace.roots):
+        [step] = trace.steps(root)
+        dns, connect = trace.below(step)[:2]
+        assert dns.start_time_unix_nano == step.start_time_unix_nano
+        off.append(abs(instant - connect.end_time_unix_nano))
+    assert min(off[1:]) < 10_000_000
 
 
 def test_the_chain_spans_its_steps(traced, server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from datetime import datetime, timezone
 import pytest
 
 from checks import PHASES, check_usage_error
-from conftest import PATIENCE
+from conftest import PATIENCE, TOOL
+from mint import Mint
 from servers import Reply, debian_program, http_server, listen, redirect, refused_port, scripted, sending
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
@@ -144,6 +146,16 @@ def test_https_has_its_handshake_and_the_earliest_end_of_its_certificates(measur
     earliest = min(datetime.strptime(end, "%Y-%m-%dT%H:%M:%SZ") for end in ends)
     told = metrics.value("cert_not_after_timestamp_seconds", step="1")
     assert told == earliest.replace(tzinfo=timezone.utc).timestamp()
+
+
+def test_a_ca_that_ends_before_the_server_s_certificate_is_what_counts(measured, tmp_path):
+    mint = Mint(tmp_path)
+    middle = mint.issue(mint.ca, "Middle CA", days=(-9, 3), ca=True)
+    leaf = mint.issue(middle, sans=("127.0.0.1",), days=(-1, 90))
+    with http_server(tls=mint.context(leaf, middle[1])) as server:
+        metrics, _ = measured("--cacert", mint.root, server.url())
+    left = metrics.value("cert_not_after_timestamp_seconds") - datetime.now(timezone.utc).timestamp()
+    assert 2.9 < left / 86400 < 3.1
 
 
 def test_each_step_of_a_chain_is_told_and_the_chain_as_a_whole(measured, server):
@@ -561,6 +573,20 @@ def test_promtool_finds_nothing_to_say_against_it(call_tool, tmp_path, server, t
         [promtool, "check", "metrics"], stdin=path.open(), capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_promtool_takes_the_alert_rules_of_the_readme(tmp_path):
+    promtool = shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed")
+    [rules] = re.findall(r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "README.md").read_text(), re.DOTALL)
+    path = tmp_path / "rules.yml"
+    path.write_text(rules)
+    names = set(re.findall(r"httphases_\w+", rules))
+    families = STEP_FAMILIES | RUN_FAMILIES | {"httphases_cert_not_after_timestamp_seconds"}
+    assert names <= families
+    checked = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_node_exporter_serves_the_files_of_a_directory(call_tool, tmp_path, server):
