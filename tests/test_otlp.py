@@ -541,6 +541,13 @@ def test_a_secret_that_the_collector_repeats_is_masked(call_tool, server, status
     assert secret not in result.err and "***" in result.err
 
 
+def test_a_short_one_of_any_name_is_masked_too(call_tool, server):
+    with collecting(Reply(403, reason="no team tiny7 here")) as collector:
+        env = {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=tiny7"}
+        result = call_tool("--compact", "--otlp", collector.url(), server.url(), env=env)
+    assert "no team *** here" in result.err
+
+
 # --- the collector, good and bad ------------------------------------------------------------------
 
 
@@ -641,6 +648,7 @@ def test_redirects_are_not_followed(attempt, status):
     with collecting() as other, collecting(redirect(other.url("/v1/traces"), status)) as collector:
         result = attempt(collector.url(), "-L")
     assert str(status) in result.err
+    assert ("redirects are not followed" in result.err) == (status != 304)
     assert not other.requests
 
 
@@ -713,6 +721,16 @@ def test_the_report_comes_first(start_tool, server):
         process = start_tool("--compact", "--otlp", collector.url(), server.url())
         assert process.stdout.readline().startswith(b"Step 1: 200")
         assert reached.wait(20)
+
+
+def test_a_series_goes_on_for_its_traces_when_nobody_reads_the_report(start_tool, server, collector):
+    options = ["--compact", "--count", "4", "--interval", "0.2", "--otlp", collector.url()]
+    process = start_tool(*options, server.url())
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == 0
+    [trace] = traces_of(collector)
+    assert len(trace.roots) == 4
 
 
 def test_worse_codes_come_first(call_tool):

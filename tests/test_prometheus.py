@@ -386,6 +386,14 @@ def test_each_address_has_series_of_its_own(measured):
         assert metrics.value("success", address=run["target"]) == 1
 
 
+def test_an_address_that_fails_is_told_apart_from_one_that_does_not(measured, server):
+    given = [f"--resolve=many.test:{server.port}:127.0.0.{last}" for last in (1, 2)]
+    options = ["--all-addresses", *given, "--slo", "total=9000"]
+    metrics, _ = measured(*options, server.url(host="many.test"), code=75)
+    assert [metrics.value("success", address=f"127.0.0.{last}") for last in (1, 2)] == [1, 0]
+    assert [metrics.value("slo_pass", address=f"127.0.0.{last}") for last in (1, 2)] == [1, None]
+
+
 # --- the file -------------------------------------------------------------------------------------
 
 
