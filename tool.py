@@ -2034,7 +2034,7 @@ exit codes (the first that applies, from the top):
    70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
-   73 a report could not be written
+   73 a report could not be written, or a collector did not take the traces
    22 HTTP 4xx or 5xx, with --fail
     4 a latency budget was exceeded
     0 success
