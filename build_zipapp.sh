@@ -99,6 +99,45 @@ def search_path(archive, entries):
     return [archive + "/" + compiled, archive + "/site-packages"] + entries
 
 
+def wants_store(words):
+    """Tell whether a command line is for https, trusted as this system trusts."""
+    other = ("-k", "--insecure", "--ignore-ssl", "--cacert", "--ca-bundle")
+    return (any(word[:8].lower() == "https://" for word in words)
+            and not any(word.startswith(other) for word in words) and not os.environ.get("SSL_CERT_FILE"))
+
+
+def read_store_ahead():
+    """Have OpenSSL read the CA store while Python imports the program, which takes either of them 30 ms.
+
+    Return what waits for the context that has it, and gives it once; None if that failed.
+    """
+    import _thread
+    import ssl
+
+    made = []
+    busy = _thread.allocate_lock()
+
+    def read():
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_default_certs()
+            made.append(context)
+        except Exception:
+            pass  # the program tries it again, and says what is wrong
+        busy.release()
+
+    def take():
+        with busy:
+            return made.pop() if made else None
+
+    busy.acquire()
+    try:
+        _thread.start_new_thread(read, ())
+    except RuntimeError:
+        busy.release()
+    return take
+
+
 def start():
     """Import the program; from there on everything, signals included, is its own business."""
     python = "Python %d.%d.%d (%s)" % (sys.version_info[:3] + (sys.executable,))
@@ -106,20 +145,24 @@ def start():
         refuse("needs Python 3.9 or newer and this is %s: install a newer python3, or name one you have, "
                "as in `python3.11 httphases.pyz`" % python)
     sys.path[:] = search_path(sys.path[0], sys.path[1:])
+    os.environ.pop("UNICODE_VERSION", None)  # of rich's tables of widths only the newest is here
     import signal
 
     # While modules load, an exception could be printed or swallowed half-way: leave at once instead.
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os._exit(128 + number))
+    ahead = []
     try:
+        if wants_store(sys.argv[1:]):
+            ahead.append(read_store_ahead())
         import httphases
     except MemoryError:
         refuse("this process can have no more memory (ulimit -v, or the limit of its container or service)")
     except ImportError as error:
         refuse("cannot run on this %s: %s. Install the whole standard library of a Python 3.9 or newer, ssl "
                "included (Debian, Ubuntu: apt-get install python3)" % (python, error))
-    httphases.cli()
+    httphases.cli(*ahead)
 
 
 try:
@@ -128,28 +171,76 @@ except KeyboardInterrupt:
     os._exit(130)
 EOF
 
+# Run by each Python found: import, from the folder argv[1], all that the program can come to need, and print
+# the names of those files. A test holds that against what the archive's own runs import.
+cat >"$work/used.py" <<'EOF'
+import io
+import os
+import sys
+
+site = sys.argv[1]
+sys.path.insert(0, site)
+sys.dont_write_bytecode = True
+os.environ.update(FORCE_COLOR="1", TERM="xterm-256color", COLORTERM="truecolor")
+import httphases as tool
+
+word = tool.Span("\u3042", "bad")
+blocks = [
+    (word, tool.Span("plain")),
+    tool.Fields((("label", (word,)),)),
+    tool.Table("title", (("left", "left", False), ("right", "right", True)), ((word, word),)),
+    tool.Panel(word, ((word,),)),
+]
+if not tool.has_rich():
+    sys.exit("rich cannot be imported")
+for colours in (True, False):
+    tool.RichPainter(io.StringIO(), 40, tool.UNICODE, colours).paint(blocks)
+tool.Http2Session()
+if tool.optional("socks") is None:
+    sys.exit("PySocks cannot be imported")
+files = {getattr(module, "__file__", None) or "" for module in sys.modules.values()}
+print("\n".join(sorted(os.path.relpath(file, site) for file in files if file.startswith(site + os.sep))))
+EOF
+
 # Run by each Python found: compile the sources below argv[1] into argv[2] for this Python.
-# Unchecked-hash files hold no date, and zipimport takes them without looking for the source.
+# Docstrings and the annotations of functions are left out, nobody asks for them; the sources, which stay, have
+# them. Unchecked-hash files hold no date, and zipimport takes them without looking for the source.
 cat >"$work/compile.py" <<'EOF'
-import py_compile
+import ast
+import importlib._bootstrap_external as external
+import importlib.util
 import sys
 from pathlib import Path
+
+
+def essence(source):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
+            node.body[:1] = [] if node.body[1:] else [ast.copy_location(ast.Pass(), node.body[0])]
+    return tree
+
 
 source, target = map(Path, sys.argv[1:])
 for path in sorted(source.rglob("*.py")):
     name = path.relative_to(source).as_posix()
-    py_compile.compile(
-        str(path),
-        cfile=str(target / (name + "c")),
-        dfile="httphases.pyz/site-packages/" + name,
-        doraise=True,
-        optimize=0,
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    text = path.read_bytes()
+    code = compile(
+        essence(text), "httphases.pyz/site-packages/" + name, "exec", dont_inherit=True, optimize=0
     )
+    compiled = target / (name + "c")
+    compiled.parent.mkdir(parents=True, exist_ok=True)
+    compiled.write_bytes(external._code_to_hash_pyc(code, importlib.util.source_hash(text), False))
 EOF
 
-# Turn shiv's archive into ours: our launcher for its start-up code, the compiled trees, and dates, modes and
-# order that no build can change.
+# finish.py trim: leave of the folder `site` what the program can import. finish.py pack: turn shiv's archive
+# into ours, with our launcher for its start-up code, the compiled trees, and dates, modes and order that no
+# build can change.
 cat >"$work/finish.py" <<'EOF'
 import glob
 import hashlib
@@ -173,8 +264,9 @@ print(*sys.version_info[:3], "%s-%d" % (sys.implementation.cache_tag, magic), sy
 
 
 def run(python, *arguments, errors=None):
-    # Without site, whose imports would change which constants are shared, and with that the compiled bytes.
-    command = [python, "-s", "-S", "-W", "ignore", *arguments]
+    # Without site, whose imports would change which constants are shared, and with that the compiled bytes;
+    # and without the columns of each instruction, which nothing of ours prints: a third of a compiled tree.
+    command = [python, "-s", "-S", "-X", "no_debug_ranges", "-W", "ignore", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, timeout=300).stdout
 
 
@@ -195,6 +287,7 @@ def pythons_to_compile_for():
         try:
             answer = run(shutil.which(python) or python, "-c", PROBE, errors=subprocess.DEVNULL)
             *version, tree, path = os.fsdecode(answer).strip().split(" ", 4)
+            path = shutil.which(python) if named else path  # it may be a script that starts one elsewhere
         except (OSError, subprocess.SubprocessError):
             if named:
                 sys.exit("build_zipapp.sh: %s is no CPython 3.9 or newer" % python)
@@ -217,6 +310,33 @@ def entries(assembled, pythons):
     return found
 
 
+def trim(pythons):
+    """Delete from `site` the modules that none of these Pythons imports."""
+    site = WORK / "site"
+    used = set()
+    for python in pythons.values():
+        used.update(os.fsdecode(run(python, str(WORK / "used.py"), str(site))).split("\n"))
+    for path in sorted(site.rglob("*.py")):
+        if path.relative_to(site).as_posix() not in used:
+            path.unlink()
+
+
+def size_of(archive, *folders):
+    """Return how many bytes of the archive its files below these folders take."""
+    return sum(info.compress_size for info in archive.infolist() if info.filename.startswith(folders))
+
+
+def tell(target, pythons):
+    """Print what is in the archive and what it costs."""
+    with zipfile.ZipFile(target) as archive:
+        print("%8d bytes  sources and licences" % size_of(archive, "site-packages/"))
+        for tree, python in pythons.items():
+            release = re.sub(r"^cpython-3(\d+)-.*", r"3.\1", tree)
+            print("%8d bytes  compiled for Python %s (%s)" % (size_of(archive, tree + "/"), release, python))
+    print("%8d bytes  in all" % os.path.getsize(target))
+    print("SHA-256 " + hashlib.sha256(target.read_bytes()).hexdigest())
+
+
 def write(target, contents):
     with open(target, "wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
@@ -230,14 +350,16 @@ def write(target, contents):
                 archive.writestr(info, contents[name], method, 9)
 
 
+PYZ = WORK / "httphases.pyz"
 pythons = pythons_to_compile_for()
-write(WORK / "httphases.pyz", entries(WORK / "assembled.pyz", pythons))
-os.chmod(WORK / "httphases.pyz", 0o755)
-for python in pythons.values():
-    run(python, "-I", str(WORK / "httphases.pyz"), "--version")
-print("compiled for " + ", ".join(pythons))
-print("%d bytes" % os.path.getsize(WORK / "httphases.pyz"))
-print("SHA-256 " + hashlib.sha256((WORK / "httphases.pyz").read_bytes()).hexdigest())
+if sys.argv[1] == "trim":
+    trim(pythons)
+else:
+    write(PYZ, entries(WORK / "assembled.pyz", pythons))
+    PYZ.chmod(0o755)
+    for python in pythons.values():
+        run(python, "-I", str(PYZ), "--version")
+    tell(PYZ, pythons)
 EOF
 
 # Fetch the wheels of a list, each with the hash that is written here, and nothing they ask for.
@@ -261,14 +383,14 @@ find "$work/site" -type f -path '*.dist-info/*' ! -name METADATA ! -name 'LICENS
 mkdir "$work/site/httphases.dist-info"
 cp "$project/LICENSE" "$work/site/httphases.dist-info/LICENSE"
 cp "$project/tool.py" "$work/site/httphases.py"
-
+"$python" "$work/finish.py" trim || fail "what the program imports could not be found out"
 
 (
     cd "$work"
     PYTHONPATH=builder "$python" -W ignore -m shiv --reproducible --site-packages site \
         --entry-point httphases:cli --output-file assembled.pyz
 ) || fail "shiv could not put the archive together"
-"$python" "$work/finish.py" || fail "the archive could not be finished"
+"$python" "$work/finish.py" pack || fail "the archive could not be finished"
 
 mkdir -p "$project/dist"
 unfinished=$project/dist/.httphases.pyz.$$

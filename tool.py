@@ -20,7 +20,7 @@ The way of a request through this file, which is read from top to bottom like a 
                        15 TLS contexts   one for each role
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
-                       19 Hops           tcp, TLS; 20 Proxies: CONNECT, SOCKS5
+                       19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
                        21 Way            hops and exchange of a request, gone in order
                        22 Step           what is prepared before the clock; History -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
@@ -31,7 +31,7 @@ The way of a request through this file, which is read from top to bottom like a 
 
 The way to a server is a list of hops, each opened on the stream of the one below it:
 
-    Tcp, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
 
 A run is one of many: the first of a series opens its way, later ones may go over connections that it kept.
 
@@ -131,9 +131,9 @@ try:
     import threading
     import time
     import urllib.parse
-    from collections import namedtuple
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
+    from operator import itemgetter
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
@@ -144,15 +144,43 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple, NoReturn
 else:
-    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start.
+
+    def replace_fields(self: Any, **changes: Any) -> Any:
+        values = [changes.pop(name, value) for name, value in zip(self._fields, self)]
+        if changes:
+            raise ValueError(f"no such fields: {list(changes)}")
+        return tuple.__new__(type(self), values)
+
+    def fields_as_dict(self: Any) -> dict[str, Any]:
+        return dict(zip(self._fields, self))
+
+    def represent(self: Any) -> str:
+        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
+
+    RECORD = {"_replace": replace_fields, "_asdict": fields_as_dict, "__repr__": represent}
+    CONSTRUCTORS = {}  # by the number of fields
+
+    def constructor(names: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+        """Return the __new__ of a record: compiled once for each number of fields, then names are put in."""
+        if len(names) not in CONSTRUCTORS:
+            words = ", ".join(f"_{place}" for place in range(len(names)))
+            source = f"lambda _cls, {words}: _new(_cls, ({words},))"
+            CONSTRUCTORS[len(names)] = eval(source, {"_new": tuple.__new__})
+        template = CONSTRUCTORS[len(names)]
+        code = template.__code__.replace(co_varnames=("_cls", *names))
+        return type(template)(code, template.__globals__, "__new__", defaults)
+
+    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start, and the other two
+    # in which collections.namedtuple would compile a constructor for each of these classes.
     class RecordType(type):
-        def __new__(meta, name, bases, namespace):
+        def __new__(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
             if not bases:
                 return super().__new__(meta, name, bases, namespace)
-            names = namespace.pop("__annotations__")
-            defaults = [namespace.pop(field) for field in names if field in namespace]
-            base = namedtuple(name, names, defaults=defaults, module=__name__)
-            return type(name, (base,), {**namespace, "__slots__": ()})
+            names = tuple(namespace.pop("__annotations__"))
+            defaults = tuple(namespace.pop(field) for field in names if field in namespace)
+            fields = {field: property(itemgetter(place)) for place, field in enumerate(names)}
+            own = {"_fields": names, "__slots__": (), "__new__": constructor(names, defaults)}
+            return type(name, (tuple,), {**RECORD, **fields, **namespace, **own})
 
     NamedTuple = RecordType("NamedTuple", (), {})
 
@@ -201,6 +229,10 @@ MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, 
 MAX_SLO_FILE = 1 << 20
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
+MAX_IDENTITY = 1 << 20  # of a client certificate, its key, or the file with the key's password
+MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
+MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
+MAX_INTERFACE = 15  # bytes of the name of a network interface, likewise
 MAX_BODY = 1 << 30
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
@@ -300,6 +332,10 @@ class SloError(UsageError):
     """A budget is malformed: exit 64, shown in a panel."""
 
 
+class InterfaceError(UsageError):
+    """Nothing can be sent from where --interface says."""
+
+
 class NetworkError(ToolError):
     """The step failed: exit 75. `kind` is the vocabulary of the JSON export, `hint` one thing to try next."""
 
@@ -384,10 +420,14 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did."""
+    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did.
+
+    With a `unix_socket`, a path, there is no proxy.
+    """
 
     proxy: Proxy | None
     source: str | None
+    unix_socket: str | None = None
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
@@ -397,7 +437,7 @@ class Route(NamedTuple):
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
         scheme = self.proxy and self.proxy.scheme
-        hops = ["tcp"]
+        hops = ["tcp" if self.unix_socket is None else "unix"]
         if scheme == "https":
             hops.append("proxy tls")
         if scheme in ("socks5", "socks5h"):
@@ -447,6 +487,26 @@ class Series(NamedTuple):
     addresses: tuple[str, ...] = ()
 
 
+class Identity(NamedTuple):
+    """A client certificate with its chain, and its key, both PEM; the names are for messages."""
+
+    name: str
+    certificate: bytes
+    key_name: str
+    key: bytes
+    password: bytes | None
+
+
+class Interface(NamedTuple):
+    """Where connections are to begin: an address of this machine, or a network interface by its name.
+
+    `family` is the address's (socket.AF_*), which restricts all lookups; AF_UNSPEC for a name.
+    """
+
+    text: str
+    family: int
+
+
 class Options(NamedTuple):
     """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
 
@@ -470,6 +530,9 @@ class Options(NamedTuple):
     series: Series | None
     warnings: tuple[str, ...]
     target: str | None = None  # the one address that the URL's host and port are asked at
+    identity: Identity | None = None
+    unix_socket: str | None = None
+    interface: Interface | None = None
     prometheus_path: str | None = None
     label: str | None = None
     tracing: Tracing | None = None
@@ -541,7 +604,8 @@ class Certificate(NamedTuple):
 class TlsInfo(NamedTuple):
     """What the handshake with the target agreed on; a failed one knows only some of it.
 
-    `chain` is what the server sent, its own certificate first; None for what is no certificate.
+    `chain` is what the server sent, its own certificate first; None for what is no certificate. `shown` is
+    what became of the client certificate, one of the keys of SHOWN, and `wanted` whether one was asked for.
     """
 
     version: str | None
@@ -550,6 +614,8 @@ class TlsInfo(NamedTuple):
     verified: bool
     custom_ca: bool
     chain: tuple[Certificate | None, ...]
+    shown: str = "none given"
+    wanted: bool = False
 
     @property
     def certificate(self) -> Certificate | None:
@@ -652,6 +718,8 @@ class Network(NamedTuple):
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
     reuse_refused: str | None = None  # why a kept one would not do
+    local_ip: str | None = None
+    interface: str | None = None  # as --interface names it
 
     @property
     def ip(self) -> str | None:
@@ -784,13 +852,14 @@ class Violation(NamedTuple):
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one.
 
-    Too few steps were left to judge the keys in `not_judged`.
+    Too few steps were left to judge the keys in `not_judged`. `counts` is how many values each statistic had.
     """
 
     step_number: int
     thresholds: dict[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
 
     @property
     def passed(self) -> bool:
@@ -1009,7 +1078,9 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
     """
     name = "standard input" if path == "-" else f"'{path}'"
     try:
-        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = 0
+        if path != "-":
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             found = os.fstat(descriptor)
             if stat.S_ISCHR(found.st_mode):
@@ -1024,6 +1095,75 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
         if refusal_of(error):
             raise
         raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
+
+
+UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+
+
+def in_memory(data: bytes) -> tuple[int, str]:
+    """Return a file that only this process has, in memory, and the path by which it can be opened.
+
+    Raises OSError, or AttributeError, where the system has no such files or no /proc.
+    """
+    descriptor = os.memfd_create("httphases")
+    path = f"/proc/self/fd/{descriptor}"
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, path
+
+
+class Lent:
+    """Data in a file, for a library that wants a path: in memory where the system can, so that nothing of it
+    reaches a disk; else in a private one that is gone as soon as it was read, or a signal comes.
+
+    Entering raises OSError when none of the folders takes it.
+    """
+
+    def __init__(self, data: bytes, folders: Iterable[str]) -> None:
+        self._data, self._folders = data, folders
+        self._descriptor = -1
+        self._path = ""  # of what is to be removed
+
+    def __enter__(self) -> str:
+        try:
+            self._descriptor, path = in_memory(self._data)
+        except (OSError, AttributeError):
+            path = self._in_folder()
+        return path
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        if self._path:
+            self._remove()
+            UNFINISHED.remove(self._remove)
+
+    def _in_folder(self) -> str:
+        UNFINISHED.append(self._remove)
+        refused = OSError(errno.ENOENT, "there is no folder for temporary files")
+        for folder in self._folders:
+            self._path = os.path.join(folder, f".httphases-{os.urandom(8).hex()}")
+            try:
+                with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(self._data)
+                return self._path
+            except OSError as error:
+                refused = error
+                self._remove()
+        UNFINISHED.remove(self._remove)
+        self._path = ""
+        raise refused
+
+    def _remove(self) -> None:
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1518,6 +1658,13 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
     return Route(found, variable[0])
 
 
+def route_to(url: Url, options: Options) -> Route:
+    """Decide how a URL is reached: --unix-socket before every proxy. Raises UsageError."""
+    if options.unix_socket is not None:
+        return Route(None, None, options.unix_socket)
+    return choose_route(url, options.proxy, options.environ)
+
+
 def resolve_reference(base: str, reference: str) -> str:
     """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
 
@@ -1719,8 +1866,8 @@ class Override(NamedTuple):
     address: str
 
 
-def parse_resolve(text: str, family: int) -> Override:
-    """Read HOST:PORT:ADDR; raises UsageError."""
+def parse_resolve(text: str, family: int, chosen_by: str = "-4 or -6") -> Override:
+    """Read HOST:PORT:ADDR; `chosen_by` names the options behind a `family`. Raises UsageError."""
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
     if not entry:
         raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
@@ -1732,7 +1879,7 @@ def parse_resolve(text: str, family: int) -> Override:
     if not is_ip(address):
         raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
     if not is_ip(address, family):
-        raise UsageError(f"--resolve '{text}': -4 or -6 excludes the address '{address}'")
+        raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
     return Override(text, place, address)
 
 
@@ -1882,66 +2029,249 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
         raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
 
 
-CURL_OPTIONS = (  # what those who are used to curl type, and what there is instead
-    ("-u --user", 'credentials go as a header, -H "Authorization: Basic …"'),
-    ("-U --proxy-user", "credentials of a proxy go into its URL, -x http://user:password@host:port"),
-    ("-I --head", "use -X HEAD"),
-    ("-A --user-agent", "use -H 'User-Agent: …'"),
-    ("-e --referer", "use -H 'Referer: …'"),
-    ("-b --cookie", "use -H 'Cookie: …'"),
-    ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
-    ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
-    (
-        "-o --output -O --remote-name",
-        "leave it out: the body is measured, not kept; --json PATH has the report",
-    ),
-    ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
-    (
-        "-v --verbose",
-        "leave it out: the report shows the connection, -i the header fields, --json - has both",
-    ),
-    ("-D --dump-header", "-i shows the header fields, --json - has them too"),
-    ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
-    ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
-    ("--retry", "nothing is sent twice: run it again when it exits with 75"),
-    ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
-    (
-        "--tls-max --tlsv1.2 --tlsv1.3",
-        "leave it out: TLS 1.2 or newer is agreed on, with -k older ones too, and the report says which",
-    ),
-    ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
-)
-OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
+# ---------------------------------------------------------------------------------------------------------
+# 8b. Identity. Who asks, and from where: a client certificate with its key, a unix socket, an interface.
+# ---------------------------------------------------------------------------------------------------------
+PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
+PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
+TO_PEM = {  # what a file is that is no PEM, and what makes PEM of it
+    "PKCS #12": "openssl pkcs12 -in {} -nodes -out cert.pem",
+    "a key in DER": "openssl pkey -inform DER -in {} -out key.pem",
+    "a certificate in DER": "openssl x509 -inform DER -in {} -out cert.pem",
+}
+MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
-def split_flags(word: str) -> list[str]:
-    """Take curl's way of writing flags apart, -sSLo/dev/null: argparse names at most the first of them."""
-    flags = re.match(r"-([kLfi46sSvIO]+)(?=[A-Za-z])", word)
-    if not flags or " " in word:
-        return [word]
-    return [f"-{letter}" for letter in flags[1]] + [f"-{word[flags.end() :]}"]
+def is_standard_input(path: str | None) -> bool:
+    return path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-def explain_options(words: Iterable[str]) -> str:
-    """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = []
-    found: dict[str, list[str]] = {}
-    for word in words:
-        name = word.partition("=")[0]
-        if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
-            name = name[:2]
-        if name.startswith("-"):
-            names.append(name)
-        if name in OPTION_HINTS:
-            found.setdefault(OPTION_HINTS[name], []).append(name)
-    hints = list(found) or ["--help lists the options there are"]
-    if len(found) > 1:
-        hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
-    return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+def same_source(first: str, second: str) -> bool:
+    """Tell whether two paths lead to the same file or pipe, of which the second would find nothing left."""
+    if is_standard_input(first) or is_standard_input(second):
+        return is_standard_input(first) and is_standard_input(second)
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
+def shell_word(path: str) -> str:
+    """Return a path as a shell takes it; a name to be replaced for standard input."""
+    return "FILE" if is_standard_input(path) else "'" + path.replace("'", "'\\''") + "'"
+
+
+def after_length(data: bytes, at: int) -> int:
+    """Return where the content begins whose length stands at `at` (X.690 section 8.1.3)."""
+    first = data[at : at + 1]
+    if first > b"\x80":
+        return at + 1 + (first[0] & 0x7F)
+    return at + 1
+
+
+def der_content(data: bytes) -> str | None:
+    """Say what a file in DER or BER holds, a key of TO_PEM; None for what is neither (X.690 section 8.1).
+
+    The first thing in the outer sequence tells: the version of PKCS #12 (RFC 7292 section 4) is 3, that of a
+    key 0 or 1 (RFC 5958, 8017, 5915), and a certificate has another sequence there.
+    """
+    if data[:1] != b"\x30" or len(data) < 8:
+        return None
+    at = after_length(data, 1)
+    if data[at : at + 2] == b"\x02\x01":
+        return "PKCS #12" if data[at + 2 : at + 3] == b"\x03" else "a key in DER"
+    # An encrypted key, too, begins with a sequence: of an object identifier (RFC 5958 section 3).
+    inner = after_length(data, at + 1)
+    if data[at : at + 1] == b"\x30":
+        return "a key in DER" if data[inner : inner + 1] == b"\x06" else "a certificate in DER"
+    return None
+
+
+def read_secret_file(option: str, path: str, seconds: float) -> bytes:
+    """Read what an option of the client certificate names; raises UsageError."""
+    try:
+        return read_local(path, MAX_IDENTITY, seconds)
+    except UsageError as error:
+        before, colon, _ = path.rpartition(":")
+        if option == "--cert" and colon and os.path.exists(before):  # as curl takes it: not to be repeated
+            message = f"a password cannot follow the path '{before}': write it into a file"
+            raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
+        raise UsageError(f"{option}: {error.message}") from None
+
+
+def check_pem(option: str, path: str, data: bytes, wanted: bytes) -> None:
+    """Raise UsageError unless a file holds PEM of the wanted kind; it says how to make PEM of what it is."""
+    if re.search(wanted, data):
+        return
+    name = "standard input" if is_standard_input(path) else f"'{path}'"
+    what = {PEM_CERTIFICATE: "certificate", PEM_KEY: "private key"}[wanted]
+    other = der_content(data)
+    if other:
+        command = TO_PEM[other].format(shell_word(path))
+        raise UsageError(f"{option}: {name} is {other}; PEM is needed: {command}")
+    if option == "--cert" and what == "private key":
+        raise UsageError(f"--cert: {name} holds no private key: name the file that does with --key")
+    found = ", it is empty" * (not data)
+    if re.search(PEM_KEY, data):
+        found = ", only a private key: that goes to --key"
+    elif re.search(PEM_CERTIFICATE, data):
+        found = ", only a certificate"
+    raise UsageError(f"{option}: {name} holds no {what} in PEM{found}")
+
+
+def read_password(path: str, seconds: float) -> bytes:
+    """Return the first line of a file, without its end; raises UsageError."""
+    line = read_secret_file("--key-password-file", path, seconds).partition(b"\n")[0]
+    password = line
+    if line.endswith(b"\r"):
+        password = line[:-1]
+    if len(password) > MAX_PASSWORD:
+        message = f"its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed"
+        raise UsageError(f"--key-password-file: '{path}': {message}")
+    return password
+
+
+def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
+    """Return the client certificate of --cert with its key, each file read once; raises UsageError."""
+    for option, path in (("--key", args.key), ("--key-password-file", args.key_password_file)):
+        if args.cert is None and path is not None:
+            raise UsageError(f"{option} needs --cert, the client certificate that the key belongs to")
+    if args.cert is None:
+        return None
+    certificate = key = read_secret_file("--cert", args.cert, seconds)
+    check_pem("--cert", args.cert, certificate, PEM_CERTIFICATE)
+    key_name, password = f"--cert '{args.cert}'", None
+    if args.key is not None:
+        key_name = f"--key '{args.key}'"
+    if args.key is not None and not same_source(args.key, args.cert):
+        key = read_secret_file("--key", args.key, seconds)
+    option, path = ("--cert", args.cert) if args.key is None else ("--key", args.key)
+    check_pem(option, path, key, PEM_KEY)
+    if args.key_password_file is not None:
+        password = read_password(args.key_password_file, seconds)
+    return Identity(f"--cert '{args.cert}'", certificate, key_name, key, password)
+
+
+def explain_identity(
+    context: ssl.SSLContext, identity: Identity, error: ssl.SSLError, asked: bool
+) -> UsageError:
+    """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used.
+
+    It does not tell which of the two it cannot read: as one that is trusted, the certificate is read alone.
+    """
+    if error.reason in MISMATCHES:
+        message = "{} is not the key of the first certificate in {}"
+        return UsageError(message, identity.key_name, identity.name)
+    if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
+        words = error.reason.lower().replace("_", " ")
+        return UsageError(
+            "{}: this machine's OpenSSL finds it too weak to be safe ({})", identity.name, words
+        )
+    if asked:
+        return UsageError("{}: the password in --key-password-file does not open it", identity.key_name)
+    blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate)
+    try:
+        context.load_verify_locations(cadata=b"\n".join(blocks).decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        return UsageError("{} holds a certificate that cannot be read", identity.name)
+    return UsageError("{} holds a private key that cannot be read", identity.key_name)
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity, environ: Mapping[str, str]) -> None:
+    """Have a context show a client certificate where it is asked for one; raises UsageError.
+
+    OpenSSL reads both from files alone, and would ask for a missing password on the terminal.
+    """
+    asked = False
+
+    def password() -> bytes:
+        nonlocal asked
+        asked = True
+        if identity.password is None:
+            message = "{} is encrypted: name a file whose first line is its password, --key-password-file"
+            raise UsageError(message, identity.key_name)
+        return identity.password
+
+    folders = [folder for folder in (environ.get("TMPDIR"), "/dev/shm", "/tmp", "/var/tmp", ".") if folder]
+    try:
+        with Lent(identity.certificate, folders) as certificate, Lent(identity.key, folders) as key:
+            context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        raise explain_identity(context, identity, error, asked) from None
+    except OSError as error:
+        if refusal_of(error):
+            raise
+        raise UsageError("{} cannot be given to OpenSSL: {}", identity.name, reason_of(error)) from None
+
+
+def load_own_certificate(
+    args: argparse.Namespace, seconds: float, url: Url, environ: Mapping[str, str]
+) -> Identity | None:
+    """Return what --cert and --key name; raises UsageError."""
+    identity = read_identity(args, seconds)
+    if identity and not url.secure:  # for https the handshake's context finds out, before anything is sent
+        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), identity, environ)
+    return identity
+
+
+def parse_interface(text: str | None, family: int) -> Interface | None:
+    """Read --interface, whatever the machine has; raises UsageError, also where `family` excludes it."""
+    if text is None:
+        return None
+    if not is_ip(text):
+        return Interface(text, socket.AF_UNSPEC)
+    version, own = (4, socket.AF_INET) if is_ip(text, socket.AF_INET) else (6, socket.AF_INET6)
+    if not is_ip(text, family):
+        raise UsageError(f"--interface '{text}' is an IPv{version} address, which -{10 - version} excludes")
+    return Interface(text, own)
+
+
+def check_socket_path(path: str | None) -> None:
+    """Raise UsageError for a path that is too long to be a unix socket's."""
+    size = len(os.fsencode(path or ""))
+    if size > MAX_SOCKET_PATH:
+        message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
+        raise UsageError(f"--unix-socket '{clip(path or '', MAX_FOREIGN)}' {message}")
+
+
+def check_identity_conflicts(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of this section that exclude others, or that say nothing."""
+    for name in ("cert", "key", "key_password_file", "unix_socket"):
+        if getattr(args, name) == "":
+            raise UsageError(f"--{name.replace('_', '-')} '': expected a path")
+    if args.interface == "":
+        raise UsageError("--interface '': expected the name of a network interface, or an address")
+    if args.unix_socket is None:
+        return
+    excluded = {
+        "-x": args.proxy is not None,
+        "--resolve": bool(args.resolve),
+        "-4": args.ipv4,
+        "-6": args.ipv6,
+        "--interface": args.interface is not None,
+        "--all-addresses": args.all_addresses,
+    }
+    for option, given in excluded.items():
+        if given:
+            raise UsageError(f"--unix-socket and {option} exclude each other: a unix socket has no address")
+
+
+def check_standard_input(args: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice, because the second finds nothing left."""
+    given = (args.cert, args.key, args.key_password_file)
+    body = args.data[1:] if (args.data or "").startswith("@") else None
+    paths = {
+        "-d": body,
+        "--cacert": args.cacert,
+        "--slo-file": args.slo_file,
+        "--cert": args.cert,
+        "--key": None if is_standard_input(args.cert) else args.key,
+        "--key-password-file": args.key_password_file,
+    }
+    readers = [option for option, path in paths.items() if is_standard_input(path)]
+    if len(readers) > 1 and any(map(is_standard_input, given)):
+        raise UsageError(f"{' and '.join(readers)} cannot all read standard input")
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8b. Arguments for what watches. Where a collector is, and what OpenTelemetry's variables say.
+# 8c. Arguments for what watches. Where a collector is, and what OpenTelemetry's variables say.
 # ---------------------------------------------------------------------------------------------------------
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -2027,6 +2357,72 @@ def parse_collector(text: str) -> Url:
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
+CURL_OPTIONS = (  # what those who are used to curl type, and what there is instead
+    ("-u --user", 'credentials go as a header, -H "Authorization: Basic …"'),
+    ("-U --proxy-user", "credentials of a proxy go into its URL, -x http://user:password@host:port"),
+    ("-I --head", "use -X HEAD"),
+    ("-A --user-agent", "use -H 'User-Agent: …'"),
+    ("-e --referer", "use -H 'Referer: …'"),
+    ("-b --cookie", "use -H 'Cookie: …'"),
+    ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
+    ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
+    (
+        "-o --output -O --remote-name",
+        "leave it out: the body is measured, not kept; --json PATH has the report",
+    ),
+    ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
+    (
+        "-v --verbose",
+        "leave it out: the report shows the connection, -i the header fields, --json - has both",
+    ),
+    ("-D --dump-header", "-i shows the header fields, --json - has them too"),
+    ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
+    ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
+    ("-E", "use --cert PATH; its key's password goes into a file, --key-password-file PATH"),
+    ("--pass", "write the password into a file: --key-password-file PATH"),
+    (
+        "--cert-type --key-type",
+        "leave it out: --cert and --key take PEM, and say how to make it of anything else",
+    ),
+    ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
+    ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
+    ("--retry", "nothing is sent twice: run it again when it exits with 75"),
+    ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
+    (
+        "--tls-max --tlsv1.2 --tlsv1.3",
+        "leave it out: TLS 1.2 or newer is agreed on, with -k older ones too, and the report says which",
+    ),
+    ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
+)
+OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
+
+
+def split_flags(word: str) -> list[str]:
+    """Take curl's way of writing flags apart, -sSLo/dev/null: argparse names at most the first of them."""
+    flags = re.match(r"-([kLfi46sSvIO]+)(?=[A-Za-z])", word)
+    if not flags or " " in word:
+        return [word]
+    return [f"-{letter}" for letter in flags[1]] + [f"-{word[flags.end() :]}"]
+
+
+def explain_options(words: Iterable[str]) -> str:
+    """Name the options that do not exist, never with their values, and say what there is instead."""
+    names = []
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name = word.partition("=")[0]
+        if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
+            name = name[:2]
+        if name.startswith("-"):
+            names.append(name)
+        if name in OPTION_HINTS:
+            found.setdefault(OPTION_HINTS[name], []).append(name)
+    hints = list(found) or ["--help lists the options there are"]
+    if len(found) > 1:
+        hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
+    return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+
+
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM
@@ -2119,6 +2515,8 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
             "URL",
             "http, https, socks5 or socks5h proxy; '' for none, whatever the environment says",
         ),
+        ("--unix-socket", "PATH", "connect to this unix socket, for every step, in place of TCP"),
+        ("--interface", "NAME_OR_ADDRESS", "connect from this network interface or address of the machine"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
     ),
     "TLS": (
@@ -2128,6 +2526,9 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
             "do not verify certificates; allow old protocols and weak ciphers",
         ),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
+        ("--cert", "PATH", "client certificate (PEM, with its chain); only the URL's own origin sees it"),
+        ("--key", "PATH", "its private key (PEM), where that is not in the same file"),
+        ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
     ),
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
@@ -2244,6 +2645,9 @@ def check_conflicts(args: argparse.Namespace) -> None:
     for option, path in (*exports.items(), ("--cacert", args.cacert)):
         if path == "":
             raise UsageError(f"{option} '': expected a path")
+    check_identity_conflicts(args)
+    check_standard_input(args)
+    check_socket_path(args.unix_socket)
     if args.label == "":
         raise UsageError("--label '': expected a text that tells this probe from others")
     asked = [option for option, path in exports.items() if path is not None]
@@ -2257,7 +2661,7 @@ def check_routes(options: Options) -> None:
     """Raise UsageError where a proxy that the run may need is malformed, or SOCKS has no PySocks."""
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
-        route = choose_route(options.request.url._replace(scheme=scheme), options.proxy, options.environ)
+        route = route_to(options.request.url._replace(scheme=scheme), options)
         if "socks" in route.hops(options.request.url) and optional("socks") is None:
             raise UsageError(
                 f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
@@ -2392,6 +2796,8 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
+    if options.identity and not request.url.secure:
+        yield "--cert: nobody is shown the certificate: the first URL is http, and no other origin may see it"
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     place = (request.url.host, request.url.port)
@@ -2434,12 +2840,16 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_statistics(thresholds, series)
     url = parse_url(args.url[0])
     family = choose_family(args)
-    entries = [parse_resolve(text, family) for text in args.resolve]
+    interface = parse_interface(args.interface, family)
+    chosen_by = "-4 or -6" if family else "--interface"
+    family = family or (interface.family if interface else socket.AF_UNSPEC)
+    entries = [parse_resolve(text, family, chosen_by) for text in args.resolve]
     if series and series.every_address:
         here = [entry for entry in entries if entry.place == (url.host, url.port)]
         series = series._replace(addresses=collect_targets(here))
         entries = [entry for entry in entries if entry not in here]
     ca_bundle = load_bundle(args, seconds, url)
+    identity = load_own_certificate(args, seconds, url, environ)
     request = read_request(args, seconds, url)
     options = Options(
         request=request,
@@ -2461,6 +2871,9 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         thresholds=thresholds,
         series=series,
         warnings=(),
+        identity=identity,
+        unix_socket=args.unix_socket,
+        interface=interface,
         prometheus_path=args.prometheus,
         label=args.label and whole_characters(args.label),
         tracing=choose_tracing(args, environ),
@@ -2487,6 +2900,10 @@ class Event(NamedTuple):
     connection  from here on the socket is this one
     open        the answer that opened a hop came; when the first flight of what is above it left
     handshake   a handshake with the target ended, or failed; Handshake
+    wanted      the target asked for a client certificate
+    declined    it was told that there is none that fits
+    shown       it was sent one
+    local       the connection's own end is known; its address
     asking      the exchange begins; the Exchange
     sent        the kernel has taken the last byte of the request
     interim     a 1xx response came; its status code
@@ -2504,8 +2921,10 @@ class Event(NamedTuple):
 
 
 class Dialling(NamedTuple):
+    """An attempt to connect; `peer` is None where there is no address, on a unix socket."""
+
     number: int
-    peer: Peer
+    peer: Peer | None
 
 
 class Dialled(NamedTuple):
@@ -2644,6 +3063,8 @@ class History(NamedTuple):
         outcomes = {event.detail.number: event for event in self.all("dialled")}
         attempts = []
         for begun in self.all("dialling"):
+            if begun.detail.peer is None:  # a unix socket has no address
+                continue
             # At the deadline some have no outcome yet: they took until now.
             pending = Event("", now, Dialled(0, "no answer"))
             ended = outcomes.get(begun.detail.number, pending)
@@ -2828,7 +3249,8 @@ def der_time(element: Der) -> datetime.datetime:
     """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5)."""
     text = element.content.decode("ascii")
     if element.tag == 0x17:
-        text = ("19" if text[:2] >= "50" else "20") + text
+        century = {True: "19", False: "20"}[text[:2] >= "50"]
+        text = century + text
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
     year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
@@ -2959,6 +3381,27 @@ CONNECT_HINTS = {
     errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
+UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and what to try
+    errno.ENOENT: (
+        "no such file, the socket is missing",
+        "Check the path, and whether the service runs: it makes the socket when it starts.",
+    ),
+    errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
+    errno.ECONNREFUSED: (
+        "connection refused, nothing listens there",
+        "Check that it is a socket, and that the service runs: one that has ended may leave it behind.",
+    ),
+    errno.EACCES: (
+        "not permitted",
+        "It takes the right to write to the socket, and to pass its folders: look at their owners and modes.",
+    ),
+    errno.EPERM: ("not permitted", "A policy of this machine forbids it: check its rules."),
+    errno.EAGAIN: (
+        "its queue is full",
+        "The service does not take the connections that wait for it: look at its load, and its log.",
+    ),
+    errno.EPROTOTYPE: ("it is a socket of another type", "HTTP needs a stream socket: check the path."),
+}
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
@@ -3076,6 +3519,9 @@ def explain_refusal(error: BaseException) -> NetworkError | None:
 
 def explain_unprepared(error: Exception) -> NetworkError | None:
     """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    if isinstance(error, InterfaceError):
+        hint = "It was there when the run began: look at the network of this machine."
+        return NetworkError("network", "{}", hint, error.message)
     if isinstance(error, UsageError):
         hint = "Correct the variable, or name a CA bundle with --cacert."
         return NetworkError("tls", "{}", hint, error.message)
@@ -3090,6 +3536,40 @@ def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
     """Say what a step was waiting for when the time of -m was over; `details` fill the message."""
     message, hint = TIMEOUTS[waiting_for]
     return NetworkError("timeout", message, hint, *details)
+
+
+def unix_failed(path: str, error: Exception) -> NetworkError:
+    """Say why a unix socket could not be connected to."""
+    words, hint = UNIX_FAILURES.get(
+        getattr(error, "errno", 0) or 0,
+        (words_of_system(error), "Check the path, and the service behind it."),
+    )
+    return NetworkError("network", "no connection to the unix socket {}: {}", hint, clip(path), words)
+
+
+def explain_interface(interface: Interface, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
+    """Say why nothing can be sent from where --interface says, and what to give instead.
+
+    `own` are the addresses of this machine by interface.
+    """
+    listed = ", ".join(f"{name} ({', '.join(found)})" if found else name for name, found in own.items())
+    start = f"--interface '{clip(interface.text, MAX_FOREIGN)}'"
+    if interface.family:
+        fitting = [address for found in own.values() for address in found if is_ip(address, interface.family)]
+        instead = "it has none of that family"
+        if fitting:
+            instead = f"give one of its own: {', '.join(fitting)}"
+        if error.errno == errno.EADDRNOTAVAIL:
+            return InterfaceError(f"{start}: this machine has no such address; {instead}")
+        return InterfaceError(f"{start}: {words_of_system(error)}; {instead}")
+    if error.errno == errno.ENODEV:
+        return InterfaceError(f"{start}: this machine has no such interface; give one of these: {listed}")
+    addresses = own.get(interface.text, ())
+    instead = "it has no address to give instead"
+    if addresses:
+        instead = f"give its address instead: {' or '.join(f'--interface {each}' for each in addresses)}"
+    reason = reason_of(error).lower()
+    return InterfaceError(f"{start}: this machine does not permit binding to it ({reason}); {instead}")
 
 
 def negotiation_broken(error: Exception) -> NetworkError:
@@ -3126,16 +3606,23 @@ def lookup_failed(host: str, error: Exception) -> NetworkError:
     return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
 
 
-def explain_lookup(host: str, family: int, error: socket.gaierror) -> NetworkError:
+def family_option(options: Options) -> str:
+    """Name the option that restricts lookups to one family."""
+    if options.interface and options.interface.family:
+        return f"--interface {options.interface.text}"
+    return "-4" if options.family == socket.AF_INET else "-6"
+
+
+def explain_lookup(host: str, options: Options, error: socket.gaierror) -> NetworkError:
     """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
-    wanted = FAMILY_NAMES.get(family)
+    wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
     if error.errno == socket.EAI_AGAIN:
         message = "the resolver gave no answer for {} (temporary failure)"
         hint = "Check that the name servers in /etc/resolv.conf can be reached from this machine."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
         message = f"{{}} has no {wanted} address, or no such name exists"
-        hint = f"Check the spelling, or leave out -{wanted[3]} to use whatever addresses it has."
+        hint = f"Check the spelling, or leave out {family_option(options)} to use whatever addresses it has."
     elif error.errno in no_name:
         message = "the name {} was not found"
         hint = "Check the spelling, the search domain, and whether this machine asks the right name servers."
@@ -3254,6 +3741,28 @@ BAD_RECORD = (
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
     "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
 ).split()
+SHOWN_ALERTS = {  # the same where a client certificate was shown
+    "bad_certificate": "the server refused the client certificate",
+    "unsupported_certificate": "the server does not take a client certificate of this kind",
+    "certificate_revoked": "the server says that the client certificate was revoked",
+    "certificate_expired": "the server says that the client certificate expired",
+    "certificate_unknown": "the server cannot accept the client certificate",
+    "unknown_ca": "the server does not trust the CA of the client certificate",
+    "access_denied": "the server denied access to the holder of the client certificate",
+    "handshake_failure": "the server accepted nothing we offered, or not the client certificate",
+}
+SHOWN = {  # what became of a client certificate, and what to try where the server is not content with that
+    "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
+    "sent": (
+        "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
+        "certificates between the two go into the same file, below its own."
+    ),
+    "not asked for": "The server did not ask for the certificate given with --cert: look at its settings.",
+    "not sent": "The handshake ended before the certificate given with --cert could be shown.",
+    "withheld": "What --cert names is shown to the first URL's origin alone: ask for this URL itself.",
+    "unfit": "The server takes no key of that kind (--cert, --key): use a certificate with another.",
+    "proxy": "It is the proxy that asks, and --cert is shown to no proxy: use one that asks for none.",
+}
 OLD_TLS = (
     "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
     "handshake_failure"
@@ -3285,6 +3794,7 @@ class TlsFailure(NamedTuple):
     established: bool
     place: tuple[str, int]
     trust: Trust
+    shown: str = "none given"  # what became of the client certificate, a key of SHOWN
 
     @property
     def certificate(self) -> Certificate | None:
@@ -3294,6 +3804,28 @@ class TlsFailure(NamedTuple):
     def code(self) -> int:
         """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
         return getattr(self.error, "verify_code", 0)
+
+
+def offer_of(url: Url, options: Options) -> str:
+    """Return "here" where a URL may see the client certificate, else why not, a key of SHOWN."""
+    if not options.identity:
+        return "none given"
+    return "here" if url.origin == options.request.url.origin else "withheld"
+
+
+def fate_of(given: str, happened: Collection[str]) -> str:
+    """Return what became of a client certificate, a key of SHOWN.
+
+    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
+    HandshakeTap noted.
+    """
+    if "shown" in happened:
+        return "sent"
+    if given != "here":
+        return given
+    if "declined" in happened:
+        return "unfit"
+    return "not sent" if "wanted" in happened else "not asked for"
 
 
 def has_trust_store() -> bool:
@@ -3425,6 +3957,8 @@ def tls_hint(reason: str, failure: TlsFailure) -> str:
         return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
     if reason == "WRONG_VERSION_NUMBER":
         return "Check the port: what answers there speaks neither TLS nor HTTP."
+    if failure.shown == "sent" and reason in SHOWN_ALERTS:
+        return SHOWN["sent"]
     if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
         return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
     if reason in OLD_TLS and not failure.trust.insecure:
@@ -3432,7 +3966,7 @@ def tls_hint(reason: str, failure: TlsFailure) -> str:
     if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
         return "Something damages data on the way: check middleboxes, network cards and memory."
     if "certificate" in reason or reason == "unknown_ca":
-        return "Client certificates are not supported here: try an endpoint that needs none."
+        return SHOWN[failure.shown]
     if reason == "unrecognized_name":
         return "Check the host name, or the virtual hosts that the server has certificates for."
     return "Look at the server's TLS configuration and log."
@@ -3443,11 +3977,14 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
-    if reason == "handshake_failure" and failure.wanted:
+    if reason == "handshake_failure" and failure.wanted and failure.shown != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        words = ALERTS.get(meaning, "the server broke off")
+        known = ALERTS
+        if failure.shown == "sent":
+            known = {**ALERTS, **SHOWN_ALERTS}
+        words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
         return NetworkError("tls", "the server speaks plain HTTP on this port, not TLS", hint)
@@ -3559,14 +4096,14 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
         literal = host
     if literal and not is_ip(literal, options.family):
         family = FAMILY_NAMES[options.family]
-        hint = f"It is an address of the other family: leave out -{family[3]}."
+        hint = f"It is an address of the other family: leave out {family_option(options)}."
         raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
         return [literal_peer(literal, port)]
     try:
         return look_up(host, port, options.family)
     except socket.gaierror as error:
-        raise explain_lookup(host, options.family, error) from None
+        raise explain_lookup(host, options, error) from None
     except (OSError, UnicodeError) as error:
         raise lookup_failed(host, error) from None
 
@@ -3580,6 +4117,11 @@ TIMESPEC = struct.Struct("@ll")
 # Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
+
+
+def new_buffer() -> mmap.mmap:
+    """Return BUFFER bytes to read into, of which only those that are used take memory."""
+    return mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE)
 
 
 def silence() -> bytes:
@@ -3653,15 +4195,18 @@ class Stream:
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
     that a process that was not running does not blame the server.
+
+    Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
+    could hand over open files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timestamps: bool = True) -> None:
         super().__init__()
         self.socket: socket.socket
         self._unsent: bytes | memoryview = b""
         self._send_error: OSError | None = None
         self._poller = select.poll()
-        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size)
+        self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -3779,19 +4324,25 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
-    of ours was asked for, the last alert.
+    of ours was asked for and sent, the last alert.
+
+    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
+    "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
+        self.happened: list[str] = []  # what was noted
+        self.note: Callable[[str], object] = callable  # which does nothing
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.wanted = False  # a CertificateRequest came
+        self.requests = 0  # CertificateRequests that came
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
 
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
+        """Take a message of a handshake, or an alert, as OpenSSL passes it on."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
         # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
@@ -3801,14 +4352,21 @@ class HandshakeTap:
             fatal = direction == "read" and len(data) == 2 and data[0] == 2
             self.alert = data[1] if fatal else None
         if direction != "read":
+            if (content, kind) == (22, 11):
+                self._note("shown" if any(each_certificate(data, version)) else "declined")
             return
         if (content, kind) == (22, 13):
-            self.wanted = True
+            self.requests += 1
+            self._note("wanted")
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
         # Parsed later, by `certificates`: this runs in the timed region.
         if (content, kind) == (22, 11) and not self._certificates[0]:
             self._certificates = (bytes(data), version)
+
+    def _note(self, what: str) -> None:
+        self.happened.append(what)
+        self.note(what)
 
     @property
     def certificates(self) -> tuple[bytes, ...]:
@@ -3842,7 +4400,7 @@ class TlsStream(Stream):
         self._rest = 0  # bytes of the record under way that are still to be read
         self._answered = 0  # when the handshake ended, if with a flight of the other side
         self._inner: Stream
-        self._buffer = memoryview(bytearray(BUFFER))
+        self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         overhear(context, UNHEARD)  # an object that is made unheard stays so
         # The name as bytes, because a str would go through the idna codec.
@@ -3873,7 +4431,9 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            overhear(self._tls.context, UNHEARD)  # after the handshake it would only cost time
+            # After the handshake it would only cost time, unless a certificate of ours may be asked for yet.
+            if not self._tls.context.post_handshake_auth:
+                overhear(self._tls.context, UNHEARD)
         # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
         # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
@@ -3961,7 +4521,7 @@ class TlsStream(Stream):
         """
         if self._failure:
             raise self._failure
-        count = 0
+        count, asked = 0, self.tap.requests
         try:
             while count < len(view):
                 got: int = self._tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
@@ -3976,7 +4536,18 @@ class TlsStream(Stream):
             if not count:
                 raise
             self._failure = error
+        finally:
+            if self.tap.requests > asked:
+                self._check_request()
         return count
+
+    def _check_request(self) -> None:
+        """Raise NetworkError if a client certificate was asked for over HTTP/2 (RFC 9113 section 9.2.3).
+
+        The answer has not left this memory, and never will.
+        """
+        if self.alpn == "h2":
+            raise broken_http2("it asked for a client certificate after the handshake")
 
     def _pull(self) -> bool:
         """Feed OpenSSL what comes next; False at the end. One record at a time while instants matter."""
@@ -4034,13 +4605,23 @@ class TlsStream(Stream):
 # 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
 #     offered to a proxy.
 # ---------------------------------------------------------------------------------------------------------
-def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> ssl.SSLContext:
+def no_store() -> ssl.SSLContext | None:
+    """Be the store of a start that has read none ahead."""
+    return None
+
+
+def build_context(
+    trust: Trust, environ: Mapping[str, str], seconds: float, take_store: Callable[[], ssl.SSLContext | None]
+) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    `seconds` is the patience with a bundle that is no plain file. Raises UsageError when SSL_CERT_FILE names
-    a file that is no bundle.
+    `seconds` is the patience with a bundle that is no plain file, `take_store` gives a context for which the
+    store has been read ahead. Raises UsageError when SSL_CERT_FILE names a file that is no bundle.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ahead = None
+    if not (trust.insecure or trust.ca_bundle or environ.get("SSL_CERT_FILE")):
+        ahead = take_store()
+    context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
         context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
         context.verify_mode = ssl.CERT_NONE
@@ -4060,7 +4641,7 @@ def build_context(trust: Trust, environ: Mapping[str, str], seconds: float) -> s
         folder = ssl.get_default_verify_paths().capath
         if folder:
             context.load_verify_locations(capath=folder)
-    else:
+    elif ahead is None:
         context.load_default_certs()
     return context
 
@@ -4103,8 +4684,12 @@ class PendingContext:
     is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self, options: Options, identity: Identity | None, take_store: Callable[[], ssl.SSLContext | None]
+    ) -> None:
         self._options = options
+        self._identity = identity
+        self._take_store = take_store
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None
         self._context: ssl.SSLContext | None = None
@@ -4119,7 +4704,10 @@ class PendingContext:
         options = self._options
         trust = Trust(options.insecure, options.ca_bundle)
         try:
-            context = build_context(trust, options.environ, options.max_time)
+            context = build_context(trust, options.environ, options.max_time, self._take_store)
+            if self._identity:
+                load_identity(context, self._identity, options.environ)
+                context.post_handshake_auth = True
             if self._key_log:
                 self._unlogged = log_keys(context, self._key_log)
             self._context = context
@@ -4128,7 +4716,7 @@ class PendingContext:
         self._made.set()
 
     def get(self) -> ssl.SSLContext:
-        """Wait for the context; raises UsageError when SSL_CERT_FILE is broken."""
+        """Wait for the context; raises UsageError when SSL_CERT_FILE or the client certificate is broken."""
         self._made.wait()
         if self._error:
             raise self._error
@@ -4144,18 +4732,27 @@ class PendingContext:
         return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
+def target_role(url: Url, options: Options) -> str:
+    """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
+    return "tls with certificate" if offer_of(url, options) == "here" else "tls"
+
+
 class TlsContexts:
-    """The contexts of a run by role: "tls" to the target, "proxy tls". Each is made once, when first asked
-    for, and never asked for by another role.
+    """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
+    "proxy tls". Each is made once, when first asked for, and never asked for by another role.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
+        self._take_store = take_store
         self._pending: dict[str, PendingContext] = {}
 
     def start(self, role: str) -> PendingContext:
         if role not in self._pending:
-            self._pending[role] = PendingContext(self._options)
+            identity = None
+            if role == "tls with certificate":
+                identity = self._options.identity
+            self._pending[role] = PendingContext(self._options, identity, self._take_store)
         return self._pending[role]
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
@@ -4184,7 +4781,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.stream = Stream()
-        self._buffer = bytearray(BUFFER)
+        self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
 
@@ -4207,6 +4804,10 @@ class Reader:
             raise EOFError
         self._at, self._end = 0, count or 0
         return count is not None
+
+    def peek(self, count: int) -> bytes:
+        """Return the next bytes, as far as they have been read, without taking them."""
+        return bytes(self._view[self._at : min(self._at + count, self._end)])
 
     @property
     def arrived(self) -> int:
@@ -4403,6 +5004,9 @@ def content_length(headers: Sequence[Header]) -> int | None:
     return next(iter(lengths), None)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection lives on after them.
+# ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
     """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
@@ -4521,7 +5125,7 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# 16c. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
 # ---------------------------------------------------------------------------------------------------------
 # Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
@@ -4644,6 +5248,9 @@ class Setup(NamedTuple):
     log: Log
 
 
+UNASKED = "the server sent something that it was not asked for"
+
+
 class Stage:
     """A part of the way, hop or exchange, that can fail and then says what its failure means.
 
@@ -4685,6 +5292,7 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
         self._forwarder = setup.route.forwarder(setup.request.url)
+        self._secrets = setup.options.secrets
         self._reader = Reader()
         self._response: Response | None = None
         self._sent = False
@@ -4698,7 +5306,11 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does."""
+        """Take in what came on the connection since; say why it takes no more requests, None when it does.
+
+        Nothing is sent meanwhile: not even what the next request has queued already.
+        """
+        self._reader.stream.source = silence
         try:
             return self._read_waiting()
         except EOFError:
@@ -4706,11 +5318,11 @@ class Exchange(Stage):
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
-            return error.template
+            return clip(render(error, self._secrets))
 
     def _read_waiting(self) -> str | None:
         if self._reader.fill_from_waiting():
-            return "the server sent something that it was not asked for"
+            return UNASKED
         return None
 
     def run(self, stream: Stream) -> None:
@@ -4932,6 +5544,51 @@ class SendWindows:
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
 
+class Unlogged:
+    """A stand-in for logging, and for each of its loggers: hpack makes one, and nobody reads it."""
+
+    def getLogger(self, _: str) -> Unlogged:
+        return self
+
+    def debug(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class Unchecked:
+    """A stand-in for dataclasses, of which h2 wants no more than that an event takes its fields by name."""
+
+    def dataclass(self, **_: object) -> Callable[[type], type]:
+        def take(self: Any, **fields: object) -> None:
+            self.__dict__.update(fields)
+
+        def finish(made: type) -> type:
+            made.__init__ = take  # type: ignore[misc]
+            return made
+
+        return finish
+
+
+def import_h2() -> bool:
+    """Import all of h2 that is needed; False where it is missing or unfit.
+
+    Without the stand-ins logging, dataclasses and what these import would take 11 ms of the 24. An h2 that
+    cannot do with them gets the real ones.
+    """
+    if "h2.connection" in sys.modules:
+        return True
+    stand_ins = {"logging": Unlogged(), "dataclasses": Unchecked()}
+    absent = {name: stand_in for name, stand_in in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(absent)  # type: ignore[arg-type]
+    found = optional("h2.connection")
+    for name in absent:
+        sys.modules.pop(name)
+    if not found:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
+            sys.modules.pop(name)
+        found = optional("h2.connection")
+    return found is not None
+
+
 class Http2Session:
     """What an HTTP/2 connection keeps from one request to the next (RFC 9113 section 3.4 and 5.1)."""
 
@@ -4972,6 +5629,10 @@ class Http2Session:
         self.h2.send_headers(stream, fields, end_stream=ended)
         return stream
 
+    def has_room(self) -> bool:
+        """Tell whether the server allows a stream, of which we have one at a time (RFC 9113, 5.1.2)."""
+        return bool(self.h2.remote_settings.max_concurrent_streams)
+
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
         self.credit += self.h2.data_to_send()
@@ -5008,11 +5669,21 @@ class Http2Exchange(Exchange):
 
     def last_word(self) -> str | None:
         if self._session.farewell:
-            return self._session.farewell.template
+            return clip(render(self._session.farewell, self._secrets))
+        if not self._session.has_room():
+            return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
     def _read_waiting(self) -> str | None:
+        """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
+        stream that we have not opened yet.
+        """
         while self._reader.fill_from_waiting():
+            header = self._reader.peek(9)
+            if self._reader.left < 9 + int.from_bytes(header[:3], "big"):
+                return "the server stopped in the middle of an HTTP/2 frame"
+            if int.from_bytes(header[5:], "big") & 0x7FFFFFFF > self._stream:
+                return UNASKED
             self._read_frame()
         return self.last_word()
 
@@ -5246,6 +5917,13 @@ class Hop(Stage):
         """Note when the answer came that opened this hop; the flight above it left at `departed`."""
         raise NotImplementedError
 
+    def tell(self, log: Log) -> None:
+        """Report to another log from now on: of the next request over the same connection."""
+        self.log = log
+
+    def give_up(self) -> None:
+        """Have what waits on this hop fail at once; called by another thread than the one that waits."""
+
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
 
@@ -5279,6 +5957,57 @@ def open_socket(family: int) -> socket.socket:
     return made
 
 
+SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
+IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
+SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
+
+
+def bind_source(connection: socket.socket, interface: Interface | None) -> None:
+    """Have a connection begin where --interface says; raises OSError."""
+    if interface is None:
+        return
+    if not interface.family:
+        name = os.fsencode(interface.text)
+        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+    except OSError:
+        pass
+    try:
+        connection.bind(literal_peer(interface.text, 0).address)
+    except NetworkError:  # its zone is no interface of this machine
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+
+
+def own_addresses() -> dict[str, list[str]]:
+    """Return the addresses of this machine by network interface, for a message: Linux, netdevice(7).
+
+    IPv4 has the first of each; IPv6 none that means nothing without a zone.
+    """
+    import fcntl
+
+    own: dict[str, list[str]] = {name: [] for _, name in socket.if_nameindex()}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for name, found in own.items():
+            try:
+                reply = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
+                found.append(socket.inet_ntop(socket.AF_INET, reply[20:24]))
+            except OSError:
+                pass
+    try:
+        lines = decode(read_local("/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0)).splitlines()
+    except UsageError:
+        lines = []
+    for line in lines:
+        address, _, _, scope, _, name = line.split()
+        if scope != "20":  # link-local
+            own.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
+    return own
+
+
 def established(info: bytes, begun: int, noticed: int) -> int:
     """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
 
@@ -5303,12 +6032,12 @@ class Contender(NamedTuple):
 class Race:
     """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
 
-    `spare` holds sockets that were made before the clock, by family.
+    `spare` holds sockets that were made before the clock, by family; the others begin at `interface`.
     """
 
-    def __init__(self, log: Log, spare: dict[int, socket.socket]) -> None:
+    def __init__(self, log: Log, spare: dict[int, socket.socket], interface: Interface | None) -> None:
         self.noticed = 0  # when the winner was seen to stand
-        self._log, self._spare = log, spare
+        self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
         self._under_way: dict[int, Contender] = {}  # by descriptor
         self._next_start = 0
@@ -5339,12 +6068,17 @@ class Race:
             self._log.add("dialled", Dialled(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
 
+    @property
+    def contenders(self) -> list[socket.socket]:
+        """Return the connections that have no outcome yet; any thread may ask."""
+        return [contender.connection for contender in list(self._under_way.values())]
+
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
         error: OSError | None = None
         try:
-            connection = self._spare.pop(peer.family, None) or open_socket(peer.family)
+            connection = self._spare.pop(peer.family, None) or self._open(peer.family)
         except OSError as refused:
             error = refused  # noted below, as an attempt like any other
         begun = time.perf_counter_ns()
@@ -5362,6 +6096,16 @@ class Race:
         self._under_way[connection.fileno()] = contender
         self._poller.register(connection, select.POLLOUT)
 
+    def _open(self, family: int) -> socket.socket:
+        """Return another socket; raises OSError."""
+        made = open_socket(family)
+        try:
+            bind_source(made, self._interface)
+        except OSError:
+            made.close()
+            raise
+        return made
+
     def _has_failed(self, contender: Contender) -> bool:
         code = contender.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -5376,6 +6120,9 @@ class Race:
         self._log.add("dialled", Dialled(number, words_of_system(error)))
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 19b. Hops of TCP. To the first machine on the way.
+# ---------------------------------------------------------------------------------------------------------
 class Tcp(Hop):
     """The connection to the first machine on the way: the target, or a proxy."""
 
@@ -5386,7 +6133,7 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self._race = Race(self.log, self._spare)
+        self._race = Race(self.log, self._spare, self._options.interface)
         self._winner: Contender
 
     @property
@@ -5396,25 +6143,39 @@ class Tcp(Hop):
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
 
-        Raises OSError when this machine has a limit that allows none.
+        Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
         # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
-        wanted, refused = self._options.family, None
+        wanted, refused, failed = self._options.family, None, None
         for family in FAMILY_NAMES:
             if wanted not in (socket.AF_UNSPEC, family):
                 continue
             try:
                 self._spare[family] = open_socket(family)
             except OSError as error:
+                failed = error
                 if refusal_of(error):
                     refused = error
         if refused and not self._spare:
             raise refused
+        if self._options.interface:
+            self._begin_at(self._options.interface, failed)
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
                 self._close_spare()
+
+    def _begin_at(self, interface: Interface, failed: OSError | None) -> None:
+        """Bind the sockets that are ready; raises InterfaceError where that, or making any, has `failed`."""
+        try:
+            for spare in self._spare.values():
+                bind_source(spare, interface)
+            if failed and not self._spare:
+                raise failed
+        except OSError as error:
+            self._close_spare()
+            raise explain_interface(interface, error, own_addresses()) from None
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
@@ -5427,7 +6188,7 @@ class Tcp(Hop):
 
     def open_again(self) -> Stream:
         """Connect once more, for a hop above whose first try cost it the connection."""
-        self._race = Race(self.log, {})
+        self._race = Race(self.log, {}, self._options.interface)
         stream = self.open(Stream())
         self._note_winner()
         return stream
@@ -5444,8 +6205,17 @@ class Tcp(Hop):
         self.log.add("dialled", Dialled(number, None), answered)
         self.log.add("connection", connection)
         self.log.add("counters", ("stood", info))
+        self.log.add("local", connection.getsockname()[0])
         self._race.end()
         return answered
+
+    def give_up(self) -> None:
+        connection = self.log.history().detail("connection")
+        for each in (*self._race.contenders, *((connection,) if connection else ())):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended meanwhile
 
     def close(self) -> None:
         self._close_spare()
@@ -5486,12 +6256,14 @@ class Tcp(Hop):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19b. Hops of TLS. To a proxy, and to the target.
+# 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
     """A TLS handshake. Each role has a context of its own: what one may show, another cannot."""
 
     role = ""
+
+    given = "proxy"  # whether a client certificate would be sent: see `fate_of`
 
     def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
         super().__init__(setup)
@@ -5511,18 +6283,20 @@ class Tls(Hop):
         self.log.add("open", departed, self.stream.answered(departed))
 
     def explain(self, error: Exception, history: History) -> NetworkError:
+        tap = self.stream.tap
         if isinstance(error, ssl.SSLError):
             return explain_tls(
                 TlsFailure(
                     error=error,
-                    chain=tuple(map(parse_certificate, self.stream.tap.certificates)),
-                    wanted=self.stream.tap.wanted,
-                    alert=self.stream.tap.alert,
+                    chain=tuple(map(parse_certificate, tap.certificates)),
+                    wanted="wanted" in tap.happened,
+                    alert=tap.alert,
                     spoken=self.stream.spoken,
                     stray=self.stream.stray,
                     established=self.stream.established,
                     place=self.place,
                     trust=self._trust,
+                    shown=fate_of(self.given, tap.happened),
                 )
             )
         return handshake_broken(error)
@@ -5547,12 +6321,18 @@ class ProxyTls(Tls):
 class TargetTls(Tls):
     """TLS with the target: the phase tls."""
 
-    role = "tls"
     phase = "tls"
 
     def __init__(self, setup: Setup) -> None:
         url = setup.request.url
+        self.role = target_role(url, setup.options)
+        self.given = offer_of(url, setup.options)
         super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
+        self.tell(self.log)
+
+    def tell(self, log: Log) -> None:
+        super().tell(log)
+        self.stream.tap.note = log.add
 
     def stands(self, departed: int) -> None:
         # What was agreed is asked of OpenSSL only now, because that would delay the request.
@@ -5576,6 +6356,64 @@ class TargetTls(Tls):
         if self.proxy:
             return timed_out("handshake behind a proxy", limit)
         return timed_out("handshake", limit)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
+# ---------------------------------------------------------------------------------------------------------
+def open_unix_socket() -> socket.socket:
+    """Return a unix socket that does not block; raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+class Unix(Hop):
+    """The connection to a unix socket (unix(7)), whatever the URL's host.
+
+    The socket does not block: where its queue is full, connect() would wait for ever.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        assert setup.route.unix_socket is not None
+        self._path = setup.route.unix_socket
+        self._stream = SocketStream(timestamps=False)
+        self._spare: socket.socket | None = None
+        self._stood = 0
+
+    def prepare(self) -> None:
+        """Make the socket; raises OSError when this machine has a limit that allows none."""
+        try:
+            self._spare = open_unix_socket()
+        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            if refusal_of(error):
+                raise
+
+    def open(self, below: Stream) -> Stream:
+        self.log.add("dialling", Dialling(0, None))
+        connection = self._spare = self._spare or open_unix_socket()
+        connection.connect(self._path)
+        self._stood = time.perf_counter_ns()
+        self._stream.socket, self._spare = connection, None
+        return self._stream
+
+    def stands(self, departed: int) -> None:
+        self._stream.socket.setblocking(True)
+        self.log.add("dialled", Dialled(0, None), self._stood)
+        self.log.add("connection", self._stream.socket)
+        self.log.add("open", departed, self._stood)
+
+    def close(self) -> None:
+        for each in (self._spare, self.log.history().detail("connection")):
+            if each:
+                each.close()
+
+    def explain(self, error: Exception, history: History) -> NetworkError:
+        return unix_failed(self._path, error)
+
+    def stuck(self, limit: str, history: History) -> NetworkError:
+        return timed_out("connection", f"the unix socket {self._path}", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5729,6 +6567,7 @@ KEPT_HINT = (
 )
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
+    "unix": Unix,
     "proxy tls": ProxyTls,
     "tunnel": Tunnel,
     "socks": Socks,
@@ -5736,14 +6575,18 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 }
 
 
+# What holds for a connection, not for the request that it was opened for.
+LASTING = ("connection", "handshake", "wanted", "declined", "shown", "local")
+
+
 class Kept(NamedTuple):
-    """A connection that a request left open, and what was told of it."""
+    """A connection that a request left open, and the events that tell what it is."""
 
     hops: Sequence[Hop]
     stream: Stream
     exchange: Exchange
     peer: Peer | None
-    handshake: Handshake | None
+    events: Sequence[Event]
 
     def close(self) -> None:
         for hop in self.hops:
@@ -5788,12 +6631,15 @@ class Way:
         if self._kept is None:
             return None
         gone = self._kept.exchange.take_notice()
-        if not gone:
-            self._log.add("connection", self._kept.hops[0].log.history().detail("connection"))
-            self._log.add("handshake", self._kept.handshake)
-            self._log.count("stood")
-            self._kept.stream.hurry(False)
-        return gone
+        if gone:
+            return gone
+        for event in self._kept.events:
+            self._log.add(event.name, event.detail, event.at)
+        for hop in self._kept.hops:
+            hop.tell(self._log)
+        self._log.count("stood")
+        self._kept.stream.hurry(False)
+        return None
 
     def go(self) -> None:
         """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
@@ -5849,7 +6695,7 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        exchange: Exchange = history.detail("asking") or self._exchanges["http/1.1"]
+        exchange: Exchange = history.detail("asking") or next(iter(self._exchanges.values()))
         return exchange
 
     def _explain(self, error: Exception, history: History) -> NetworkError:
@@ -5861,8 +6707,10 @@ class Way:
             found = error
         elif isinstance(error, ssl.SSLError):
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
-            speaks_tls = [hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls)]
-            found = speaks_tls[-1].explain(error, history)
+            gone = self._standing[: history.hop + 1]
+            if self._kept:
+                gone = self._standing
+            found = [hop for hop in gone if isinstance(hop, Tls)][-1].explain(error, history)
         else:
             found = stage.explain(error, history)
         if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
@@ -5883,11 +6731,17 @@ class Way:
         last_word = exchange.last_word()
         if last_word:
             return last_word
-        return Kept(self._standing, self._stream, exchange, history.peer, history.detail("handshake"))
+        events = [event for event in history.events if event.name in LASTING]
+        return Kept(self._standing, self._stream, exchange, history.peer, events)
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
+
+    def give_up(self) -> None:
+        """Have the thread that is stuck on this way fail, and end; called by another one."""
+        for hop in self._standing:
+            hop.give_up()
 
     def close(self) -> None:
         for hop in self._standing:
@@ -5941,7 +6795,7 @@ def name_trace(request: Request, options: Options, span_id: str | None) -> Reque
 
 def begin_step(number: int, request: Request, options: Options) -> Current:
     """Return a step that has only been decided on."""
-    route = choose_route(request.url, options.proxy, options.environ)
+    route = route_to(request.url, options)
     span_id = options.trace_id and new_id(8)
     request = name_trace(request, options, span_id)
     return Current(number, request, route, Log(), wall_clock(), threading.get_native_id(), span_id=span_id)
@@ -5983,7 +6837,7 @@ def nap_where_cpus_are_short() -> None:
 def prepare(current: Current, options: Options, contexts: TlsContexts, kept: Kept | None) -> Way:
     """Do what must not happen in the timed region; raises UsageError."""
     protocols: tuple[str, ...] = ("http/1.1",)
-    if options.http2 and current.request.url.secure and optional("h2.connection"):
+    if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), kept)
     way.prepare()
@@ -6066,6 +6920,13 @@ def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
     )
 
 
+def own_side(agreed: TlsInfo | None, current: Current, history: History, options: Options) -> TlsInfo | None:
+    """Add to what a handshake agreed on what became of the client certificate, in it or after it."""
+    happened = {event.name for event in history.events}
+    fate = fate_of(offer_of(current.request.url, options), happened)
+    return agreed and agreed._replace(shown=fate, wanted="wanted" in happened)
+
+
 def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     counted = {instant: parse_tcp_info(info) for instant, info in (e.detail for e in history.all("counters"))}
@@ -6107,16 +6968,22 @@ def describe_network(current: Current, history: History, options: Options, now: 
     if is_at_target(current, options):
         assert options.target
         peer = peer or literal_peer(options.target, current.request.url.port)
+    agreed = tls_info(history.detail("handshake"), options)
+    port = None
+    if current.route.unix_socket is None:
+        port = current.route.first_hop(current.request.url)[1]
     return Network(
         peer=peer,
-        port=current.route.first_hop(current.request.url)[1],
+        port=port,
         addresses=history.detail("resolved") or (),
         attempts=history.attempts(now),
-        tls=tls_info(history.detail("handshake"), options),
+        tls=own_side(agreed, current, history, options),
         rtt_us=rtt,
         retransmits=retransmits,
         reused=history.kept if reuse else None,
         reuse_refused=current.refused,
+        local_ip=history.detail("local"),
+        interface=options.interface and options.interface.text,
     )
 
 
@@ -6182,6 +7049,9 @@ class Progress:
             return not self.abandoned
 
 
+NOT_OVER = "the run before was given up on that connection"
+
+
 class Means(NamedTuple):
     """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
     left none, by origin and address; None where none are to be kept.
@@ -6192,14 +7062,19 @@ class Means(NamedTuple):
 
     def take(self, current: Current, slot: Slot) -> Kept | str | None:
         """Return the connection that was kept for a step, or why none was; the first run opens its own."""
-        if self.kept is None or slot.number == slot.round == 1:
-            return None
-        return self.kept.pop((current.request.url.origin, slot.target), None)
-
-    def leave(self, current: Current, slot: Slot) -> None:
-        """Keep the connection of a step that is over, or close it."""
-        assert current.way
         if self.kept is None:
+            return None
+        key = (current.request.url.origin, slot.target)
+        if slot.number == slot.round == 1:
+            self.kept.setdefault(key, NOT_OVER)
+            return None
+        found, self.kept[key] = self.kept.get(key), NOT_OVER
+        return found
+
+    def leave(self, current: Current, slot: Slot, wanted: bool) -> None:
+        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        assert current.way
+        if self.kept is None or not wanted:
             current.way.close()
             return
         key = (current.request.url.origin, slot.target)
@@ -6210,7 +7085,7 @@ class Means(NamedTuple):
             current.way.close()
 
     def close(self) -> None:
-        for kept in (self.kept or {}).values():
+        for kept in list((self.kept or {}).values()):  # a run that was given up may be at it
             if isinstance(kept, Kept):
                 kept.close()
 
@@ -6246,7 +7121,7 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
         current = progress.current = prepare_step(current, options, means, progress.slot)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
-        if current.number == progress.slot.number == 1 or not error:
+        if (current.number == 1 and progress.slot.number <= 1) or not error:
             raise
         return finish(current, current.log.history(), options, Ending(error, 0))
     way, log = current.way, current.log
@@ -6262,7 +7137,7 @@ def take_step(current: Current, options: Options, means: Means, progress: Progre
     history = log.history()
     ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
     step = finish(current, history, options, ending)
-    means.leave(current, progress.slot)
+    means.leave(current, progress.slot, not progress.abandoned)
     return step
 
 
@@ -6279,7 +7154,7 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
         sent_header_bytes=None,
         started_at=wall_clock(),
         timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None),
+        network=Network(None, None, (), (), None, None, None, step.network.reused and False),
         response=None,
         body_bytes=0,
         interim=(),
@@ -6408,6 +7283,17 @@ def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
             raise Stopped
 
 
+def clear_away(progress: Progress) -> None:
+    """Have the thread of a run that was given up end, so that a series does not gather them.
+
+    What cannot be interrupted (a resolver) is left behind.
+    """
+    current = progress.current
+    if progress.abandoned and current and current.way:
+        current.way.give_up()
+        progress.finished.wait(0.1)
+
+
 def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
@@ -6427,6 +7313,8 @@ def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
 
     start_thread(work, min(1.0, options.max_time))
     wait_for_run(progress, options, watch)
+    if options.series:
+        clear_away(progress)
     if progress.crash and not close_refused(progress, options, progress.crash):
         raise progress.crash
     steps = tuple(progress.steps)
@@ -6517,7 +7405,7 @@ def deliver(sender: Options, document: bytes) -> None:
 
     def work() -> None:
         try:
-            route = choose_route(request.url, sender.proxy, sender.environ)
+            route = route_to(request.url, sender)
             way = Delivery(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log))
             way.prepare()
             ways.append(way)
@@ -6629,7 +7517,8 @@ class Summary(NamedTuple):
     outliers: dict[str, tuple[int, ...]]
     refused: dict[str, int]  # why connections were not kept
     facts: Facts | None  # of the last run, but the least round trip and all retransmits
-    typical: Sample | None  # the run whose total is nearest to the median
+    good: Sequence[Sample]  # those that succeeded
+    typical: Sample | None  # the one of them whose total is nearest to the median
     findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
 
     @property
@@ -6690,7 +7579,11 @@ class Survey(NamedTuple):
         not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
         (some, *_) = self.verdicts.values()
         violations.sort(key=lambda violation: violation.key)
-        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged))
+        counts = {
+            key: min(one.counts[key] for one in self.verdicts.values() if key in one.counts)
+            for key in count_by(key for one in self.verdicts.values() for key in one.counts)
+        }
+        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
@@ -6768,6 +7661,7 @@ def sum_up(samples: Sequence[Sample]) -> Summary:
         outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
         refused=count_by(filter(None, (sample.refused for sample in samples))),
         facts=gather_facts(list(filter(None, (sample.facts for sample in samples)))),
+        good=good,
         typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
         findings=gather_findings(samples),
     )
@@ -6821,17 +7715,24 @@ def judge_runs(key: str, threshold: float, samples: Iterable[Sample]) -> list[Vi
     return [violation._replace(run_number=-run) for violation in exceeded(key, worst, threshold)]
 
 
-def judge_statistic(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation] | None:
-    """Hold a statistic of the last steps against a budget; None where too few of them succeeded."""
-    phase, _, statistic = key.partition(".")
+def last_values(key: str, samples: Iterable[Sample]) -> list[int] | None:
+    """Return the values that a budget on a statistic is about: of the last steps that succeeded, of the warm
+    ones where connections are kept. None where those have no such phase.
+    """
+    phase, _, _ = key.partition(".")
     last = [sample for sample in samples if sample.last and sample.judged and sample.reused is not False]
     values = [value for sample in last for value in [getattr(sample.timing, phase)] if value is not None]
-    actual = measure_spread(values, 0).stats[statistic]
-    if actual is not None:
-        return exceeded(key, round(actual) / 1000, threshold)
     if last and not values:
-        return []  # a kept connection has no dns, connect and tls
-    return None
+        return None
+    return values
+
+
+def judge_statistic(key: str, threshold: float, values: Iterable[int]) -> list[Violation] | None:
+    """Hold a statistic of values (us) against a budget; None where there are too few of them."""
+    actual = measure_spread(values, 0).stats[key.partition(".")[2]]
+    if actual is None:
+        return None
+    return exceeded(key, round(actual) / 1000, threshold)
 
 
 def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -6841,18 +7742,21 @@ def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Ver
     if not thresholds or not (judged or statistics):
         return None
     violations: list[Violation] = []
-    not_judged = []
+    not_judged, counts = [], {}
     for key in sorted(thresholds):
-        found: list[Violation] | None
-        if "." in key:
-            found = judge_statistic(key, thresholds[key], samples)
-        else:
-            found = judge_runs(key, thresholds[key], samples)
+        if "." not in key:
+            violations += judge_runs(key, thresholds[key], samples)
+            continue
+        values = last_values(key, samples)
+        if values is None:
+            continue
+        counts[key] = len(values)
+        found = judge_statistic(key, thresholds[key], values)
         if found is None:
             not_judged.append(key)
         violations += found or ()
     last = max((sample.number for sample in samples), default=1)
-    return Verdict(last, thresholds, tuple(violations), tuple(not_judged))
+    return Verdict(last, thresholds, tuple(violations), tuple(not_judged), counts)
 
 
 class Outcome(NamedTuple):
@@ -7043,7 +7947,7 @@ def open_case(step: Step) -> Case:
     winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
     tls = step.network.tls
     trips = 0
-    if tls and tls.version:
+    if tls and tls.version and not step.network.reused:
         trips = {"TLSv1.3": 1}.get(tls.version, 2) + step.evidence.hello_retry
     path = None
     if hop >= MIN_RTT_US and not step.route.proxy:
@@ -7129,7 +8033,7 @@ def old_tls(case: Case) -> Finding | None:
 
 def repeated_hello(case: Case) -> Finding | None:
     """Price a HelloRetryRequest (RFC 8446 section 4.1.4): a round trip."""
-    if not case.evidence.hello_retry or case.rtt is None:
+    if not case.evidence.hello_retry or case.rtt is None or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
     return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": in_ms(case.rtt)})
@@ -7218,8 +8122,8 @@ def lost_request(case: Case) -> Finding | None:
 def long_upload(case: Case) -> Finding | None:
     """Find a wait that is as long as slow start needs for the segments of the body."""
     wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
-    if wait is None or rtt is None or not answered or case.request_fits_window:
-        return None
+    if wait is None or rtt is None or not answered or case.request_fits_window or case.step.network.reused:
+        return None  # the window of a kept connection may be anything
     trips = slow_start_trips(answered.segments_out)
     if case.grown("retransmits", "sent", "answered") or not fits(wait, trips * rtt):
         return None
@@ -7242,10 +8146,12 @@ def mere_distance(case: Case) -> Finding | None:
     wait, rtt = case.timing.wait, case.rtt
     if wait is None or rtt is None or not case.evidence.answered:
         return None
-    trips = 2 + case.handshake_trips
+    trips, verb = 2 + case.handshake_trips, "are"
+    if case.step.network.reused:
+        trips, verb = 1, "is"
     if wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt) or trips * rtt < HALF * case.timing.total:
         return None
-    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} are the distance to it"
+    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} {verb} the distance to it"
     evidence = {"round_trips": trips, "rtt_ms": in_ms(rtt), "wait_ms": in_ms(wait)}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
@@ -7271,6 +8177,8 @@ def slow_start(case: Case) -> Finding | None:
     xfer, rtt = case.timing.xfer, case.rtt
     segments = case.grown("segments_in", "sent", "ended")
     if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
+        return None
+    if case.step.network.reused:  # its window has grown already
         return None
     trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
     if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
@@ -7512,6 +8420,26 @@ def failure_text(number: int, failure: Failure, slot: Slot | None = None) -> str
     return f"{step_title(number, slot).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
+FATES = {  # of SHOWN, in a row
+    "sent": "sent",
+    "not asked for": "not asked for",
+    "not sent": "asked for, but the handshake ended before",
+    "withheld": "withheld: it is for the first URL's origin alone",
+    "unfit": "asked for, but not of the kind that was given",
+}
+
+
+def lacks_certificate(step: Step) -> bool:
+    """Tell whether a response may have been refused for want of a client certificate."""
+    tls, answer = step.network.tls, step.answer
+    refused = answer is not None and 400 <= answer.status < 500
+    return refused and tls is not None and tls.wanted and tls.shown == "none given"
+
+
+def lacking_text(step: Step) -> str:
+    return f"in step {step.number} the server asked for a client certificate, and none was given: --cert PATH"
+
+
 def status_text(progress: Progress) -> str:
     """Say what a run is doing, for the status line."""
     current = progress.current
@@ -7530,7 +8458,7 @@ def status_text(progress: Progress) -> str:
 
 def series_progress(interval: float, wanted: int, samples: Sequence[Sample], phase: str) -> str:
     """Say how far a series of `wanted` runs is, `interval` seconds from one to the next."""
-    runs = samples[-1].run if samples else 0
+    runs = max((sample.run for sample in samples[-1:]), default=0)
     filled = 10 * runs // wanted
     parts = [f"run {min(runs + 1, wanted)} of {wanted} [{'#' * filled:<10}]"]
     if samples:
@@ -7611,6 +8539,7 @@ def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]
         "cert_chain": chain_document(info, now),
         "tls_verified": agreed and agreed.verified,
         "tls_custom_ca": agreed and agreed.custom_ca,
+        "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.shown, False),
     }
 
 
@@ -7621,6 +8550,8 @@ def network_document(step: Step) -> dict[str, Any]:
         "ip": network.ip,
         "ip_family": family_name(network.peer),
         "port": network.port,
+        "unix_socket": route.unix_socket,
+        "local_ip": network.local_ip,
         "addresses": list(network.addresses),
         "attempts": [
             {"ip": attempt.ip, "duration_ms": attempt.duration_us / 1000, "error": attempt.error}
@@ -7802,7 +8733,9 @@ def series_verdict_document(verdict: Verdict) -> dict[str, Any]:
 def series_document(survey: Survey) -> dict[str, Any]:
     """Return the JSON export of a series without its runs."""
     first = survey.samples[0]
-    lookup = {"lookup_ms": rounded_ms(survey.lookup_us)} if survey.series.every_address else {}
+    lookup = {}
+    if survey.series.every_address:
+        lookup["lookup_ms"] = rounded_ms(survey.lookup_us)
     summary: dict[str, Any] = {
         "runs": survey.runs,
         "failed": survey.failed,
@@ -7895,7 +8828,7 @@ def har_request(step: Step) -> dict[str, Any]:
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": "HTTP/2" if step.network.tls and step.network.tls.alpn == "h2" else "HTTP/1.1",
+        "httpVersion": {"h2": "HTTP/2"}.get((step.network.tls and step.network.tls.alpn) or "", "HTTP/1.1"),
         "cookies": cookies,
         "headers": header_list(step.sent_headers),
         "queryString": [
@@ -7939,7 +8872,8 @@ def har_response(step: Step) -> dict[str, Any]:
     }
 
 
-def har_entry(step: Step, page: str) -> dict[str, Any]:
+def har_entry(step: Step, page: str, connection: str) -> dict[str, Any]:
+    """Return the entry of a step; `connection` is what its own one is called."""
     timings = har_timings(step.timing)
     apart = ("ssl",)  # part of connect
     entry = {
@@ -7952,7 +8886,8 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
         "timings": timings,
     }
     if step.network.peer:
-        entry["connection"] = str(step.number)
+        if not step.network.reused:  # which one it was is not told
+            entry["connection"] = connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = timings_document(step)
     entry["_findings"] = findings_document(read_step(step))
@@ -7962,8 +8897,9 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
 
 
 def har_entries(run: Run) -> Iterator[dict[str, Any]]:
+    before = f"{run.slot.number}." * (run.slot.number > 1)
     for step in run.steps:
-        yield har_entry(step, f"page_{run.slot.number}")
+        yield har_entry(step, f"page_{run.slot.number}", f"{before}{step.number}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8325,7 +9261,8 @@ def peer_attributes(step: Step) -> dict[str, object]:
     """Return who was spoken to, the proxy where there is one, and how."""
     network, tls = step.network, step.network.tls or NO_TLS
     found: dict[str, object] = {
-        "network.peer.address": network.ip,
+        "network.peer.address": step.route.unix_socket or network.ip,
+        "network.local.address": network.local_ip,
         "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
         "tls.cipher": tls.cipher,
         "httphases.proxy": step.route.proxy and step.route.proxy.shown,
@@ -8335,6 +9272,8 @@ def peer_attributes(step: Step) -> dict[str, object]:
     }
     if network.ip:
         found["network.peer.port"] = network.port
+    if step.route.unix_socket:
+        found["network.transport"] = "unix"
     return found
 
 
@@ -8594,7 +9533,7 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+            yield "Attempt", (Span(words, "warn" * bool(attempt.error)),)
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
@@ -8608,11 +9547,22 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
         yield "Issuer", (Span(issuer),)
 
 
+def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
+    """Say from where the server was reached, where that was chosen, and what it saw of who asks."""
+    network, tls = step.network, step.network.tls
+    if network.interface and network.local_ip:
+        yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
+    if tls and tls.shown != "none given":
+        yield "Client cert", (Span(FATES[tls.shown], {"unfit": "warn"}.get(tls.shown, "")),)
+
+
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
         yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
+    if route.unix_socket is not None:
+        yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
         yield "Resolved", (Span(first_of(network.addresses, 8)),)
     yield from attempt_rows(network.attempts)
@@ -8625,6 +9575,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Protocol", (Span(protocol),)
     if network.tls:
         yield from tls_rows(network.tls, step.started_at)
+    yield from own_rows(step)
     path = path_text(network)
     if path:
         yield "Path", (Span(path),)
@@ -8676,6 +9627,7 @@ def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
+    """Say what was sent, what came, and what to bear in mind when its times are read."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         size, sent = size_text(len(step.request.body.data)), ms_text(step.timing.ms("send"))
@@ -8694,6 +9646,8 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
+    if lacks_certificate(step):
+        yield "Note", (Span(lacking_text(step), "warn"),)
 
 
 def failed_text(error: Failure) -> str:
@@ -8762,7 +9716,7 @@ def chain_table(run: Run) -> Table:
     for step in run.steps:
         status, total = status_span(step).text, ms_text(step.timing.ms("total"))
         cells = (str(step.number), status, total, f"{step.request.method} {clip(step.url)}")
-        tone = "bad" if step.error else ""
+        tone = "bad" * bool(step.error)
         rows.append(tuple(Span(cell, tone) for cell in cells))
     total = ms_text(sum(step.timing.total for step in run.steps) / 1000)
     rows.append((Span(""), Span(""), Span(total, "strong"), Span("in all", "strong")))
@@ -8776,11 +9730,15 @@ def chain_table(run: Run) -> Table:
 
 
 def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
+    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    if verdict.counts:
+        counted = "  ".join(f"{key} of n={count}" for key, count in verdict.counts.items())
+        lines.append((Span("Statistics: ", "strong"), Span(counted)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
@@ -8865,7 +9823,7 @@ def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator
         yield strip([value for value in values if value is not None], end, cells, levels)
 
 
-def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> Iterator[Block]:
+def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
     for names in (QUARTERS, ENDS):
         rows = spread_rows(summary, names, False)
@@ -8877,7 +9835,7 @@ def spread_blocks(summary: Summary, samples: Sequence[Sample], look: Look) -> It
         return
     cells = look.width - rows_width(rows) - 3
     if names is QUARTERS and cells >= LEAST_STRIP:
-        for row, drawn in zip(rows, strip_column(samples, cells, look.glyphs.levels)):
+        for row, drawn in zip(rows, strip_column(summary.good, cells, look.glyphs.levels)):
             row.append(drawn)
     heading, *body = rows
     numbers = range(1, len(names) + 1)
@@ -8906,10 +9864,10 @@ def status_sentence(summary: Summary) -> str:
     rare, *others = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     *middle, (usual, (_, usual_us)) = others
     parts = [
-        f"{status}: {count} of {summary.measured}, median {time_text(total)}"
+        f"{status}: {count} of {summary.measured}, median {total / 1000:.1f} ms"
         for status, (count, total) in (rare, *middle)
     ]
-    return "; ".join([*parts, f"{usual}: {time_text(usual_us)}"])
+    return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
@@ -8957,25 +9915,18 @@ def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
         yield "Reading", (Span(where + often, "strong"), Span(finding.text))
 
 
-def same_kind(sample: Sample, summary: Summary) -> bool:
-    """Tell whether a sample is one of those that were summed up."""
-    kind = (summary.target, summary.number, summary.url, summary.reused)
-    return (sample.target, sample.number, sample.url, sample.reused) == kind
-
-
 def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Block]:
     """Show what the runs of one step and URL have in common."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield (Span(f"Step {summary.number}: ", "strong"), Span(title, "strong"))
-    yield (Span(series_title(summary, survey), "bad" if summary.failed else ""),)
+    yield (Span(series_title(summary, survey), "bad" * bool(summary.failed)),)
     typical = summary.typical
     if typical:
         yield (Span(f"Run {typical.run} of {survey.runs}, whose total is nearest to the median:"),)
         yield waterfall_table(typical.timing, None, look.width, look.glyphs)
-        good = [each for each in survey.samples if each.error is None and same_kind(each, summary)]
         yield (Span("All that succeeded, in ms:"),)
-        yield from spread_blocks(summary, good, look)
+        yield from spread_blocks(summary, look)
     rows = tuple(series_rows(summary, survey))
     if rows:
         yield Fields(rows)
@@ -9103,7 +10054,7 @@ def median_column(rows: Sequence[Summary], key: str) -> tuple[str, list[str]]:
 def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], look: Look) -> Table:
     """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    marks = ["! " if odd[row.target] else "" for row in rows]
+    marks = ["! " * bool(odd[row.target]) for row in rows]
     statuses = [
         ", ".join([status_words(row)] * bool(row.statuses) + ["ERROR"] * bool(row.failed)) for row in rows
     ]
@@ -9117,7 +10068,7 @@ def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], 
         wider = [*columns, column]
         if sum(max(map(len, (heading, *cells))) + 3 for heading, cells in wider) < look.width:
             columns = wider
-    tones = ["warn" if odd[row.target] else "" for row in rows]
+    tones = ["warn" * bool(odd[row.target]) for row in rows]
     numbers = ("Wait", "Total", "Connect", "Tls", "Round trip", "Resent")
     headings = tuple(
         (heading.replace("Tls", "TLS"), "right" if heading in numbers else "left", heading == "Address")
@@ -9171,7 +10122,9 @@ def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
     last = {each.target: each for each in survey.summaries}
     for summary in survey.summaries:
         alike = kinds[summary.target, summary.number, summary.reused] > 1
-        verdict = survey.verdicts.get(summary.target) if summary is last[summary.target] else None
+        verdict = None
+        if summary is last[summary.target]:
+            verdict = survey.verdicts.get(summary.target)
         yield summary_line(summary, alike, verdict, compact)
 
 
@@ -9426,9 +10379,6 @@ def has_rich() -> bool:
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
-UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
-
-
 class Interruption:
     """What a signal does. Where a series has something to sum up, the first one only asks it to end."""
 
@@ -9709,6 +10659,8 @@ def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
         starved = step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10)
         if options.style != "waterfall" and starved and slot is None:
             say(f"warning: {starved_text(step)}")
+        if options.style != "waterfall" and lacks_certificate(step):
+            say(f"warning: {lacking_text(step)}")
 
 
 def gives_stdout_away(options: Options) -> bool:
@@ -9754,6 +10706,7 @@ def send_traces(spans: Iterable[str], options: Options) -> bool:
 # ---------------------------------------------------------------------------------------------------------
 LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
 SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
+SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
 TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
 
@@ -9890,7 +10843,8 @@ class Teller:
         self.unseen = is_unseen(options, self.stream)
         self.whole = True
         self._gone = False  # the reader of the report
-        terminal = self.stream is not None and self.stream.isatty()
+        self._usual: list[int | None] = []  # the statuses of the first run that succeeded
+        terminal = sys.stdout is not None and sys.stdout.isatty()
         self._spares = options.style == "waterfall" and terminal
         self._exports = bool(options.exports or options.tracing)
         self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
@@ -9943,10 +10897,12 @@ class Teller:
             self.whole = printed("the report", self.stream, attempt)
 
     def _is_odd(self, run: Run) -> bool:
-        usual = self._ledger.samples[0].status
-        first = run.steps[0].answer
-        failed = any(step.error for step in run.steps)
-        return failed or run.late_us is not None or (first and first.status) != usual
+        """Tell whether a run failed, was late, or was answered with other statuses than the first."""
+        if any(step.error for step in run.steps) or run.late_us is not None:
+            return True
+        statuses = [step.answer and step.answer.status for step in run.steps]
+        self._usual = self._usual or statuses
+        return statuses != self._usual
 
     def _show(self, progress: Progress) -> None:
         if self._status.ready:
@@ -9963,7 +10919,7 @@ def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> 
     for turn in range(1, series.times + 1):
         due = 0
         if turn > 1 and series.interval:
-            due = ledger.begun + round((turn - 1) * series.interval * 1e9)
+            due = ledger.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
         for target in targets:
             number += 1
             yield Slot(number, turn, target, due, 0 < due < ledger.ended)
@@ -10019,7 +10975,8 @@ def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) ->
         ledger.add(report)
         INTERRUPTION.sums_up = True
         teller.tell(report)
-        gc.collect(1)  # what a run leaves behind: never while a clock runs
+        # What a run leaves behind, never while a clock runs; what was kept for the next one has grown old.
+        gc.collect(2 if ledger.runs % SWEEP == 0 else 1)
 
 
 def run_series(options: Options, means: Means, rich: bool) -> int:
@@ -10093,14 +11050,14 @@ def run_once(options: Options, means: Means, rich: bool) -> int:
     return choose_exit_code(outcome_of(run), options.fail, not whole, passed)
 
 
-def run_tool(argv: Sequence[str] | None) -> int:
+def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext | None]) -> int:
     """Go the whole way once; raises ToolError."""
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
         say(f"warning: {warning}")
-    contexts = TlsContexts(options)
+    contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
-        contexts.start("tls")
+        contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     if options.series:
         means = Means(contexts)
@@ -10125,12 +11082,14 @@ def report_crash(error: BaseException) -> None:
         print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, take_store: Callable[[], ssl.SSLContext | None] = no_store
+) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     collecting = gc.isenabled()
     gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
-        return run_tool(argv)
+        return run_tool(argv, take_store)
     except Answered as answer:
         text = answer.text
         written = printed("to standard output", sys.stdout, lambda: sys.stdout.write(text))
@@ -10171,9 +11130,10 @@ def claim_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def cli() -> NoReturn:
+def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
+    The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
     A signal does not raise: it may come where no exception gets through, as in a callback of an import.
     """
     ending: list[int] = []
@@ -10197,7 +11157,7 @@ def cli() -> NoReturn:
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
     claim_standard_streams()
-    code = main()
+    code = main(None, take_store)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

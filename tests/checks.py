@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,9 +21,9 @@ STEP_FIELDS = "step_number url started_at request timing network response error 
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
 NETWORK_FIELDS = (
-    "ip ip_family port addresses attempts http_version alpn tls_version tls_cipher "
+    "ip ip_family port unix_socket local_ip addresses attempts http_version alpn tls_version tls_cipher "
     "cert_cn cert_sans cert_issuer cert_serial cert_not_before cert_not_after cert_days_left cert_chain "
-    "tls_verified tls_custom_ca proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
+    "tls_verified tls_custom_ca client_cert proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
 )
 CERTIFICATE_FIELDS = "cn issuer not_after days_left"
 RESPONSE_FIELDS = (
@@ -31,8 +36,23 @@ SUMMARY_FIELDS = "total_time_ms final_status final_url final_bytes errors findin
 FINDING_FIELDS = "id phase cost_ms certainty text evidence"
 SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
+SERIES_FIELDS = (
+    "schema_version tool_version started_at initial_url count interval_s host label summary statistics runs"
+)
+SERIES_SUMMARY_FIELDS = "runs failed late errors duration_ms"
+RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
+SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
+STATISTICS_FIELDS = (
+    "target step_number url reused n failed errors statuses by_status outliers " + TIMING_FIELDS
+)
+SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
+SHARES = {"min": 0, "p25": 25, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
+REUSE_FIELDS = " reused reuse_refused"
 
 MICROSECOND = Decimal("0.001")
+EDGE = 1.0
+"""Milliseconds by which a time may fall short of the delay that made it: the instant of a byte is the
+kernel's, of another clock than that of the request, and a kernel may count round trips by a coarse one."""
 
 
 def exact(value: Any) -> Decimal:
@@ -47,15 +67,28 @@ def check_fields(record: Any, names: str) -> None:
     assert set(record) == set(names.split()), sorted(set(record) ^ set(names.split()))
 
 
+def trace_field(document: dict[str, Any]) -> str:
+    """Return the field that a run has with --otlp."""
+    return " trace_id" * ("trace_id" in document)
+
+
 def check_document(document: dict[str, Any]) -> dict[str, Any]:
     """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it."""
-    joined = [name for name in ("trace_id",) if name in document]  # with --otlp
-    check_fields(document, " ".join([DOCUMENT_FIELDS, *joined]))
     assert document["schema_version"] == 1
     assert document["host"] and document["label"] != ""
     assert isinstance(document["tool_version"], str) and document["tool_version"]
     assert isinstance(document["initial_url"], str)
     parse_instant(document["started_at"])
+    if "runs" in document:
+        check_series(document)
+        return document
+    check_fields(document, DOCUMENT_FIELDS + trace_field(document))
+    check_run(document)
+    return document
+
+
+def check_run(document: dict[str, Any]) -> None:
+    """Prove the steps of a run, and what its summary says of them."""
     steps = document["steps"]
     assert 1 <= len(steps) == document["total_steps"]
     for number, step in enumerate(steps, 1):
@@ -65,7 +98,6 @@ def check_document(document: dict[str, Any]) -> dict[str, Any]:
     starts = [document["started_at"]] + [step["started_at"] for step in steps]
     assert [parse_instant(text) for text in starts] == sorted(parse_instant(text) for text in starts)
     check_summary(document["summary"], steps)
-    return document
 
 
 def parse_instant(text: str) -> datetime:
@@ -114,12 +146,22 @@ def check_headers(headers: list[dict[str, str]]) -> None:
 
 def check_network(network: dict[str, Any]) -> None:
     """Prove the network record of a step."""
-    check_fields(network, NETWORK_FIELDS)
+    check_fields(network, NETWORK_FIELDS + (REUSE_FIELDS if "reused" in network else ""))
+    assert network.get("reused") in (None, True, False)
+    assert not (network.get("reused") and network["reuse_refused"]), "reused, and refused"
+    assert network.get("reuse_refused") is None or network["reuse_refused"].strip()
+    assert "{}" not in (network.get("reuse_refused") or "")
+    assert not network.get("reused") or network["attempts"] == network["addresses"] == []
     assert network["ip_family"] in ("IPv4", "IPv6", None)
     assert (network["ip"] is None) == (network["ip_family"] is None)
     if network["ip"] is not None:
         assert network["ip_family"] == ("IPv6" if ":" in network["ip"] else "IPv4")
         assert 1 <= network["port"] <= 65535
+    assert (network["local_ip"] is None) == (network["ip"] is None)
+    if network["unix_socket"] is not None:
+        assert network["ip"] is network["port"] is network["proxy_url"] is None
+        assert network["attempts"] == network["addresses"] == []
+    assert network["client_cert"] is None or network["tls_verified"] is not None
     for attempt in network["attempts"]:
         check_fields(attempt, "ip duration_ms error")
         assert exact(attempt["duration_ms"]) >= 0
@@ -182,6 +224,9 @@ def check_timeline(step: dict[str, Any]) -> None:
         assert value == value.quantize(MICROSECOND), f"{name}={value} is finer than 0.001 ms"
     phases = [times.get(f"{phase}_ms") for phase in PHASES]
     assert sum(value for value in phases if value is not None) == times["total_ms"], timing
+    if step["network"].get("reused"):
+        assert phases[:3] == [None] * 3, "a kept connection has no time of setting it up"
+        phases[:3] = [Decimal(0)] * 3
     check_reached(phases, step)
     first_byte = sum(phases[:4]) if None not in phases[:4] and phases[4] is not None else None
     assert times.get("ttfb_ms") == first_byte, timing
@@ -231,6 +276,8 @@ def check_slo(slo: dict[str, Any], timing: dict[str, Any]) -> None:
     expected = []
     for key, threshold in sorted(slo["thresholds_ms"].items()):
         assert key in SLO_KEYS
+        if timing[f"{key}_ms"] is None:  # on a kept connection
+            continue
         if exact(timing[f"{key}_ms"]) > exact(threshold):
             expected.append((key, exact(threshold), exact(timing[f"{key}_ms"])))
     for violation in slo["violations"]:
@@ -246,10 +293,174 @@ def check_slo(slo: dict[str, Any], timing: dict[str, Any]) -> None:
     assert slo["pass"] is (not expected)
 
 
+# --- series ---------------------------------------------------------------------------------------
+
+
+def check_series(document: dict[str, Any]) -> None:
+    """Prove the export of a series: every run by itself, and that what sums them up follows from them."""
+    check_fields(document, SERIES_FIELDS)
+    runs, summary = document["runs"], document["summary"]
+    assert len(runs) >= 1
+    assert document["host"] and document["interval_s"] >= 0
+    for number, run in enumerate(runs, 1):
+        check_fields(run, RUN_FIELDS + trace_field(run))
+        assert run["run_number"] == number
+        assert run["target"] is not None or run["round"] == number
+        assert run["late_ms"] is None or exact(run["late_ms"]) >= 0
+        check_run(run)
+    assert 1 <= max(run["round"] for run in runs) <= document["count"]
+    failures = [step["error"]["kind"] for run in runs for step in run["steps"] if step["error"]]
+    check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
+    assert summary["runs"] == len(runs)
+    assert summary["failed"] == len(failures)
+    assert summary["errors"] == Counter(failures)
+    assert summary["late"] == sum(run["late_ms"] is not None for run in runs)
+    assert summary["duration_ms"] >= max(run["summary"]["total_time_ms"] for run in runs) - 0.001
+    check_statistics(document)
+    if "slo" in summary:
+        check_series_slo(summary["slo"], runs)
+
+
+def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what is summed up by itself: a step and URL, of one target, cold or on a kept connection."""
+    return run["target"], step["step_number"], step["url"], bool(step["network"].get("reused"))
+
+
+def check_statistics(document: dict[str, Any]) -> None:
+    """Prove that the statistics follow from the runs, by another program than the one that made them."""
+    groups: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
+    for run in document["runs"]:
+        for step in run["steps"]:
+            groups.setdefault(step_kind(run, step), []).append((run["run_number"], step))
+    found = document["statistics"]
+    named = [(each["target"], each["step_number"], each["url"], bool(each["reused"])) for each in found]
+    assert sorted(named, key=repr) == sorted(groups, key=repr)
+    for each, name in zip(found, named):
+        check_fields(each, STATISTICS_FIELDS)
+        check_group(each, groups[name])
+
+
+def check_group(found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    """Prove the statistics of one step and URL."""
+    good = [(run, step) for run, step in members if step["error"] is None]
+    assert found["n"] == len(good)
+    assert found["failed"] == len(members) - len(good)
+    assert found["errors"] == Counter(step["error"]["kind"] for _, step in members if step["error"])
+    totals: dict[str, list[Decimal]] = {}
+    for _, step in good:
+        totals.setdefault(str(step["response"]["status"]), []).append(exact(step["timing"]["total_ms"]))
+    assert found["statuses"] == {status: len(values) for status, values in totals.items()}
+    assert set(found["by_status"]) == set(totals)
+    for status, values in totals.items():
+        check_fields(found["by_status"][status], "n median_ms")
+        assert found["by_status"][status]["n"] == len(values)
+        assert near(found["by_status"][status]["median_ms"], statistics.median(values))
+    for key in TIMING_FIELDS.split():
+        times = [exact(step["timing"][key]) for _, step in good if step["timing"][key] is not None]
+        check_spread(found[key], times)
+    check_fields(found["outliers"], "total_ms wait_ms")
+    for key, runs in found["outliers"].items():
+        assert runs == far_away([(exact(step["timing"][key]), run) for run, step in good])
+
+
+def near(printed: Any, value: Decimal) -> bool:
+    """Tell whether a number was printed as another one rounded to a microsecond."""
+    return abs(exact(printed) - value) <= MICROSECOND / 2
+
+
+def ranked(ordered: Sequence[Decimal], name: str) -> Decimal:
+    """Return a percentile of sorted values by nearest rank."""
+    share = SHARES[name]
+    return ordered[max(1, math.ceil(Decimal(share) * len(ordered) / 100)) - 1]
+
+
+def check_spread(found: dict[str, Any], values: Sequence[Decimal]) -> None:
+    """Prove how the values of one phase are said to lie."""
+    check_fields(found, SPREAD_FIELDS)
+    ordered, count = sorted(values), len(values)
+    for name, least in SUPPORT.items():
+        if count < least:
+            assert found[name] is None, f"{name} of {count} values"
+            continue
+        if name == "median":
+            assert near(found[name], statistics.median(ordered))
+            continue
+        assert exact(found[name]) == ranked(ordered, name), f"{name} is no value by nearest rank"
+    ranks = [
+        k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) * 20 <= 2**count
+    ]
+    assert bool(ranks) == (count >= 6)
+    if not ranks:
+        assert found["median_ci95"] is None
+        return
+    assert [exact(end) for end in found["median_ci95"]] == [ordered[ranks[-1] - 1], ordered[-ranks[-1]]]
+
+
+def far_away(values: Sequence[tuple[Decimal, int]]) -> list[int]:
+    """List the runs whose value is an outlier."""
+    if len(values) < 8:
+        return []
+    middle = statistics.median(value for value, _ in values)
+    deviation = max(Decimal("0.05"), statistics.median(abs(value - middle) for value, _ in values))
+    return [run for value, run in values if abs(value - middle) > Decimal("14.826") * deviation]
+
+
+def check_series_slo(slo: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
+    """Prove the verdict on a series: each plain budget in every run, each other one on the last steps."""
+    check_fields(slo, SLO_FIELDS + " not_judged")
+    expected, not_judged = [], []
+    ordered = sorted(runs, key=lambda run: str(run["target"]))
+    for target, own in itertools.groupby(ordered, key=lambda run: run["target"]):
+        members = list(own)
+        for key, threshold in slo["thresholds_ms"].items():
+            violation = worst_of(key, members)
+            if violation is None:
+                not_judged.append(key)
+            elif violation and violation[0] > exact(threshold):
+                expected.append((key, target, *violation))
+    found = [
+        (each["key"], each["target"], exact(each["actual_ms"]), each["run_number"])
+        for each in slo["violations"]
+    ]
+    assert [each["key"] for each in slo["violations"]] == sorted(each[0] for each in expected)
+    for each, found_one in zip(sorted(expected, key=str), sorted(found, key=str)):
+        assert each[:2] == found_one[:2]
+        assert abs(each[2] - found_one[2]) <= MICROSECOND / 2
+        assert each[3] == found_one[3]
+    for each in slo["violations"]:
+        check_fields(each, VIOLATION_FIELDS + " run_number target")
+        assert exact(each["delta_ms"]) == exact(each["actual_ms"]) - exact(each["threshold_ms"]) > 0
+    assert sorted(set(not_judged)) == sorted(slo["not_judged"])
+    assert slo["pass"] is not bool(expected or not_judged)
+
+
+def worst_of(key: str, runs: Sequence[dict[str, Any]]) -> tuple[Any, ...] | None:
+    """Return the value that a budget is held against and its run; () for no value, None for too few."""
+    name, _, statistic = key.partition(".")
+    good = [[step for step in run["steps"] if not step["error"]] for run in runs]
+    if not statistic:
+        judged = [(steps[-1], run["run_number"]) for steps, run in zip(good, runs) if steps]
+        times = [(step["timing"][f"{name}_ms"], -number) for step, number in judged]
+        worst = max((pair for pair in times if pair[0] is not None), default=None)
+        return (exact(worst[0]), -worst[1]) if worst else ()
+    last = [run["steps"][-1] for run in runs if not run["steps"][-1]["error"]]
+    warm: Iterable[dict[str, Any]] = [step for step in last if step["network"].get("reused") is not False]
+    values = [step["timing"][f"{name}_ms"] for step in warm]
+    if values and all(value is None for value in values):
+        return ()
+    if len(values) < SUPPORT[statistic]:
+        return None
+    ordered = sorted(exact(value) for value in values)
+    if statistic == "median":
+        return statistics.median(ordered), None
+    return ranked(ordered, statistic), None
+
+
 # --- the two formats that are read by line --------------------------------------------------------
 
+TITLE = r"(?:Run (?P<run>\d+) )?Step"
 METRICS = re.compile(
-    r"Step (?P<step>\d+):"
+    TITLE + r" (?P<step>\d+):"
     r" dns=(?P<dns>\d+\.\d{3}|-) connect=(?P<connect>\d+\.\d{3}|-) tls=(?P<tls>\d+\.\d{3}|-)"
     r" ttfb=(?P<ttfb>\d+\.\d{3}|-) total=(?P<total>\d+\.\d{3}|-)"
     r" status=(?P<status>\d+) bytes=(?P<bytes>\d+|-)"
@@ -259,13 +470,13 @@ METRICS = re.compile(
 )
 
 COMPACT = re.compile(
-    r"Step (?P<step>\d+): (?P<status>\d{3}) (?P<method>[A-Z]+) (?P<url>\S+)"
+    TITLE + r" (?P<step>\d+): (?P<status>\d{3}) (?P<method>[A-Z]+) (?P<url>\S+)"
     r" \| dns=(?P<dns>\d+\.\d)ms connect=(?P<connect>\d+\.\d)ms tls=(?P<tls>\d+\.\d)ms"
     r" ttfb=(?P<ttfb>\d+\.\d)ms total=(?P<total>\d+\.\d)ms \| (?P<size>\d+ B|\d+\.\d [KM]B)"
 )
 
 COMPACT_ERROR = re.compile(
-    r"Step (?P<step>\d+): ERROR (?P<method>[A-Z]+) (?P<url>\S+)"
+    TITLE + r" (?P<step>\d+): ERROR (?P<method>[A-Z]+) (?P<url>\S+)"
     r" \| dns=(?P<dns>\d+\.\dms|-) connect=(?P<connect>\d+\.\dms|-) tls=(?P<tls>\d+\.\dms|-)"
     r" ttfb=(?P<ttfb>\d+\.\dms|-) total=(?P<total>\d+\.\dms) \| (?P<kind>[a-z]+): (?P<message>.+)"
 )

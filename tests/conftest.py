@@ -74,6 +74,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"needs {', '.join(missing)}")
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Take two workers for each processor: half of its time a test waits, for a peer or a deadline."""
+    return 2 * (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+
+
 # --- running the program --------------------------------------------------------------------------
 
 

@@ -123,12 +123,6 @@ class Conversation:
         return GoAwayFrame(0, last, code, words)
 
 
-def raw_frame(kind: int, flags: int, stream: int, payload: bytes, length: int | None = None) -> bytes:
-    """Write a frame that no library would; `length` may lie."""
-    size = len(payload) if length is None else length
-    return size.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
 @functools.cache
 def http2_context(authority: Any) -> ssl.SSLContext:
     """Make the TLS context of a server that prefers HTTP/2."""

@@ -49,11 +49,11 @@ def can_listen(host: str) -> bool:
     return True
 
 
-def listen(host: str, backlog: int = 100) -> socket.socket:
-    """Open a listening socket on a free port of `host`."""
+def listen(host: str, backlog: int = 100, port: int = 0) -> socket.socket:
+    """Open a listening socket on a port of `host`, a free one unless it is named."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.bind((host, 0))
+    listener.bind((host, port))
     listener.listen(backlog)
     return listener
 
@@ -279,6 +279,7 @@ def scripted(
     script: Script,
     *,
     host: str = "127.0.0.1",
+    port: int = 0,
     tls: ssl.SSLContext | None = None,
     tls_delay: float = 0.0,
     accept_delay: float = 0.0,
@@ -297,7 +298,7 @@ def scripted(
         script(peer)
 
     with contextlib.ExitStack() as held:
-        listener = listen(host, 0 if accept_delay else 100)
+        listener = listen(host, 0 if accept_delay else 100, port)
         server = Server(listener, "http" if tls is None else "https")
         if accept_delay:
             fill_queue(listener, held)
@@ -358,6 +359,7 @@ def http_server(
     routes: dict[str, Route] | None = None,
     *,
     host: str = "127.0.0.1",
+    port: int = 0,
     tls: ssl.SSLContext | None = None,
     tls_delay: float = 0.0,
 ) -> Iterator[Server]:
@@ -387,7 +389,7 @@ def http_server(
             peer.wait(reply.xfer)
             peer.send(body[half:])
 
-    with scripted(script, host=host, tls=tls, tls_delay=tls_delay) as server:
+    with scripted(script, host=host, port=port, tls=tls, tls_delay=tls_delay) as server:
         yield server
 
 

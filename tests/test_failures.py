@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import pytest
+from hostile.frames import frame, read_frames
 
 from checks import check_document, flat, parse_compact
 from conftest import PATIENCE, TOOL
@@ -751,27 +752,22 @@ def test_a_socks_proxy_that_accepts_and_hangs_up_later_is_not_said_to_speak_no_s
 # --- HTTP/2 ---------------------------------------------------------------------------------------
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Make an HTTP/2 frame (RFC 9113 section 4.1)."""
-    return len(payload).to_bytes(3, "big") + struct.pack("!BBI", kind, flags, stream) + payload
-
-
-SETTINGS = frame(4, 0, 0, b"")
-STARTED = frame(1, 4, 1, b"\x88") + frame(0, 0, 1, b"hello")
-ENHANCE_YOUR_CALM = frame(7, 0, 0, struct.pack("!II", 0, 11) + b"slow down please")
+SETTINGS = frame(4, b"", 0, 0)
+STARTED = frame(1, b"\x88", 4) + frame(0, b"hello")
+ENHANCE_YOUR_CALM = frame(7, struct.pack("!II", 0, 11) + b"slow down please", 0, 0)
 HTTP2 = {
     "goes-away": (ENHANCE_YOUR_CALM, "wait", ["ENHANCE_YOUR_CALM", "slow down please"], ["."]),
-    "goes-away-politely": (frame(7, 0, 0, bytes(8)), "wait", ["closed"], ["again"]),
-    "refuses": (frame(3, 0, 1, b"\0\0\0\x07"), "wait", ["REFUSED_STREAM"], ["again"]),
-    "wants-http1": (frame(3, 0, 1, b"\0\0\0\x0d"), "wait", ["HTTP_1_1_REQUIRED"], ["--http1.1"]),
+    "goes-away-politely": (frame(7, bytes(8), 0, 0), "wait", ["closed"], ["again"]),
+    "refuses": (frame(3, b"\0\0\0\x07"), "wait", ["REFUSED_STREAM"], ["again"]),
+    "wants-http1": (frame(3, b"\0\0\0\x0d"), "wait", ["HTTP_1_1_REQUIRED"], ["--http1.1"]),
     "speaks-http1": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "wait", ["HTTP/1"], ["--http1.1"]),
-    "bad-hpack": (frame(1, 5, 1, b"\xff" * 5), "wait", ["HTTP/2|header"], ["--http1.1"]),
+    "bad-hpack": (frame(1, b"\xff" * 5, 5), "wait", ["HTTP/2|header"], ["--http1.1"]),
     "stops-in-the-body": (STARTED, "xfer", ["5 bytes"], ["log"]),
     "goes-away-in-the-body": (
-        STARTED + frame(7, 0, 0, struct.pack("!II", 1, 2)), "xfer", ["INTERNAL_ERROR"], ["log"]
+        STARTED + frame(7, struct.pack("!II", 1, 2), 0, 0), "xfer", ["INTERNAL_ERROR"], ["log"]
     ),
     "too-short": (
-        frame(1, 4, 1, b"\x88\x5c\x0210") + frame(0, 1, 1, b"hello"), "xfer", ["5 bytes", "10"], ["server"]
+        frame(1, b"\x88\x5c\x0210", 4) + frame(0, b"hello", 1), "xfer", ["5 bytes", "10"], ["server"]
     ),
 }  # fmt: skip
 
@@ -783,11 +779,12 @@ def test_a_failure_of_http2_is_explained(call_tool, authority, name):
 
     def script(peer):
         peer.send(SETTINGS)
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        peer.sock.recv(65536)  # what is left unread when the connection is closed would reset it
+        read_frames(peer)
         peer.send(data)
         with contextlib.suppress(ssl.SSLError):
-            peer.sock.unwrap()
+            peer.sock.unwrap()  # which ends at what the client sends until it has seen this
+        peer.end()
+        peer.read_to_end()  # what is left unread when the connection is closed would reset it
 
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:
         failed = fail(call_tool, "--cacert", authority.file, server.url())
@@ -887,7 +884,7 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
 
     def script(peer):
         peer.read_request()
-        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 50_000 + "0\r\n\r\n")
+        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 200_000 + "0\r\n\r\n")
 
     path = tmp_path / "out.json"
     with scripted(script) as server, busy_processor() as processor:

@@ -7,7 +7,6 @@ not linear takes minutes for a megabyte: a bound that is generous finds it.
 from __future__ import annotations
 
 import os
-import py_compile
 import signal
 import ssl
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from hostile import frames
 from test_hostile_text import hostile_certificate
 
-from conftest import TOOL, WITHOUT, block
+from conftest import WITHOUT, block
 from servers import http_server, redirect, scripted, sending
 
 MEGABYTE = (1 << 20) - 2000
@@ -96,10 +95,9 @@ STYLES = {"rich": [], "plain": [], "compact": ["--compact"], "metrics": ["--metr
 
 
 @pytest.fixture(scope="session")
-def seconds_of(base_environment, tmp_path_factory) -> Callable[..., float]:
+def seconds_of(program, base_environment, tmp_path_factory) -> Callable[..., float]:
     """Run the program with both exports; return the seconds of CPU that its process took."""
     folder = tmp_path_factory.mktemp("megabytes")
-    program = py_compile.compile(str(TOOL), str(folder / "tool.pyc"), doraise=True)
 
     def run(style: str, *arguments: str, columns: int = 80) -> float:
         exports = ["--json", str(folder / "out.json"), "--har", str(folder / "out.har")]

@@ -227,6 +227,7 @@ def test_attributes_are_those_of_the_conventions(traced, server):
         "http.response.body.size": 6,
         "network.peer.address": "127.0.0.1",
         "network.peer.port": server.port,
+        "network.local.address": "127.0.0.1",
         "network.protocol.name": "http",
         "network.protocol.version": "1.1",
     }
@@ -754,6 +755,15 @@ def test_the_options_of_the_request_are_not_the_collector_s(call_tool, server, c
             "-x", f"http://127.0.0.1:{port}", "--otlp", collector.url(), server.url(), "-m", "3"
         )
     assert through.code == 75 and len(collector.requests) == 2
+
+
+def test_a_unix_socket_is_of_the_request_alone(traced, tmp_path):
+    path = tmp_path / "nobody.sock"
+    trace, _ = traced("--unix-socket", path, "http://shop.test/", code=75)
+    [step] = trace.steps()
+    found = attributes(step)
+    assert (found["network.transport"], found["network.peer.address"]) == ("unix", str(path))
+    assert (found["server.address"], found["error.type"]) == ("shop.test", "network")
 
 
 def test_it_goes_through_the_proxy_of_the_environment(call_tool, server):

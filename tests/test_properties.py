@@ -134,7 +134,7 @@ def test_every_well_formed_budget_is_read_as_it_stands(budgets):
 
 def all_of(record, value):
     """Make a record whose every field is `value`."""
-    return record._make([value] * len(record._fields))
+    return record(*[value] * len(record._fields))
 
 
 @steadily

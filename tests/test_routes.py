@@ -291,7 +291,7 @@ NOT_COVERED = [
 @pytest.mark.parametrize(("value", "url"), COVERED)
 def test_no_proxy_covers(value, url, name):
     environ = {"all_proxy": "p", name: value}
-    assert tool.choose_route(tool.parse_url(url), None, environ) == (None, "NO_PROXY")
+    assert tool.choose_route(tool.parse_url(url), None, environ) == (None, "NO_PROXY", None)
 
 
 @pytest.mark.parametrize(("value", "url"), NOT_COVERED)

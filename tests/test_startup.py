@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +78,24 @@ def test_h2_is_imported_for_https_alone(imported):
 
 
 @pytest.mark.skipif(not has("rich"), reason="needs rich")
+@pytest.mark.skipif(not has("h2"), reason="h2 is not installed")
+def test_http2_does_without_what_h2_would_only_load(imported):
+    names = imported("--metrics-only", url="https://127.0.0.1:1/")
+    assert "h2" in names and not names & (HEAVY - {"typing"})
+
+
+@pytest.mark.skipif(not has("h2"), reason="h2 is not installed")
+def test_an_h2_that_cannot_do_with_stand_ins_gets_the_real_ones(run_tool, http2, authority, tmp_path):
+    for name in ("h2", "hpack", "hyperframe"):
+        shutil.copytree(Path(importlib.util.find_spec(name).origin).parent, tmp_path / name)
+    with open(tmp_path / "hpack" / "table.py", "a") as file:
+        file.write("\nassert logging.getLogger('hpack').getEffectiveLevel() == logging.WARNING\n")
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), env=env)
+    assert result.code == 0, result.err
+    assert result.json()["steps"][0]["network"]["http_version"] == "HTTP/2"
+
+
 def test_rich_is_imported_where_something_is_drawn(imported):
     assert "rich" in imported()
     assert "rich" in imported("--compact", "--slo", "total=1000")

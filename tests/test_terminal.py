@@ -4,18 +4,17 @@ the same words whether rich is there or not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import unicodedata
 
 import pytest
 
 from checks import calm, flat, without_readings
-from conftest import TOOL, open_terminal
+from conftest import PATIENCE, open_terminal
 from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -109,18 +108,64 @@ def test_a_width_that_is_none_is_ignored(run_tool, site, value):
 # --- the status line ------------------------------------------------------------------------------
 
 
+TERMINAL = {"TERM": "xterm-256color"}
+
+
+class Screen:
+    """A terminal that can be watched while a program writes to it: `slave` is the program's end."""
+
+    def __init__(self, columns: int) -> None:
+        self._master, self.slave = open_terminal(columns)
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self.text = ""
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # that is how a terminal ends
+            while True:
+                data = os.read(self._master, 65536).decode()
+                with self._changed:
+                    self.text += data
+                    self._changed.notify_all()
+
+    def shows(self, word: str) -> bool:
+        """Wait until a word has been shown."""
+        with self._changed:
+            return self._changed.wait_for(lambda: word in self.text, PATIENCE)
+
+    def __enter__(self) -> Screen:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.slave)
+        self._reader.join(PATIENCE)
+        os.close(self._master)
+
+
 @pytest.mark.parametrize("columns", [20, 80])
 @pytest.mark.parametrize("mode", [[], ["--metrics-only"]], ids=["drawn", "metrics"])
-def test_the_status_line_fits_and_leaves_nothing_behind(run_tool, mode, columns):
-    body = b"x" * 30_000_000
-    with http_server({"/": Reply(body=body, wait=0.4, xfer=0.6)}) as server:
-        result = run_tool(*mode, server.url(), terminal="err", columns=columns)
-    shown = STATUS.findall(result.err)
-    assert STATUS.sub("", result.err) == "", "something else went to the terminal"
+def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, columns):
+    """The server waits in each phase until that is shown."""
+    body = b"x" * 20_000_000
+
+    def script(peer):
+        peer.read_request()
+        assert screen.shows("wait"), screen.text
+        peer.send(f"HTTP/1.1 200 Fine\r\nContent-Length: {2 * len(body)}\r\n\r\n".encode() + body)
+        assert screen.shows("xfer"), screen.text
+        peer.send(body)
+
+    with Screen(columns) as screen, scripted(script) as server:
+        process = start_tool(*mode, server.url(), stderr=screen.slave, env=TERMINAL)
+        out, _ = process.communicate(timeout=PATIENCE)
+    text = calm(screen.text)
+    shown = STATUS.findall(text)
+    assert STATUS.sub("", text) == "", "something else went to the terminal"
     assert shown[-1] == "", "the last status was not wiped out"
     assert max(map(cells, shown)) < columns, "it would wrap, and could not be wiped out"
-    assert any("wait" in text for text in shown) and any("xfer" in text for text in shown)
-    assert "\r" not in result.out and "\x1b[K" not in result.out
+    assert process.returncode == 0
+    assert b"\r" not in out and b"\x1b[K" not in out
 
 
 def test_the_status_line_tells_how_much_has_come(run_tool):
@@ -147,28 +192,14 @@ def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
     assert f"{phase} " in named
 
 
-def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(base_environment):
-    reached = threading.Event()
-
-    def script(peer):
-        peer.read_request()
-        peer.wait(0.4)
-        reached.set()
-        peer.wait(10)
-
-    master, slave = open_terminal(80)
-    with scripted(script) as server:
-        command = [sys.executable, str(TOOL), server.url()]
-        env = {**base_environment, "TERM": "xterm"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env)
-        assert reached.wait(20)
+def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(start_tool):
+    with Screen(80) as screen, scripted(lambda peer: peer.wait(PATIENCE)) as server:
+        process = start_tool(server.url(), stderr=screen.slave, env=TERMINAL)
+        assert screen.shows("wait"), screen.text
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    text = os.read(master, 65536).decode()
-    os.close(slave)
-    os.close(master)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "wait" in text and text.endswith("\r\x1b[K")
+    assert screen.text.endswith("\r\x1b[K")
 
 
 def test_a_dumb_terminal_gets_no_status_line(run_tool):

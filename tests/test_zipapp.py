@@ -325,13 +325,51 @@ def imported(result: Result) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in result.err.splitlines() if "|" in line}
 
 
+# Ways to run that between them import all that any can: the name of the ways, and the options of each.
+WAYS = {
+    "drawn": [],
+    "drawn in colour": ["--count", "2", "--interval", "0", "--slo", "total=1"],
+    "lines": ["--compact", "--slo", "total=1"],
+    "wide": ["-H", "X-Wide: \u3042", "-i"],
+    "exported": ["--metrics-only", "--json", "/dev/null"],
+}
+
+
+def test_the_archive_holds_what_its_runs_import_and_nothing_else(
+    run: Callable[..., Result], archive: Path, http2: Any, authority: Any, socks5: Any
+) -> None:
+    found = set()
+    for name, options in WAYS.items():
+        env = {"FORCE_COLOR": "1", "TERM": "xterm-256color"} if "colour" in name else {}
+        proxy = ["-x", socks5.url().rstrip("/")] if name == "exported" else []
+        result = run(
+            *options, *proxy, "--cacert", authority.file, http2.url(), flags=["-X", "importtime"], env=env
+        )
+        assert result.code in (0, 4), result.err
+        found |= imported(result)
+    usage = run("--slo", "x", flags=["-X", "importtime"])
+    found |= imported(usage)
+    with zipfile.ZipFile(archive) as contents:
+        names = [name.partition("/")[2] for name in contents.namelist() if name.endswith(".py")]
+    held = {name[: -len(".py")].replace("/", ".").replace(".__init__", "") for name in names if name}
+    tables = {name for name in held if name.startswith("rich._unicode_data.unicode")}
+    assert len(tables) == 1, "the newest, by importlib, of which -X importtime does not tell"
+    assert held - tables == {name for name in found if name.partition(".")[0] in BUNDLED}
+    tree = f"{sys.implementation.cache_tag}-"
+    compiled = [name for name in zipfile.ZipFile(archive).namelist() if name.startswith(tree)]
+    assert len(compiled) == len(held)
+
+
+BUNDLED = {"h2", "hpack", "hyperframe", "httphases", "rich", "socks"}
+
+
 def test_the_waterfall_is_drawn_by_the_bundled_rich_without_its_requirements(
     run: Callable[..., Result], archive: Path, server: Server
 ) -> None:
     with zipfile.ZipFile(archive) as contents:
         tops = {name.split("/")[1] for name in contents.namelist() if "/" in name}
     assert not tops & {"pygments", "markdown_it", "mdurl"}
-    for env in ({}, {"FORCE_COLOR": "1"}, {"COLUMNS": "40"}):
+    for env in ({}, {"FORCE_COLOR": "1"}, {"COLUMNS": "40"}, {"UNICODE_VERSION": "9.0.0"}):
         result = run(
             server.url(), flags=("-I", "-S", "-X", "importtime"), env={**env, "TERM": "xterm-256color"}
         )

@@ -1,0 +1,341 @@
+"""Every address of a name by itself: which backend is slow, fails, or is another than the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+
+import pytest
+
+from checks import check_step, check_usage_error, flat
+from servers import Reply, black_hole, can_listen, dns_server, http_server
+
+SLOW = 0.1
+
+
+@contextlib.contextmanager
+def cluster(*members):
+    """Serve on one port of several loopback addresses.
+
+    A member is the settings of an `http_server`, or None where nothing listens. Gives the port, the addresses
+    and the servers.
+    """
+    with contextlib.ExitStack() as stack:
+        block = f"127.{random.randint(16, 250)}.{random.randint(1, 250)}"
+        addresses = [f"{block}.{number}" for number in range(1, len(members) + 1)]
+        port, servers = 0, []
+        for address, settings in zip(addresses, members):
+            if settings is not None:
+                servers.append(stack.enter_context(http_server(host=address, port=port, **settings)))
+                port = servers[-1].port
+        yield port, addresses, servers
+
+
+def ok(**settings):
+    return {"routes": {"/": Reply(body=b"hello\n", **settings)}}
+
+
+USUAL = ok(wait=0.05)  # so long that what a busy machine adds does not make one of them slow
+
+
+def resolved(port, addresses, name="web.test"):
+    return [word for address in addresses for word in ("--resolve", f"{name}:{port}:{address}")]
+
+
+def ask(run_tool, members, *options, name="web.test", scheme="http", expected=0):
+    """Measure every member; return the result, its JSON document and the addresses."""
+    with cluster(*members) as (port, addresses, _):
+        url = f"{scheme}://{name}:{port}/"
+        result = run_tool("--all-addresses", *resolved(port, addresses, name), *options, url)
+    assert result.code == expected, (result.err, result.out)
+    return result, addresses
+
+
+# --- what is asked, and in which order ------------------------------------------------------------
+
+
+def test_each_address_is_asked_once_and_in_turn(run_tool):
+    members = [ok(), ok(), ok()]
+    with cluster(*members) as (port, addresses, servers):
+        result = run_tool(
+            "--all-addresses", *resolved(port, addresses), f"http://web.test:{port}/", "--json", "-"
+        )
+        asked = [len(server.requests) for server in servers]
+    document = json.loads(result.out)
+    assert result.code == 0 and asked == [1, 1, 1]
+    assert [run["target"] for run in document["runs"]] == addresses
+    assert [run["run_number"] for run in document["runs"]] == [1, 2, 3]
+    assert {run["round"] for run in document["runs"]} == {1}
+    assert (document["count"], document["interval_s"], document["lookup_ms"]) == (1, 0, None)
+    for run in document["runs"]:
+        (step,) = run["steps"]
+        check_step({**step, "timing": {**step["timing"], "dns_ms": 0}})
+        assert step["network"]["ip"] == run["target"] and len(step["network"]["attempts"]) == 1
+    assert [each["target"] for each in document["statistics"]] == addresses
+
+
+def test_no_two_are_asked_at_once(run_tool):
+    """The second is asked when the first has answered, to the last byte."""
+    members = [ok(wait=SLOW, xfer=SLOW), ok()]
+    result, _ = ask(run_tool, members, "--json", "-")
+    first, second = (run["steps"][0] for run in json.loads(result.out)["runs"])
+    assert first["timing"]["total_ms"] >= 2 * SLOW * 1000
+    assert second["started_at"] > first["started_at"] and second["timing"]["total_ms"] < SLOW * 1000
+
+
+def test_dns_is_nobodys_and_total_is_without_it(run_tool):
+    result, _ = ask(run_tool, [ok(), ok()], "--metrics-only")
+    lines = result.out.splitlines()[:2]
+    assert all(": dns=- connect=" in line for line in lines)
+    result, _ = ask(run_tool, [ok()], "--json", "-")
+    (run,) = json.loads(result.out)["runs"]
+    timing = run["steps"][0]["timing"]
+    assert timing["dns_ms"] is None
+    parts = sum(timing[f"{key}_ms"] for key in ("connect", "tls", "wait", "xfer"))
+    assert round(parts, 3) == timing["total_ms"] == run["summary"]["total_time_ms"]
+    assert round(timing["connect_ms"] + timing["tls_ms"] + timing["wait_ms"], 3) == timing["ttfb_ms"]
+
+
+def test_the_name_is_looked_up_once(run_tool):
+    with cluster(ok(), ok()) as (port, addresses, _), dns_server({"web.test": addresses}) as names:
+        url = f"http://web.test:{port}/"
+        result = run_tool(
+            "--all-addresses", "-4", "--count", 3, "--interval", 0, "--json", "-", url, resolver=names.address
+        )
+    document = json.loads(result.out)
+    assert result.code == 0, result.err
+    assert names.questions.count(("web.test", "A")) == 1
+    assert document["lookup_ms"] > 0
+    assert sorted({run["target"] for run in document["runs"]}) == sorted(addresses)
+    assert [run["run_number"] for run in document["runs"]] == list(range(1, 7))
+    assert [run["round"] for run in document["runs"]] == [1, 1, 2, 2, 3, 3]
+    assert document["runs"][0]["target"] == document["runs"][2]["target"]
+
+
+@pytest.mark.skipif(not can_listen("::1"), reason="no IPv6")
+@pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
+def test_the_family_chooses_among_the_addresses(run_tool, option, family):
+    zone = {"web.test": ["127.0.0.1", "::1"]}
+    with http_server(host="::1") as six, http_server(port=six.port), dns_server(zone) as names:
+        url = f"http://web.test:{six.port}/"
+        result = run_tool("--all-addresses", option, "--json", "-", url, resolver=names.address)
+    (run,) = json.loads(result.out)["runs"]
+    assert result.code == 0 and run["steps"][0]["network"]["ip_family"] == family
+
+
+def test_a_lookup_that_fails_is_one_failed_run(run_tool):
+    with dns_server({}) as names:
+        url = "http://web.test/"
+        result = run_tool("--all-addresses", "--count", 4, "--json", "-", url, resolver=names.address)
+    document = json.loads(result.out)
+    (run,) = document["runs"]
+    assert result.code == 75 and run["target"] is None and document["lookup_ms"] is None
+    assert run["steps"][0]["error"]["kind"] == "dns" and run["steps"][0]["timing"]["dns_ms"] > 0
+    assert document["summary"]["failed"] == 1
+
+
+def test_a_lookup_without_an_answer_has_the_time_of_m(run_tool):
+    with dns_server({"web.test": None}) as names:
+        result = run_tool("--all-addresses", "-m", 0.5, "http://web.test/", resolver=names.address)
+    assert result.code == 75 and "0.5 s" in flat(result.out) and result.own_seconds < 3
+
+
+def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):
+    with black_hole("127.0.0.1") as port, http_server(host="127.0.0.2", port=port):
+        options = resolved(port, ["127.0.0.1", "127.0.0.2"])
+        result = run_tool("--all-addresses", *options, "--json", "-", f"http://web.test:{port}/", timeout=20)
+    dead, alive = (run["steps"][0] for run in json.loads(result.out)["runs"])
+    assert result.code == 75
+    assert 5000 <= dead["timing"]["total_ms"] < 6000 and dead["error"]["kind"] == "timeout"
+    assert dead["network"]["ip"] == "127.0.0.1" and alive["error"] is None
+
+
+def test_rounds_keep_the_interval_and_their_addresses_do_not(run_tool):
+    result, _ = ask(run_tool, [ok(), ok()], "--count", 3, "--interval", 0.3, "--json", "-")
+    starts = [run["steps"][0]["started_at"] for run in json.loads(result.out)["runs"]]
+    seconds = [float(text[17:23]) for text in starts]
+    gaps = [(later - before) % 60 for before, later in zip(seconds, seconds[1:])]
+    assert max(gaps[0::2]) < 0.2, gaps
+    assert min(gaps[i] + gaps[i + 1] for i in (0, 2)) > 0.2, gaps
+
+
+def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(run_tool):
+    with http_server() as elsewhere:
+        away = Reply(302, headers=[("Location", elsewhere.url("/", "localhost"))])
+        here = Reply(302, headers=[("Location", "/away")])
+        routes = {"routes": {"/": here, "/away": away}}
+        result, addresses = ask(run_tool, [routes, routes], "-L", "--json", "-")
+    for run, address in zip(json.loads(result.out)["runs"], addresses):
+        first, second, third = run["steps"]
+        assert first["network"]["ip"] == second["network"]["ip"] == address
+        assert first["timing"]["dns_ms"] is second["timing"]["dns_ms"] is None
+        assert third["timing"]["dns_ms"] is not None and third["network"]["ip"] != address
+
+
+def test_more_than_32_addresses_are_cut_with_a_warning(run_tool):
+    addresses = [f"127.9.9.{number}" for number in range(1, 35)]
+    with dns_server({"many.test": addresses}) as names:
+        result = run_tool(
+            "--all-addresses", "-4", "--metrics-only", "http://many.test:1/", resolver=names.address
+        )
+    assert result.code == 75 and "32" in result.err and "34" in result.err
+    assert sum(line.startswith("Run ") for line in result.out.splitlines()) == 32
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+def test_lines_name_the_address_on_failure_too(run_tool):
+    result, addresses = ask(run_tool, [ok(), None], "--metrics-only", expected=75)
+    first, second, *summaries = result.out.splitlines()
+    assert first.startswith(f"Run 1 Step 1 {addresses[0]}: dns=-") and f" ip={addresses[0]} " in first
+    assert second.startswith(f"Run 2 Step 1 {addresses[1]}: dns=-") and f" ip={addresses[1]} " in second
+    assert f"run 2 step 1 {addresses[1]}: " in result.err
+    assert [f"target={address}" in line for address, line in zip(addresses, summaries)] == [True, True]
+    result, addresses = ask(run_tool, [ok()], "--compact")
+    assert result.out.startswith(f"Run 1 Step 1 {addresses[0]}: 200 GET http://web.test:")
+    assert result.out.splitlines()[1].startswith("Summary 1: runs=1 failed=0 late=0 dns_min=- ")
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_an_odd_one_is_marked_and_said(run_tool, authority, without, columns):
+    """Slow, answering otherwise, refusing: in a sentence each, and in the table a row each."""
+    members = [USUAL, ok(wait=2 * SLOW), ok(status=503, wait=0.05), None, USUAL]
+    with cluster(*members) as (port, addresses, _):
+        options = [*resolved(port, addresses), f"http://web.test:{port}/"]
+        env = {"COLUMNS": str(columns)}
+        result = run_tool("--all-addresses", *options, env=env, without=without)
+    assert result.code == 75
+    report = result.out[result.out.index("5 addresses") :]
+    assert all(len(line) <= columns for line in report.splitlines())
+    text = flat(report)
+    assert f"! {addresses[1]} is slow: median wait 2" in text
+    assert f"! {addresses[2]} answers 503" in text
+    assert f"! {addresses[3]} fails: no connection" in text
+    assert f"! {addresses[0]}" not in text and f"! {addresses[4]}" not in text
+    assert "ERROR" in text and "All" not in text
+
+
+def test_alike_is_said_too(run_tool):
+    result, _ = ask(run_tool, [USUAL, USUAL, USUAL])
+    assert "All 3 addresses are alike." in result.out and "!" not in result.out
+    for column in ("Certificate", "Server", "HTTP", "Resent", "Round trip"):
+        assert column not in result.out, "it does not differ"
+
+
+def test_of_two_that_differ_both_are_named(run_tool):
+    result, addresses = ask(run_tool, [ok(), ok(status=404)])
+    assert f"! {addresses[0]} answers 200" in result.out and f"! {addresses[1]} answers 404" in result.out
+
+
+def test_another_certificate_is_told_by_its_serial_and_its_days(run_tool, authority):
+    same, other = authority.context("web.test"), authority.context("web.test")
+    members = [{"tls": same}, {"tls": other}, {"tls": same}]
+    result, addresses = ask(run_tool, members, "--cacert", authority.file, "--json", "-", scheme="https")
+    serials = [run["steps"][0]["network"]["cert_serial"] for run in json.loads(result.out)["runs"]]
+    shown, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https")
+    assert f"! {addresses[1]} shows another certificate: …{serials[1][-8:]}, " in flat(shown.out)
+    assert "Certificate" in shown.out and serials[0][-8:] in shown.out and "days left" in shown.out
+
+
+def test_a_certificate_that_fails_is_compared_too(run_tool, authority):
+    members = [{"tls": authority.context("web.test")}, {"tls": authority.context("other.test")}]
+    result, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https", expected=75)
+    text = flat(result.out)
+    assert f"! {addresses[1]} fails: " in text and f"! {addresses[1]} shows another certificate" in text
+
+
+def test_a_server_that_calls_itself_otherwise_is_a_column(run_tool):
+    members = [ok(headers=[("Server", f"web/{number}")], wait=0.05) for number in (1, 2)]
+    result, _ = ask(run_tool, members)
+    assert "Server" in result.out and "web/1" in result.out and "web/2" in result.out
+    assert "alike" in result.out, "that alone makes none of them odd"
+
+
+def test_budgets_hold_for_each_address(run_tool):
+    result, addresses = ask(run_tool, [ok(), ok(wait=SLOW)], "--slo", "wait=50", "--json", "-", expected=4)
+    slo = json.loads(result.out)["summary"]["slo"]
+    (violation,) = slo["violations"]
+    assert (violation["key"], violation["run_number"], violation["target"]) == ("wait", 2, addresses[1])
+    result, _ = ask(
+        run_tool,
+        [ok(), ok(wait=SLOW)],
+        "--slo",
+        "wait.median=50",
+        "--count",
+        2,
+        "--interval",
+        0,
+        "--metrics-only",
+        expected=4,
+    )
+    first, second = result.out.splitlines()[-2:]
+    assert first.endswith(" slo=pass") and second.endswith(" slo=fail slo_violations=wait.median")
+
+
+def test_har_has_a_page_for_each(run_tool):
+    result, addresses = ask(run_tool, [ok(), ok()], "--har", "-")
+    log = json.loads(result.out)["log"]
+    assert [page["id"] for page in log["pages"]] == ["page_1", "page_2"]
+    assert [entry["serverIPAddress"] for entry in log["entries"]] == addresses
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "words"),
+    [
+        (["-x", "http://127.0.0.1:9"], {}, ["-x", "--proxy"]),
+        ([], {"http_proxy": "http://127.0.0.1:9"}, ["http_proxy", "-x ''"]),
+        ([], {"ALL_PROXY": "socks5://127.0.0.1:9"}, ["ALL_PROXY", "-x ''"]),
+        (["--slo", "dns=5"], {}, ["dns"]),
+        (["--slo", "DNS.median=5", "--count", "9"], {}, ["dns.median"]),
+        (
+            ["--resolve", "a.test:80:127.0.0.1", "--resolve", "a.test:80:127.0.0.1"],
+            {},
+            ["127.0.0.1", "before"],
+        ),
+        (["--resolve", "a.test:80:::1", "--resolve", "a.test:80:0:0:0:0:0:0:0:1"], {}, ["before"]),
+        (
+            ["--resolve", "b.test:80:127.0.0.1", "--resolve", "b.test:80:127.0.0.2"],
+            {},
+            ["b.test:80", "before"],
+        ),
+        ([w for n in range(33) for w in ("--resolve", f"a.test:80:127.0.1.{n}")], {}, ["33", "32"]),
+        (["--interval", "2"], {}, ["--interval", "--count"]),
+    ],
+    ids=[
+        "x",
+        "variable",
+        "all_proxy",
+        "dns",
+        "dns-stat",
+        "twice",
+        "twice-written",
+        "elsewhere",
+        "many",
+        "interval",
+    ],
+)
+def test_what_cannot_be_asked_of_each_address_is_refused(run_tool, options, env, words):
+    result = run_tool("--all-addresses", *options, "http://a.test/", env=env)
+    check_usage_error(result, *words)
+
+
+def test_an_empty_x_goes_direct(run_tool):
+    with cluster(ok()) as (port, addresses, _):
+        options = [*resolved(port, addresses), "-x", ""]
+        env = {"http_proxy": "http://127.0.0.1:9"}
+        result = run_tool("--all-addresses", *options, f"http://web.test:{port}/", env=env)
+    assert result.code == 0
+
+
+def test_an_address_is_its_own_only_address(run_tool, server):
+    result = run_tool("--all-addresses", "--json", "-", server.url())
+    document = json.loads(result.out)
+    assert result.code == 0 and [run["target"] for run in document["runs"]] == ["127.0.0.1"]
+    assert socket.inet_aton(document["runs"][0]["steps"][0]["network"]["ip"])

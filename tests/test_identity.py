@@ -1,0 +1,779 @@
+"""Client certificates: who is shown one, who is not, what files they may come from, and what is said of them.
+
+The servers remember which certificate they saw; nothing here trusts what the program says of itself alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile.frames import settings
+
+from checks import check_usage_error
+from conftest import PATIENCE, TOOL
+from conversations import PREFACE
+from inside import failure, here, only_step
+from relays import relay_proxy
+from servers import Peer, debian_program, http_server, refused_port, scripted
+
+pytestmark = [pytest.mark.needs("trustme"), pytest.mark.needs("cryptography")]
+VERSIONS = ["TLSv1_2", "TLSv1_3"]
+HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+# --- certificates, and servers that remember what they were shown ----------------------------------
+
+
+class Holder(NamedTuple):
+    """A client certificate in files: certificate and chain, key, and both in one."""
+
+    certificate: Path
+    key: Path
+    both: Path
+
+    def encrypted(self, password: bytes, traditional: bool = False) -> Path:
+        """Write the key encrypted; return the file."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        key = form.load_pem_private_key(self.key.read_bytes(), None)
+        kind = form.PrivateFormat.TraditionalOpenSSL if traditional else form.PrivateFormat.PKCS8
+        path = self.key.with_name(f"encrypted-{traditional}.pem")
+        path.write_bytes(key.private_bytes(form.Encoding.PEM, kind, form.BestAvailableEncryption(password)))
+        return path
+
+
+@pytest.fixture(scope="module")
+def make_holder(authority, tmp_path_factory):
+    """Issue client certificates."""
+
+    def make(name: str) -> Holder:
+        folder = tmp_path_factory.mktemp("holder")
+        leaf = authority.ca.issue_cert(f"{name}.test", common_name=name)
+        holder = Holder(folder / "cert.pem", folder / "key.pem", folder / "both.pem")
+        holder.certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+        holder.key.write_bytes(leaf.private_key_pem.bytes())
+        leaf.private_key_and_cert_chain_pem.write_to_path(str(holder.both))
+        return holder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def holder(make_holder):
+    return make_holder("me")
+
+
+def asking(authority: Any, version: str = "TLSv1_3", mode: int = ssl.CERT_OPTIONAL, **settings: Any):
+    """Make a server's TLS context that asks for a client certificate."""
+    context = authority.context(**settings)
+    context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
+    context.verify_mode = mode
+    authority.ca.configure_trust(context)
+    return context
+
+
+def name_of(peer: Peer) -> str | None:
+    """Return the common name of the certificate that a client has shown, None for no certificate."""
+    shown = peer.sock.getpeercert()
+    return dict(pair for each in shown["subject"] for pair in each)["commonName"] if shown else None
+
+
+@contextlib.contextmanager
+def remembering(context: ssl.SSLContext | None, response: str = HELLO):
+    """Serve one response on every connection; yield the server and whom it saw, a name a connection."""
+    seen: list[str | None] = []
+
+    def script(peer: Peer) -> None:
+        request = peer.read_request()
+        if request is None:
+            return
+        server.requests.append(request)
+        seen.append(name_of(peer) if isinstance(peer.sock, ssl.SSLSocket) else None)
+        peer.send(response)
+
+    with scripted(script, tls=context) as server:
+        yield server, seen
+
+
+def moved(location: str) -> str:
+    return f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+
+
+def options(authority: Any, holder: Holder) -> tuple[Any, ...]:
+    return ("-m", "10", "--cacert", authority.file, "--cert", holder.both)
+
+
+# --- shown to the target ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("trust", ["--cacert", "-k"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version, trust, apart):
+    context = asking(authority, version, ssl.CERT_REQUIRED)
+    given = ("--cert", holder.certificate, "--key", holder.key) if apart else ("--cert", holder.both)
+    trusted = (trust, authority.file) if trust == "--cacert" else (trust,)
+    with remembering(context) as (server, seen):
+        network = only_step(here("-m", "10", *trusted, *given, server.url()))["network"]
+    assert seen == ["me"]
+    assert network["client_cert"] is True
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_that_does_not_ask_sees_none(authority, holder, version):
+    context = authority.context()
+    context.maximum_version = getattr(ssl.TLSVersion, version)
+    with remembering(context) as (server, seen):
+        network = only_step(here(*options(authority, holder), server.url()))["network"]
+    assert seen == [None]
+    assert network["client_cert"] is False
+
+
+def test_without_a_certificate_nothing_is_said_of_one(authority, run_tool):
+    with remembering(asking(authority)) as (server, seen):
+        trust = ("--cacert", authority.file)
+        assert only_step(here(*trust, server.url()))["network"]["client_cert"] is None
+        assert "lient cert" not in run_tool(*trust, server.url()).out
+    assert seen == [None, None]
+
+
+def test_on_plain_http_nothing_is_said_of_one(holder, server):
+    assert only_step(here("--cert", holder.both, server.url()))["network"]["client_cert"] is None
+
+
+def test_the_chain_goes_with_it(tmp_path):
+    """A server that knows the root alone believes a certificate of an intermediate CA."""
+    import trustme
+
+    root = trustme.CA()
+    between = root.create_child_ca()
+    leaf = between.issue_cert("deep.test", common_name="deep")
+    path = tmp_path / "deep.pem"
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    root.issue_cert("127.0.0.1").configure_cert(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    root.configure_trust(context)
+    with remembering(context) as (server, seen):
+        only_step(here("-m", "10", "-k", "--cert", path, server.url()))
+    assert seen == ["deep"]
+
+
+@pytest.mark.needs("h2")
+def test_it_is_shown_over_http2_too(authority, holder):
+    seen = []
+
+    def script(peer: Peer) -> None:
+        seen.append((peer.sock.selected_alpn_protocol(), name_of(peer)))
+        peer.read_exactly(len(PREFACE))
+
+    with scripted(script, tls=asking(authority, alpn=("h2", "http/1.1"))) as server:
+        here(*options(authority, holder), server.url())
+    assert seen == [("h2", "me")]
+
+
+@pytest.mark.parametrize(("answer", "row"), [(ssl.CERT_OPTIONAL, "sent"), (ssl.CERT_NONE, "not asked for")])
+def test_the_waterfall_says_whether_it_was_sent(authority, holder, run_tool, answer, row):
+    with remembering(asking(authority, mode=answer)) as (server, _):
+        result = run_tool(*options(authority, holder), server.url())
+    assert f"Client cert  {row}\n" in result.out
+
+
+# --- asked for after the handshake (RFC 8446 section 4.6.2) ----------------------------------------
+
+
+def asked_later(peer: Peer, first: bytes) -> str | None:
+    """Ask for a certificate on a connection that stands, `first` beside that; return whom it names."""
+    peer.sock.verify_client_post_handshake()
+    peer.send(first)
+    peer.sock.settimeout(0.5)
+    with contextlib.suppress(OSError):
+        peer.sock.recv(1)
+    peer.sock.settimeout(PATIENCE)
+    return name_of(peer)
+
+
+@pytest.mark.parametrize("over", [(), ("--http1.1",)])
+def test_a_certificate_is_shown_to_a_server_that_asks_once_it_knows_the_path(authority, holder, over):
+    seen = []
+
+    def script(peer: Peer) -> None:
+        request = peer.read_request()
+        assert request.target == "/private" and name_of(peer) is None
+        seen.append(asked_later(peer, b"HTTP/1.1 100 Continue\r\n\r\n"))
+        peer.send(HELLO)
+
+    context = asking(authority, mode=ssl.CERT_REQUIRED)
+    context.post_handshake_auth = True
+    with scripted(script, tls=context) as server:
+        step = only_step(here(*options(authority, holder), *over, server.url("/private")))
+    assert seen == ["me"]
+    assert step["network"]["client_cert"] is True
+    assert step["timing"]["tls_ms"] < step["timing"]["wait_ms"]
+
+
+@pytest.mark.needs("h2")
+def test_over_http2_it_is_not_shown_after_the_handshake(authority, holder):
+    """There the server must not ask (RFC 9113 section 9.2.3): other requests may share the connection."""
+    seen = []
+
+    def script(peer: Peer) -> None:
+        peer.read_exactly(len(PREFACE))
+        seen.append(asked_later(peer, settings()))
+
+    context = asking(authority, mode=ssl.CERT_OPTIONAL, alpn=("h2", "http/1.1"))
+    context.post_handshake_auth = True
+    with scripted(script, tls=context) as server:
+        step = failure(here(*options(authority, holder), server.url()), "protocol", "wait")
+    assert seen == [None]
+    assert "client certificate after the handshake" in step["error"]["message"]
+
+
+# --- shown to nobody else --------------------------------------------------------------------------
+
+
+def test_another_origin_sees_none_and_the_first_one_sees_it_again(authority, holder):
+    """Each of the two asks for it; the second redirects back to the first."""
+    with contextlib.ExitStack() as stack:
+
+        def script(peer: Peer) -> None:
+            request = peer.read_request()
+            at_first.append((request.target, name_of(peer)))
+            peer.send(HELLO if request.target == "/back" else moved(middle.url()))
+
+        at_first: list[Any] = []
+        first = stack.enter_context(scripted(script, tls=asking(authority)))
+        middle, at_middle = stack.enter_context(remembering(asking(authority), moved(first.url("/back"))))
+        result = here(*options(authority, holder), "-L", first.url("/go"))
+    assert result.code == 0
+    assert (at_first, at_middle) == ([("/go", "me"), ("/back", "me")], [None])
+    assert [step["network"]["client_cert"] for step in result.json()["steps"]] == [True, False, True]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_origin_that_requires_one_fails_and_it_is_said_why(authority, holder, version):
+    context = asking(authority, version, ssl.CERT_REQUIRED)
+    with (
+        remembering(context) as (second, seen),
+        remembering(asking(authority), moved(second.url())) as (
+            first,
+            _,
+        ),
+    ):
+        result = here(*options(authority, holder), "-L", first.url())
+    error = result.json()["steps"][1]["error"]
+    assert (result.code, seen, error["kind"]) == (75, [], "tls")
+    assert "first URL" in error["hint"] and "--cert" in error["hint"]
+
+
+def test_another_name_for_the_same_server_is_another_origin(authority, holder):
+    with contextlib.ExitStack() as stack:
+        names: list[str | None] = []
+
+        def script(peer: Peer) -> None:
+            request = peer.read_request()
+            names.append(name_of(peer))
+            peer.send(HELLO if request.target == "/end" else moved(server.url("/end", host="127.0.0.1")))
+
+        server = stack.enter_context(scripted(script, tls=asking(authority)))
+        mapping = ("--resolve", f"a.test:{server.port}:127.0.0.1")
+        result = here(*options(authority, holder), *mapping, "-L", server.url("/go", host="a.test"))
+    assert result.code == 0
+    assert names == ["me", None]
+
+
+def test_an_http_url_shows_it_to_nobody_and_says_so(authority, holder):
+    with (
+        remembering(asking(authority)) as (second, seen),
+        remembering(None, moved(second.url())) as (first, _),
+    ):
+        result = here(*options(authority, holder), "-L", first.url())
+    assert result.code == 0
+    assert seen == [None]
+    assert [step["network"]["client_cert"] for step in result.json()["steps"]] == [None, False]
+    assert "warning: --cert" in result.err and "http" in result.err
+
+
+@pytest.mark.parametrize("target", ["http", "https"])
+def test_a_proxy_sees_none_though_it_asks(authority, holder, target):
+    seen = []
+    context = asking(authority)
+    with contextlib.ExitStack() as stack:
+        server, at_target = stack.enter_context(remembering(asking(authority) if target == "https" else None))
+
+        def script(peer: Peer) -> None:
+            seen.append(name_of(peer))
+            head = peer.read_until(b"\r\n\r\n")
+            if head.startswith(b"CONNECT"):
+                with socket.create_connection((server.host, server.port), 10) as onward:
+                    peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+                    relay(peer.sock, onward)
+            else:
+                peer.send(HELLO)
+
+        proxy = stack.enter_context(scripted(script, tls=context))
+        way = ("-x", f"https://127.0.0.1:{proxy.port}")
+        network = only_step(here(*options(authority, holder), *way, server.url()))["network"]
+    assert seen == [None]
+    assert at_target == (["me"] if target == "https" else [])
+    assert network["client_cert"] is (True if target == "https" else None)
+
+
+def relay(client: ssl.SSLSocket, target: socket.socket) -> None:
+    """Pass bytes both ways until one side closes."""
+    while True:
+        ready = [client] if client.pending() else select.select([client, target], [], [])[0]
+        for one, other in ((client, target), (target, client)):
+            if one in ready:
+                data = one.recv(65536)
+                if not data:
+                    return
+                other.sendall(data)
+
+
+@pytest.mark.parametrize("road", ["http", "socks5"])
+def test_through_a_plain_proxy_the_target_sees_it(authority, holder, road):
+    if road == "socks5":
+        pytest.importorskip("socks")
+    with remembering(asking(authority)) as (server, seen), relay_proxy(road, server) as (proxy, asked):
+        network = only_step(here(*options(authority, holder), "-x", proxy, server.url()))["network"]
+    assert seen == ["me"] and len(asked) == 1
+    assert network["client_cert"] is True
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, holder, version):
+    context = asking(authority, version, ssl.CERT_REQUIRED)
+    with remembering(context) as (proxy, seen):
+        way = ("-x", f"https://127.0.0.1:{proxy.port}")
+        step = failure(here(*options(authority, holder), *way, "https://a.test/"), "proxy", "connect")
+    assert seen == []
+    assert "no proxy" in step["error"]["hint"]
+    assert "Give a client certificate" not in step["error"]["hint"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_that_is_not_believed_sees_none(authority, holder, run_tool, version):
+    """It asks before it proves who it is; who asks for it, goes before it is answered."""
+    seen = []
+    with scripted(lambda peer: seen.append(name_of(peer)), tls=asking(authority, version)) as server:
+        given = ("-m", "10", "--cert", holder.both)
+        step = failure(here(*given, server.url()), "tls", "tls")
+        drawn = run_tool(*given, server.url()).out
+    assert step["network"]["client_cert"] is False
+    assert seen == []
+    assert "Client cert  " in drawn and "kind" not in drawn
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, run_tool, tmp_path, version):
+    """OpenSSL then answers that there is none. The server takes signatures of RSA keys alone."""
+    with refused_port() as port:
+        pass
+    pem = authority.certificate()
+    words = ["s_server", "-accept", port, "-cert", pem, "-key", pem, "-CAfile", authority.file, "-www"]
+    words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", version]
+    with debian_program("openssl", words, port, tmp_path / "log"):
+        url = f"https://127.0.0.1:{port}/"
+        network = only_step(here(*options(authority, holder), url))["network"]
+        drawn = run_tool(*options(authority, holder), url).out
+    assert network["client_cert"] is False
+    assert "Client cert  asked for, but not of the kind that was given\n" in drawn
+
+
+# --- what is said when it is missing or refused ----------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_that_requires_one_that_was_not_given_is_told_by_the_hint(authority, version):
+    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, _):
+        step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "tls")
+    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
+    assert step["network"]["client_cert"] is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path, version):
+    import trustme
+
+    leaf = trustme.CA().issue_cert("stranger.test", common_name="stranger")
+    path = tmp_path / "stranger.pem"
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
+    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):
+        given = ("-m", "10", "--cacert", authority.file, "--cert", path)
+        step = failure(here(*given, server.url()), "tls")
+    assert seen == []
+    assert step["network"]["client_cert"] is True
+    assert "does not trust the CA of the client certificate" in step["error"]["message"]
+    assert "--cert" in step["error"]["hint"] and "Give a client" not in step["error"]["hint"]
+
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port} ssl;
+        ssl_certificate {pem}; ssl_certificate_key {pem};
+        ssl_protocols {version};
+        ssl_client_certificate {ca}; ssl_verify_client on;
+        location / {{ return 200 "$ssl_client_s_dn\\n"; }}
+    }}
+}}
+"""
+
+
+@pytest.fixture(params=["TLSv1.2", "TLSv1.3"])
+def nginx(request, tmp_path, authority):
+    """Run nginx, which wants a client certificate and says whose it saw in the body's length."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    user = "user root;" if os.geteuid() == 0 else ""
+    text = NGINX.format(
+        folder=tmp_path, port=port, pem=authority.certificate(), ca=authority.file, version=request.param
+    )
+    (tmp_path / "nginx.conf").write_text(user + text)
+    settings = ["-p", tmp_path, "-c", tmp_path / "nginx.conf", "-e", tmp_path / "error.log"]
+    with debian_program("nginx", settings, port, tmp_path / "out.log"):
+        yield f"https://127.0.0.1:{port}/"
+
+
+def test_nginx_lets_the_holder_in(authority, holder, nginx):
+    step = only_step(here(*options(authority, holder), nginx))
+    assert step["response"]["status"] == 200
+    assert step["response"]["bytes"] >= len("CN=me\n")
+    assert step["network"]["client_cert"] is True
+
+
+def test_nginx_answers_without_one_and_the_report_says_what_is_missing(authority, run_tool, nginx):
+    """It does not refuse the handshake: it answers 400, which alone would not say what to try."""
+    trust = ("--cacert", authority.file)
+    drawn = run_tool(*trust, nginx)
+    assert drawn.code == 0 and "400" in drawn.out
+    assert "asked for a client certificate" in drawn.out and "--cert PATH" in drawn.out
+    line = run_tool(*trust, "--metrics-only", nginx)
+    assert "asked for a client certificate" in line.err and "--cert PATH" in line.err
+    [tokens] = line.metrics()
+    assert tokens["status"] == "400"
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("traditional", [True, False])
+@pytest.mark.parametrize("line", [b"%b", b"%b\n", b"%b\r\n", b"%b\nnot the password\n"])
+def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tmp_path, traditional, line):
+    word = b" s\xc3\xa9cret "
+    password = tmp_path / "password"
+    password.write_bytes(line % word)
+    given = ("--key", holder.encrypted(word, traditional), "--key-password-file", password)
+    with remembering(asking(authority)) as (server, seen):
+        only_step(here("--cacert", authority.file, "--cert", holder.certificate, *given, server.url()))
+    assert seen == ["me"]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1023, True), (1024, False)])
+def test_a_password_has_at_most_1023_bytes(authority, holder, tmp_path, size, fits):
+    word = b"x" * size
+    (tmp_path / "password").write_bytes(word + b"\n")
+    key = holder.encrypted(word[:1023])
+    given = ("--cert", holder.certificate, "--key", key, "--key-password-file", tmp_path / "password")
+    with remembering(asking(authority)) as (server, seen):
+        result = here("--cacert", authority.file, *given, server.url())
+    assert (result.code, seen) == ((0, ["me"]) if fits else (64, []))
+    if not fits:
+        assert "1024 bytes" in result.err and "1023" in result.err
+
+
+def feed(path: Path, data: bytes) -> threading.Thread:
+    """Write data once into a named pipe, in a thread."""
+    os.mkfifo(path)
+    thread = threading.Thread(target=path.write_bytes, args=(data,), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_each_file_may_be_a_pipe(authority, holder, tmp_path):
+    key = holder.encrypted(b"secret")
+    sources = {
+        "cert": holder.certificate.read_bytes(),
+        "key": key.read_bytes(),
+        "key-password-file": b"secret",
+    }
+    threads = [feed(tmp_path / name, data) for name, data in sources.items()]
+    given = [word for name in sources for word in (f"--{name}", tmp_path / name)]
+    with remembering(asking(authority)) as (server, seen):
+        only_step(here("-m", "10", "--cacert", authority.file, *given, server.url()))
+    assert seen == ["me"]
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
+def test_one_pipe_may_hold_both(authority, holder, tmp_path):
+    thread = feed(tmp_path / "both", holder.both.read_bytes())
+    given = ("--cert", tmp_path / "both", "--key", tmp_path / "both")
+    with remembering(asking(authority)) as (server, seen):
+        only_step(here("-m", "10", "--cacert", authority.file, *given, server.url()))
+    assert seen == ["me"]
+    thread.join(PATIENCE)
+
+
+def test_standard_input_may_hold_both(authority, holder, run_tool):
+    with remembering(asking(authority)) as (server, seen):
+        trust = ("--cacert", authority.file)
+        run_tool(*trust, "--cert", "-", server.url(), stdin=holder.both.read_bytes())
+    assert seen == ["me"]
+
+
+def test_standard_input_is_read_for_one_option_alone(holder):
+    check_usage_error(
+        here("--cert", "-", "-d", "@-", "https://127.0.0.1:1/")._replace(out=""), "-d", "--cert"
+    )
+
+
+def der(path: Path, kind: str) -> bytes:
+    """Make what is not PEM of a holder's PEM."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    certificate = x509.load_pem_x509_certificate(path.with_name("cert.pem").read_bytes())
+    key = form.load_pem_private_key(path.with_name("key.pem").read_bytes(), None)
+    made = {
+        "certificate": lambda: certificate.public_bytes(form.Encoding.DER),
+        "pkcs12": lambda: pkcs12.serialize_key_and_certificates(
+            b"me", key, certificate, None, form.BestAvailableEncryption(b"x")
+        ),
+        "key": lambda: key.private_bytes(
+            form.Encoding.DER, form.PrivateFormat.TraditionalOpenSSL, form.NoEncryption()
+        ),
+        "pkcs8": lambda: key.private_bytes(form.Encoding.DER, form.PrivateFormat.PKCS8, form.NoEncryption()),
+        "encrypted": lambda: key.private_bytes(
+            form.Encoding.DER, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"x")
+        ),
+    }
+    return made[kind]()
+
+
+@pytest.mark.parametrize(
+    ("option", "kind", "words"),
+    [
+        ("--cert", "certificate", ("certificate in DER", "openssl x509 -inform DER -in '{}'")),
+        ("--cert", "pkcs12", ("PKCS #12", "openssl pkcs12 -in '{}'")),
+        ("--key", "pkcs12", ("PKCS #12", "openssl pkcs12 -in '{}'")),
+        ("--key", "key", ("key in DER", "openssl pkey -inform DER -in '{}'")),
+        ("--key", "pkcs8", ("key in DER", "openssl pkey -inform DER -in '{}'")),
+        ("--key", "encrypted", ("key in DER", "openssl pkey -inform DER -in '{}'")),
+    ],
+)
+def test_what_is_no_pem_is_named_with_the_command_that_makes_pem_of_it(
+    run_tool, holder, tmp_path, option, kind, words
+):
+    path = tmp_path / "it's mine"
+    path.write_bytes(der(holder.key, kind))
+    others = () if option == "--cert" else ("--cert", holder.certificate)
+    result = run_tool(*others, option, path, "https://127.0.0.1:1/")
+    quoted = str(path).replace("'", "'\\''")
+    check_usage_error(result, option, "PEM is needed", *(word.format(quoted) for word in words))
+    command = result.err.rpartition("PEM is needed: ")[2].strip()
+    password = ("-passin", "pass:x") if kind in ("pkcs12", "encrypted") else ()
+    made = subprocess.run(
+        ["sh", "-c", f'{command} "$@"', "sh", *password], cwd=tmp_path, check=False, capture_output=True
+    )
+    assert made.returncode == 0, made.stderr
+    assert b"-----BEGIN" in next(tmp_path.glob("*.pem")).read_bytes()
+
+
+def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], tuple[str, ...]]]:
+    """Name the ways in which a certificate is not fit: options, and what has to be said."""
+    made = {
+        "empty": b"",
+        "text": b"hello\n",
+        "bad certificate": holder.certificate.read_bytes().replace(b"MII", b"M!!", 1),
+        "bad key": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "wrong": b"not it\n",
+    }
+    paths = {name: tmp_path / name.replace(" ", "-") for name in made}
+    for name, data in made.items():
+        paths[name].write_bytes(data)
+    cert, key, missing = holder.certificate, holder.key, tmp_path / "missing"
+    encrypted = holder.encrypted(b"secret")
+    password = ("--key-password-file", paths["wrong"])
+    return {
+        "key alone": (("--key", key), ("--key needs --cert",)),
+        "password alone": (password, ("--key-password-file needs --cert",)),
+        "no certificate there": (("--cert", missing), ("--cert", str(missing), "No such file")),
+        "no key there": (("--cert", cert, "--key", missing), ("--key:", str(missing), "No such file")),
+        "no password there": (
+            ("--cert", cert, "--key", encrypted, "--key-password-file", missing),
+            ("--key-password-file:", str(missing), "No such file"),
+        ),
+        "folder": (("--cert", tmp_path), ("--cert", "directory")),
+        "empty": (("--cert", paths["empty"]), ("--cert", "no certificate", "empty")),
+        "text": (("--cert", paths["text"]), ("--cert", "no certificate in PEM")),
+        "key as certificate": (("--cert", key), ("--cert", "no certificate", "--key")),
+        "no key in it": (("--cert", cert), ("no private key", "--key")),
+        "certificate as key": (("--cert", cert, "--key", cert), ("--key", "no private key", "certificate")),
+        "bad certificate": (
+            ("--cert", paths["bad certificate"], "--key", key),
+            ("certificate that cannot be",),
+        ),
+        "bad key": (("--cert", cert, "--key", paths["bad key"]), ("private key that cannot be read",)),
+        "encrypted": (
+            ("--cert", cert, "--key", encrypted),
+            ("--key ", "is encrypted", "--key-password-file"),
+        ),
+        "wrong password": (("--cert", cert, "--key", encrypted, *password), ("password", "does not open")),
+        "no path": (("--cert", ""), ("--cert '': expected a path",)),
+        "no key path": (("--cert", cert, "--key", ""), ("--key '': expected a path",)),
+        "curl": (("--cert", f"{holder.both}:hunter2"), ("--key-password-file", str(holder.both))),
+    }
+
+
+CASES = (
+    "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, "
+    "key as certificate, no key in it, certificate as key, bad certificate, bad key, encrypted, "
+    "wrong password, no path, no key path, curl"
+).split(", ")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_certificate_that_will_not_do_is_refused_before_anything_is_sent(
+    call_tool, server, holder, tmp_path, case, scheme
+):
+    given, words = broken(holder, tmp_path)[case]
+    url = server.url() if scheme == "http" else f"https://{server.authority}/"
+    result = call_tool(*given, url)
+    check_usage_error(result, *words)
+    assert server.accepted == 0
+    assert "hunter2" not in result.err and "secret" not in result.err
+
+
+def test_a_key_of_another_certificate_is_refused(call_tool, holder, make_holder, server):
+    other = make_holder("other")
+    result = call_tool("--cert", holder.certificate, "--key", other.key, f"https://{server.authority}/")
+    check_usage_error(
+        result, "is not the key of the first certificate", str(other.key), str(holder.certificate)
+    )
+
+
+@pytest.mark.needs("root")
+def test_what_may_not_be_read_is_refused(holder, tmp_path, call_tool):
+    """As another user, since root may read everything."""
+    closed = tmp_path / "closed.pem"
+    closed.write_bytes(holder.both.read_bytes())
+    closed.chmod(0o600)
+    os.seteuid(65534)
+    try:
+        result = call_tool("--cert", closed, "https://127.0.0.1:1/")
+    finally:
+        os.seteuid(0)
+    check_usage_error(result, "--cert", str(closed), "Permission denied")
+
+
+# --- nothing is asked for on a terminal, nothing stays on a disk -----------------------------------
+
+
+@pytest.mark.parametrize("password", [False, True])
+def test_nothing_is_ever_asked_on_the_terminal(holder, tmp_path, base_environment, password):
+    """The program has a terminal of its own that OpenSSL could ask on, /dev/tty, and nobody types there."""
+    (tmp_path / "wrong").write_text("wrong\n")
+    given = ["--cert", str(holder.certificate), "--key", str(holder.encrypted(b"secret"))]
+    given += ["--key-password-file", str(tmp_path / "wrong")] if password else []
+    child, master = pty.fork()
+    if not child:
+        os.execve(
+            sys.executable, [sys.executable, str(TOOL), *given, "https://127.0.0.1:1/"], base_environment
+        )
+    said = bytearray()
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        with contextlib.suppress(OSError):  # of a terminal that nobody has open any more
+            if select.select([master], [], [], 0.1)[0]:
+                said += os.read(master, 65536)
+                continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail(f"it waits for somebody to type: {bytes(said)!r}")
+    os.close(master)
+    assert os.waitstatus_to_exitcode(status) == 64
+    assert b"pass phrase" not in said.lower()
+    assert (b"does not open" if password else b"is encrypted") in said
+
+
+def test_the_key_reaches_no_file(authority, holder, tmp_path, run_tool):
+    """As seen by the kernel: no file is made."""
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+    trace = tmp_path / "trace"
+    within = ["strace", "-f", "-e", "trace=openat,open,creat", "-o", str(trace)]
+    with remembering(asking(authority)) as (server, seen):
+        run_tool(*options(authority, holder), server.url(), within=within)
+    assert seen == ["me"]
+    assert [line for line in trace.read_text().splitlines() if "O_CREAT" in line] == []
+
+
+@pytest.mark.needs("root", "linux")
+def test_without_proc_a_private_file_is_lent_and_removed_at_once(authority, holder, tmp_path, run_tool):
+    """Where /proc is not mounted, memory has no path."""
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    with remembering(asking(authority)) as (server, seen):
+        result = run_tool(
+            *options(authority, holder), server.url(), within=hidden, env={"TMPDIR": str(tmp_path)}
+        )
+    assert result.code == 0, result.err
+    assert seen == ["me"]
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- help ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("-E", "me.pem"), "--cert"),
+        (("--pass", "secret"), "--key-password-file"),
+        (("--cert-type", "P12"), "PEM"),
+    ],
+)
+def test_what_curl_calls_it_is_answered_with_what_it_is_called_here(call_tool, words, hint):
+    result = call_tool(*words, "https://127.0.0.1:1/")
+    check_usage_error(result, hint)
+    assert "secret" not in result.err
+
+
+def test_help_lists_the_options(call_tool):
+    text = call_tool("--help").out
+    assert all(option in text for option in ("--cert PATH", "--key PATH", "--key-password-file PATH"))
+
+
+def test_an_ordinary_server_is_asked_as_before(authority, holder):
+    """The certificate costs nothing where TLS is not used with it: http goes out as ever."""
+    with http_server() as server:
+        step = only_step(here("--cert", holder.both, server.url()))
+    assert step["response"]["status"] == 200

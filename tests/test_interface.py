@@ -1,0 +1,246 @@
+"""Where connections begin: at an address of this machine, or at a network interface by its name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from checks import check_usage_error
+from inside import failure, here, only_step
+from paths import ANY, FAR, NEAR, path
+from servers import dns_server, http_proxy, http_server, scripted, socks5_proxy
+
+pytestmark = pytest.mark.needs("linux")
+HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+def callers(script_reply: str = HELLO):
+    """Make a server that remembers the address that each connection came from."""
+    seen: list[str] = []
+
+    def script(peer):
+        seen.append(peer.sock.getpeername()[0])
+        peer.read_request()
+        peer.send(script_reply)
+
+    return scripted(script), seen
+
+
+# --- by address ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "127.1.2.3"])
+def test_a_connection_begins_at_the_address_that_was_given(address):
+    serving, seen = callers()
+    with serving as server:
+        network = only_step(here("--interface", address, server.url()))["network"]
+    assert seen == [address]
+    assert (network["local_ip"], network["ip"]) == (address, "127.0.0.1")
+
+
+def test_every_step_begins_there():
+    with http_server() as last:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: {last.url()}\r\nContent-Length: 0\r\n\r\n"
+        serving, seen = callers(moved)
+        with serving as first:
+            steps = here("-L", "--interface", "127.0.0.7", first.url()).json()["steps"]
+    assert seen == ["127.0.0.7"]
+    assert [step["network"]["local_ip"] for step in steps] == ["127.0.0.7"] * 2
+
+
+def test_every_address_that_is_tried_is_tried_from_there(run_tool):
+    """The first one refuses; the socket for the second is made while the clock runs."""
+    seen = []
+
+    def script(peer):
+        seen.append(peer.sock.getpeername()[0])
+        peer.read_request()
+        peer.send(HELLO)
+
+    zone = {"two.test": ["127.0.0.2", "127.0.0.3"]}
+    with dns_server(zone) as names, scripted(script, host="127.0.0.3") as server:
+        url = server.url(host="two.test")
+        result = run_tool("--json", "-", "--interface", "127.0.0.8", url, resolver=names.address)
+        other = run_tool("--json", "-", "--interface", "127.0.0.8", url, resolver=names.address)
+    for each in (result, other):
+        [step] = each.json()["steps"]
+        assert step["network"]["local_ip"] == "127.0.0.8"
+    assert seen == ["127.0.0.8"] * 2
+    assert any(len(each.json()["steps"][0]["network"]["attempts"]) == 2 for each in (result, other))
+
+
+def test_the_local_end_is_reported_without_the_option_too(server):
+    assert only_step(here(server.url()))["network"]["local_ip"] == "127.0.0.1"
+
+
+@pytest.mark.needs("ipv6")
+def test_the_local_end_of_ipv6_too():
+    with http_server(host="::1") as server:
+        assert only_step(here("--interface", "::1", server.url()))["network"]["local_ip"] == "::1"
+
+
+def test_what_was_never_connected_has_no_local_end():
+    step = failure(here("--interface", "127.0.0.1", "http://127.0.0.1:1/"), "network", "connect")
+    assert step["network"]["local_ip"] is None
+
+
+@pytest.mark.parametrize("kind", ["http", "socks5"])
+def test_the_connection_to_a_proxy_begins_there(tmp_path, kind):
+    """As the kernel lists it while the request is under way."""
+    if kind == "socks5":
+        pytest.importorskip("socks")
+    make = http_proxy if kind == "http" else socks5_proxy
+    with make(tmp_path) as proxy, http_server() as server:
+        scheme = "http" if kind == "http" else "socks5"
+        way = f"{scheme}://127.0.0.1:{proxy.port}"
+        network = only_step(here("--interface", "127.0.0.9", "-x", way, server.url()))["network"]
+    assert network["local_ip"] == "127.0.0.9"
+    assert network["proxy_url"] == way
+
+
+def test_the_waterfall_shows_it_where_it_was_asked_for(server, run_tool):
+    assert "From         127.0.0.1 (--interface lo)\n" in run_tool("--interface", "lo", server.url()).out
+    assert "From " not in run_tool(server.url()).out
+
+
+@pytest.mark.needs("ipv6")
+@pytest.mark.parametrize("own", ["127.0.0.1", "::1"])
+def test_an_address_restricts_lookups_to_its_family(run_tool, own):
+    """The name has an address of either; a server listens at the one that is left."""
+    zone = {"both.test": ["127.0.0.1", "::1"]}
+    with dns_server(zone) as names, http_server(host=own) as server:
+        url = server.url(host="both.test")
+        result = run_tool("--json", "-", "--interface", own, url, resolver=names.address)
+        [step] = result.json()["steps"]
+    assert step["network"]["addresses"] == [own]
+    assert step["network"]["local_ip"] == own
+
+
+@pytest.mark.needs("ipv6")
+def test_an_address_of_the_other_family_is_not_looked_for():
+    step = failure(here("--interface", "::1", "http://127.0.0.1:1/"), "dns", "dns")
+    assert "IPv6" in step["error"]["message"]
+    assert "--interface ::1" in step["error"]["hint"]
+
+
+# --- by name ---------------------------------------------------------------------------------------
+
+
+def test_a_connection_can_be_bound_to_an_interface(server):
+    network = only_step(here("--interface", "lo", server.url()))["network"]
+    assert network["local_ip"] == "127.0.0.1"
+
+
+def test_bound_to_another_interface_nothing_gets_there(tmp_path, run_tool):
+    """The way to the server leads through the device `path`, not through lo."""
+    with path(tmp_path) as way, way.far(http_server(host=ANY)) as server:
+        url = server.url(host=FAR)
+
+        def run(*words):
+            return run_tool("-m", "1", "--json", "-", *words, url, within=way.near)
+
+        through, aside, plain = run("--interface", "path"), run("--interface", "lo"), run()
+    assert [result.code for result in (through, aside, plain)] == [0, 75, 0]
+    assert through.json()["steps"][0]["network"]["local_ip"] == NEAR
+    assert aside.json()["steps"][0]["network"]["local_ip"] is None
+    assert aside.json()["steps"][0]["error"]["phase"] == "connect"
+
+
+@pytest.mark.needs("root")
+def test_a_name_works_without_any_right(server):
+    """Since Linux 5.7; before, an address is asked for in its place."""
+    os.seteuid(65534)
+    try:
+        result = here("--interface", "lo", server.url())
+    finally:
+        os.seteuid(0)
+    assert result.code in (0, 64)
+    assert result.code == 0 or "--interface 127.0.0.1" in result.err
+
+
+# --- what is refused -------------------------------------------------------------------------------
+
+
+def test_an_interface_that_is_not_there_is_refused_and_the_others_are_named(call_tool, server):
+    result = call_tool("--interface", "nope0", server.url())
+    check_usage_error(result, "--interface 'nope0'", "no such interface", "lo (127.0.0.1")
+    assert server.accepted == 0
+
+
+@pytest.mark.needs("root")
+def test_a_name_that_is_too_long_is_no_beginning_of_one(run_tool):
+    """The kernel would cut it, and bind to the interface that has the name that is left."""
+    name = "fifteen-letters"
+    script = f'ip link set lo up && ip tuntap add dev {name} mode tun && exec "$@"'
+    apart = ["unshare", "--net", "sh", "-c", script, "sh"]
+    if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs a network of its own")
+    fitting, long = (
+        run_tool("-m", "1", "--interface", given, "http://127.0.0.1:1/", within=apart)
+        for given in (name, name + "x")
+    )
+    assert fitting.code == 75
+    check_usage_error(long, "no such interface", name, "lo (127.0.0.1")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.77", "2001:db8::77"])
+def test_an_address_that_is_not_this_machine_s_is_refused_and_its_own_are_named(call_tool, server, address):
+    result = call_tool("--interface", address, server.url())
+    check_usage_error(result, f"--interface '{address}'", "this machine has no such address")
+    assert "127.0.0.1" in result.err if "." in address else "::1" in result.err
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize(("address", "flag"), [("127.0.0.1", "-6"), ("::1", "-4")])
+def test_an_address_of_the_family_that_is_excluded_is_refused(call_tool, server, address, flag):
+    result = call_tool("--interface", address, flag, server.url())
+    check_usage_error(result, f"--interface '{address}'", f"{flag} excludes")
+
+
+def test_an_address_goes_with_its_own_family(server):
+    assert only_step(here("--interface", "127.0.0.1", "-4", server.url()))["response"]["status"] == 200
+
+
+def test_resolve_gives_no_address_of_the_other_family(call_tool):
+    result = call_tool("--interface", "127.0.0.1", "--resolve", "a:80:::1", "http://a/")
+    check_usage_error(result, "--resolve 'a:80:::1'", "--interface excludes")
+
+
+def test_nothing_is_no_interface(call_tool):
+    check_usage_error(call_tool("--interface", "", "http://127.0.0.1/"), "--interface ''", "expected")
+
+
+def test_a_zone_that_is_not_there_is_refused(call_tool, server):
+    check_usage_error(call_tool("--interface", "fe80::1%nope0", server.url()), "--interface 'fe80::1%nope0'")
+
+
+FORBID = """
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 5, 54), (0x20, 0, 0, 24), (0x15, 0, 3, 1), (0x20, 0, 0, 32),
+        (0x15, 0, 1, 25), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+rules = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(rules))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Has the kernel refuse SO_BINDTODEVICE (seccomp(2)), as one before 5.7 does to all but root."""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter names the system calls of x86_64")
+def test_where_binding_to_a_name_is_not_permitted_its_address_is_asked_for(run_tool, server):
+    within = [sys.executable, "-c", FORBID]
+    if subprocess.run([*within, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs seccomp")
+    result = run_tool("--interface", "lo", server.url(), within=within)
+    check_usage_error(
+        result, "--interface 'lo'", "does not permit", "give its address instead: --interface 127.0.0.1"
+    )
+    instead = run_tool("--metrics-only", "--interface", "127.0.0.1", server.url(), within=within)
+    assert instead.code == 0
+    assert ctypes.sizeof(ctypes.c_void_p) == 8

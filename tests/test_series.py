@@ -1,0 +1,888 @@
+"""Series of runs (--count, --interval): lines as they come, the summary in every style, budgets, exit codes,
+the schedule, signals, exports, and peers that are no friends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from test_har import VALIDATOR
+from test_terminal import cells, lines_of
+
+from checks import check_document, check_usage_error, flat, parse_compact, parse_metrics
+from conftest import catches, open_terminal, read_all
+from servers import Reply, http_server, redirect, refused_port, scripted
+
+SUMMARY_KEYS = [
+    "runs",
+    "failed",
+    "late",
+    *(
+        f"{key}_{statistic}"
+        for key in ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total")
+        for statistic in ("min", "median", "p95", "max")
+    ),
+]
+OK = "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nok"
+QUICK = ("--interval", "0")
+
+
+def summaries(text: str) -> list[dict[str, str]]:
+    """Read the Summary lines: their tokens by name, in order, and the number under `step`."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"Summary (\d+): (.*)", line)
+        if match:
+            pairs = [token.partition("=")[::2] for token in match[2].split(" ")]
+            assert len(dict(pairs)) == len(pairs), f"a key is there twice: {line}"
+            found.append({"step": match[1], **dict(pairs)})
+    return found
+
+
+def run_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("Run ") and " Step " in line]
+
+
+def every(*replies):
+    """Answer with one reply after the other, round and round."""
+    turn = itertools.cycle(replies)
+    return lambda request: next(turn)
+
+
+class Failing:
+    """A script that fails at the runs in `bad` (counted from 1): it hangs up without a word."""
+
+    def __init__(self, *bad, every=0):
+        self.bad, self.every = bad, every
+        self.count = itertools.count(1)
+
+    def __call__(self, peer):
+        number = next(self.count)
+        peer.read_request()
+        if number in self.bad or (self.every and number % self.every == 0):
+            return
+        peer.send(OK)
+        peer.read_to_end()
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, server):
+    result = run_tool("--metrics-only", "--count", "3", *QUICK, server.url())
+    assert result.code == 0
+    *lines, last = result.out.splitlines()
+    tokens = [parse_metrics(line) for line in lines]
+    assert [(each["run"], each["step"], each["status"]) for each in tokens] == [
+        ("1", "1", "200"),
+        ("2", "1", "200"),
+        ("3", "1", "200"),
+    ]
+    [summary] = summaries(last)
+    assert list(summary) == ["step", *SUMMARY_KEYS]
+    assert (summary["runs"], summary["failed"], summary["late"]) == ("3", "0", "0")
+    values = sorted(float(each["total"]) for each in tokens)
+    assert summary["total_min"] == f"{values[0]:.3f}"
+    assert summary["total_median"] == f"{values[1]:.3f}"
+    assert summary["total_max"] == f"{values[2]:.3f}"
+    assert {summary[key] for key in SUMMARY_KEYS if key.endswith("_p95")} == {"-"}, "a p95 of three values"
+
+
+def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(run_tool, server):
+    result = run_tool("--compact", "--count", "20", *QUICK, server.url())
+    *lines, last = result.out.splitlines()
+    assert [parse_compact(line)["run"] for line in lines] == [str(number) for number in range(1, 21)]
+    [summary] = summaries(last)
+    assert list(summary) == ["step", *SUMMARY_KEYS]
+    for key in SUMMARY_KEYS[3:]:
+        assert re.fullmatch(r"\d+\.\dms", summary[key]), key
+
+
+def test_metrics_wins_over_compact_as_ever(run_tool, server):
+    result = run_tool("--metrics-only", "--compact", "--count", "1", server.url())
+    assert parse_metrics(result.out.splitlines()[0])["run"] == "1"
+
+
+def test_a_series_of_one_is_a_series(run_tool, server):
+    document = run_tool("--metrics-only", "--count", "1", "--json", "-", server.url()).json()
+    assert (document["count"], document["interval_s"], len(document["runs"])) == (1, 1, 1)
+    assert document["statistics"][0]["total_ms"]["p25"] is None
+
+
+def test_lines_come_as_runs_end_and_not_at_the_end(start_tool, server):
+    process = start_tool("--metrics-only", "--count", "4", "--interval", "0.3", server.url())
+    times = []
+    for line in process.stdout:
+        times.append((time.monotonic(), line))
+    assert [line.split()[0] for _, line in times] == [b"Run"] * 4 + [b"Summary"]
+    gaps = [after - before for (before, _), (after, _) in zip(times[:4], times[1:4])]
+    assert all(0.2 < gap < 0.6 for gap in gaps), gaps
+
+
+@pytest.mark.parametrize("style", ["--metrics-only", "--compact"])
+def test_a_chain_is_summed_up_step_by_step(run_tool, style):
+    with http_server({"/1": redirect("/2"), "/2": Reply(body=b"ok")}) as server:
+        result = run_tool(style, "-L", "--count", "2", *QUICK, server.url("/1"))
+    starts = [line.split(":")[0] for line in result.out.splitlines()]
+    assert starts == [
+        *("Run 1 Step 1", "Run 1 Step 2", "Run 2 Step 1", "Run 2 Step 2"),
+        *("Summary 1", "Summary 2"),
+    ]
+    assert all("url" not in summary for summary in summaries(result.out))
+
+
+def test_chains_whose_urls_differ_are_told_apart(run_tool):
+    turn = every(redirect("/a"), redirect("/b"))
+    with http_server({"/": turn, "/a": Reply(), "/b": Reply()}) as server:
+        result = run_tool("--metrics-only", "-L", "--count", "4", *QUICK, "--json", "-", server.url())
+    text, document = result.err, result.json()
+    found = [(each["step"], each["runs"], each.get("url")) for each in summaries(text)]
+    assert found == [("1", "4", None), ("2", "2", server.url("/a")), ("2", "2", server.url("/b"))]
+    assert [each["n"] for each in document["statistics"]] == [4, 2, 2]
+
+
+# --- a terminal -----------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_only_odd_runs_of_many_get_lines(run_tool):
+    odd = {3: Reply(503), 7: Reply(404)}
+    count = itertools.count(1)
+    with http_server({"/": lambda request: odd.get(next(count), Reply())}) as server:
+        result = run_tool("--count", "21", *QUICK, server.url(), terminal="out err")
+        count = itertools.count(1)
+        few = run_tool("--count", "20", *QUICK, server.url(), terminal="out err")
+        count = itertools.count(1)
+        piped = run_tool("--count", "21", *QUICK, server.url())
+    assert [line.split()[1] for line in run_lines("\n".join(lines_of(result.out)))] == ["3", "7"]
+    assert len(run_lines("\n".join(lines_of(few.out)))) == 20
+    assert len(run_lines(piped.out)) == 21
+
+
+def test_on_a_terminal_failed_and_late_runs_and_late_statuses_of_a_chain_are_told(run_tool):
+    replies = {4: Reply(500), 6: Reply(wait=0.12)}
+    count = itertools.count(1)
+    routes = {"/": redirect("/last"), "/last": lambda request: replies.get(next(count), Reply())}
+    with http_server(routes) as server:
+        options = ["-L", "--count", "21", "--interval", "0.04"]
+        result = run_tool(*options, server.url(), terminal="out err")
+    told = {line.split()[1] for line in run_lines("\n".join(lines_of(result.out)))}
+    assert "4" in told, "its last step was answered with another status"
+    assert "7" in told, "it was late"
+
+
+def test_the_other_styles_print_every_line_on_a_terminal(run_tool, server):
+    result = run_tool("--compact", "--count", "22", *QUICK, server.url(), terminal="out err")
+    assert len(run_lines("\n".join(lines_of(result.out)))) == 22
+
+
+def test_where_json_takes_stdout_it_is_stdout_that_decides(run_tool, server):
+    """The report goes to stderr; that this is a terminal makes no run go without its line."""
+    result = run_tool("--count", "22", *QUICK, "--json", "-", server.url(), terminal="err")
+    assert len(run_lines("\n".join(re.split(r"[\r\n]|\x1b\[K", result.said)))) == 22
+    result.json()
+
+
+def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
+    bad = Failing(2)
+    with scripted(bad) as server:
+        options = ["--metrics-only", "--count", "6", "--interval", "0.3"]
+        result = run_tool(*options, server.url(), terminal="err")
+    drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said)
+    texts = [text for text in drawn if text]
+    assert any(re.search(r"run [2-5] of 6\b", text) for text in texts), texts
+    assert any("1 failed" in text for text in texts)
+    assert any(re.search(r"ttfb \d+\.\d ms", text) for text in texts)
+    assert any(re.search(r"\d s left", text) for text in texts)
+    assert drawn[-1] == "", "the bar is still there at the end"
+    assert "\x1b" not in result.out
+    assert "\r" not in result.out
+
+
+def test_without_a_terminal_there_is_no_bar(run_tool, server):
+    assert run_tool("--metrics-only", "--count", "3", "--interval", "0.2", server.url()).err == ""
+
+
+# --- the waterfall --------------------------------------------------------------------------------
+
+WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", [40, 52, 66, 80, 120, 200])
+def test_the_report_of_a_series_fits_any_width_and_loses_the_least_important_first(
+    run_tool, columns, without
+):
+    replies = [Reply(wait=0.004)] * 7 + [Reply(503, wait=0.06)]
+    with http_server({"/": every(*replies)}) as server:
+        options = ["--count", "24", *QUICK, "--slo", "ttfb.p95=0.001,total=2000"]
+        result = run_tool(*options, server.url(), terminal="out", columns=columns, without=without)
+    lines = lines_of(result.out)
+    table = [line for line in lines if not line.startswith("Run ")]
+    assert max(map(cells, table)) <= columns
+    [heading] = [line for line in lines if "median" in line and "min" in line]
+    names = re.findall(r"\b(?!ms\b)[a-z]+\d*", heading)
+    order = ["min", "p25", "median", "p75", "p95", "max", "distribution"]
+    assert [name for name in order if name in names] == names
+    assert {"min", "median", "p95", "max"} <= set(names)
+    assert ("p25" in names) == ("p75" in names)
+    assert ("distribution" in names) <= ("p25" in names), "the distribution goes first"
+    if columns >= 120:
+        assert "distribution" in names
+    for phase in ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total"):
+        assert any(re.match(rf"\W*{phase}\b", line) for line in lines)
+
+
+def test_the_waterfall_of_a_series_says_what_was_counted(run_tool):
+    replies = [Reply(), Reply(503), Reply()]
+    with http_server({"/": every(*replies)}) as server:
+        result = run_tool("--count", "12", *QUICK, server.url(), without=("rich",))
+    words = flat(result.out)
+    assert "12 runs" in words
+    assert "status 200: 8" in words
+    assert "status 503: 4" in words
+    assert re.search(r"503: 4 of 12, median \d+\.\d ms; 200: \d+\.\d ms", words)
+
+
+def test_the_waterfall_is_that_of_a_run_that_was_measured(run_tool, tmp_path, server):
+    path = tmp_path / "out.json"
+    result = run_tool("--count", "9", *QUICK, "--json", path, server.url(), without=("rich",))
+    number = int(re.search(r"Run (\d+) of 9", result.out)[1])
+    runs = result.json(path)["runs"]
+    totals = sorted(run["steps"][0]["timing"]["total_ms"] for run in runs)
+    timing = runs[number - 1]["steps"][0]["timing"]
+    assert timing["total_ms"] == totals[4]
+    shown = dict(re.findall(r"│ (\w+) +│ +(\d+\.\d+) ms │", result.out))
+    for phase in ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total"):
+        assert float(shown[phase]) == pytest.approx(timing[f"{phase}_ms"], abs=0.006)
+
+
+def test_a_report_in_ascii_draws_its_strips_in_ascii(run_tool, server):
+    result = run_tool(
+        "--count", "8", *QUICK, server.url(), env={"PYTHONIOENCODING": "ascii", "COLUMNS": "110"}
+    )
+    assert result.out.isascii()
+    strips = re.findall(r"\| (?:total|wait) .*\| ([ .:\-=+*#@]+) \|", result.out)
+    assert strips
+    assert all(strip.strip() for strip in strips[-2:])
+
+
+def test_failed_runs_are_counted_by_kind_and_enter_no_time(run_tool):
+    with scripted(Failing(every=3)) as server:
+        result = run_tool("--count", "9", *QUICK, server.url(), "--json", "-")
+    document = result.json()
+    assert "3 failed (3 protocol)" in flat(result.err)
+    [found] = document["statistics"]
+    assert (found["n"], found["failed"], found["errors"]) == (6, 3, {"protocol": 3})
+    assert found["total_ms"]["min"] > 0
+
+
+def test_outliers_are_counted_and_kept_and_a_first_one_is_called_that(run_tool):
+    with http_server({"/": every(Reply(wait=0.15), *[Reply(wait=0.01)] * 9)}) as server:
+        result = run_tool("--count", "10", *QUICK, server.url(), "--json", "-")
+    [found] = result.json()["statistics"]
+    assert 1 in found["outliers"]["total_ms"]
+    assert 1 in found["outliers"]["wait_ms"]
+    assert found["total_ms"]["max"] >= 150
+    assert "the first run is one" in flat(result.err)
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(run_tool):
+    with http_server({"/": every(Reply(), Reply(wait=0.06), Reply(wait=0.2), Reply())}) as server:
+        options = ["--metrics-only", "--count", "4", *QUICK, "--slo", "ttfb=50,total=5000", "--json", "-"]
+        result = run_tool(*options, server.url())
+    assert result.code == 4
+    slo = result.json()["summary"]["slo"]
+    assert slo["pass"] is False
+    [violation] = slo["violations"]
+    assert (violation["key"], violation["run_number"], violation["target"]) == ("ttfb", 3, None)
+    marks = [parse_metrics(line)["slo"] for line in run_lines(result.err)]
+    assert marks == ["pass", "fail", "fail", "pass"]
+    [summary] = summaries(result.err)
+    assert list(summary)[-2:] == ["slo", "slo_violations"]
+    assert (summary["slo"], summary["slo_violations"]) == ("fail", "ttfb")
+
+
+@pytest.mark.parametrize("style", [(), ("--compact",)], ids=["waterfall", "compact"])
+def test_the_panel_says_statistic_and_number_and_worst_run(run_tool, server, style):
+    options = ["--count", "20", *QUICK, "--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000"]
+    result = run_tool(*style, *options, server.url(), without=("rich",))
+    words = flat(result.out)
+    assert result.code == 4
+    assert "ttfb.p95≤0.001ms" in words
+    assert "ttfb.p95 of n=20" in words
+    assert "total.median of n=20" in words
+    assert re.search(r"• ttfb\.p95: \d+\.\d+ms > 0\.001ms \(\+\d+\.\d+ms\)", words)
+    assert re.search(r"• wait: \d+\.\d+ms > 0\.002ms \(\+\d+\.\d+ms\), worst in run \d+", words)
+
+
+def test_a_budget_on_a_statistic_alone_marks_no_run(run_tool, server):
+    result = run_tool("--metrics-only", "--count", "2", *QUICK, "--slo", "total.max=9000", server.url())
+    assert result.code == 0
+    assert all("slo" not in parse_metrics(line) for line in run_lines(result.out))
+    assert summaries(result.out)[0]["slo"] == "pass"
+
+
+def test_a_statistic_is_held_against_the_last_steps(run_tool):
+    with http_server({"/": Reply(302, headers=[("Location", "/x")], wait=0.1), "/x": Reply()}) as server:
+        options = ["-L", "--metrics-only", "--count", "3", *QUICK, "--json", "-", "--slo", "wait.max=60"]
+        result = run_tool(*options, server.url())
+    assert (result.code, result.json()["summary"]["slo"]["pass"]) == (0, True)
+
+
+def test_the_last_step_is_each_run_s_own_whichever_its_number(run_tool):
+    with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=60"]
+        result = run_tool(*options, server.url())
+    [violation] = result.json()["summary"]["slo"]["violations"]
+    assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)
+    assert violation["actual_ms"] >= 100
+
+
+@pytest.mark.parametrize(("failures", "judged"), [((3,), True), ((3, 4), False)])
+def test_what_failures_leave_too_few_of_is_not_judged(run_tool, failures, judged):
+    with scripted(Failing(*failures)) as server:
+        options = ["--metrics-only", "--count", "11", *QUICK, "--json", "-", "--slo", "total.p90=9000"]
+        result = run_tool(*options, server.url())
+    slo = result.json()["summary"]["slo"]
+    assert result.code == 75
+    assert slo["not_judged"] == ([] if judged else ["total.p90"])
+    assert slo["pass"] is judged
+    assert summaries(result.err)[0]["slo"] == ("pass" if judged else "fail")
+
+
+MALFORMED = [
+    ("ttfb.p95=100", [], "--count"),
+    ("ttfb.p95=100", ["--count", "19"], "20"),
+    ("ttfb.p90=100", ["--count", "9"], "10"),
+    ("ttfb.p99=100", ["--count", "99"], "100"),
+    ("ttfb.p95=100", ["--count", "20", "--reuse"], "21"),
+    ("ttfb.min=100", ["--count", "1", "--reuse"], "2"),
+    ("ttfb.p25=100", ["--count", "50"], "Unknown SLO key 'ttfb.p25'"),
+    ("ttfb.mean=100", ["--count", "50"], "Unknown SLO key 'ttfb.mean'"),
+    ("ttfb.=100", ["--count", "50"], "Unknown SLO key 'ttfb.'"),
+    (".p95=100", ["--count", "50"], "Unknown SLO key '.p95'"),
+    ("send.p95=100", ["--count", "50"], "Unknown SLO key 'send.p95'"),
+    ("ttfb.p95.max=1", ["--count", "50"], "Unknown SLO key"),
+    ("ttfb.p95", ["--count", "50"], "Missing '='"),
+    ("ttfb.p95=0", ["--count", "50"], "ttfb.p95"),
+    ("ttfb.p95=nan", ["--count", "50"], "ttfb.p95"),
+    ("ttfb.p95=1,TTFB.P95=2", ["--count", "50"], "Duplicate"),
+]
+
+
+@pytest.mark.parametrize(("budget", "options", "words"), MALFORMED)
+@pytest.mark.parametrize("inline", [True, False], ids=["slo", "file"])
+def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(
+    call_tool, tmp_path, budget, options, words, inline
+):
+    path = tmp_path / "budgets"
+    path.write_text(budget.replace(",", "\n") + "\n")
+    given = ["--slo", budget] if inline else ["--slo-file", path]
+    with http_server() as server:
+        result = call_tool("--metrics-only", *options, *given, server.url())
+        assert server.accepted == 0
+    check_usage_error(result, "SLO Error", words)
+
+
+def test_budgets_of_a_file_may_be_on_statistics(run_tool, tmp_path, server):
+    path = tmp_path / "budgets"
+    path.write_text("# ours\nTotal.P90 = 0.001\ntotal = 9000\n")
+    options = ["--metrics-only", "--count", "10", *QUICK, "--json", "-", "--slo-file", path]
+    result = run_tool(*options, "--slo", "total=8000", server.url())
+    slo = result.json()["summary"]["slo"]
+    assert slo["thresholds_ms"] == {"total": 8000, "total.p90": 0.001}
+    [violation] = slo["violations"]
+    assert (violation["key"], violation["run_number"]) == ("total.p90", None)
+    assert result.code == 4
+
+
+# --- exit codes -----------------------------------------------------------------------------------
+
+
+def code_of(run_tool, script, *options):
+    with scripted(script) as server:
+        return run_tool("--metrics-only", "--count", "3", *QUICK, *options, server.url()).code
+
+
+def test_one_failed_run_makes_75_before_everything_that_is_less(run_tool):
+    options = ["--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all"]
+    assert code_of(run_tool, Failing(1), *options) == 75
+    assert code_of(run_tool, Failing(2), *options) == 75
+    assert code_of(run_tool, Failing(), *options) == 73
+
+
+def test_one_error_status_makes_22_and_one_slow_run_4(run_tool):
+    with http_server({"/": every(Reply(), Reply(500), Reply(wait=0.1))}) as server:
+        base = ["--metrics-only", "--count", "3", *QUICK]
+        assert run_tool(*base, "--fail", "--slo", "wait=50", server.url()).code == 22
+        assert run_tool(*base, "--slo", "wait=50", server.url()).code == 4
+        assert run_tool(*base, server.url()).code == 0
+
+
+def test_one_run_at_the_limit_of_redirects_makes_47_before_a_failure(run_tool):
+    ways = iter(["/loop", "/dead", "/fine"])
+    with refused_port() as port:
+        dead = redirect(f"http://127.0.0.1:{port}/")
+        routes = {"/": lambda request: redirect(next(ways)), "/dead": dead, "/fine": Reply()}
+        with http_server({**routes, "/loop": redirect("/loop")}) as server:
+            result = run_tool("--metrics-only", "-L", "--count", "3", *QUICK, server.url())
+    assert result.code == 47
+    assert "stopped after 10 redirects" in result.err
+    assert {each["step"] for each in summaries(result.out)} == {str(number) for number in range(1, 12)}
+
+
+def test_when_every_run_failed_there_is_a_summary_of_nothing(run_tool):
+    with refused_port() as port:
+        options = ["--metrics-only", "--count", "3", *QUICK, "--slo", "total=5"]
+        result = run_tool(*options, "--json", "-", f"http://127.0.0.1:{port}/")
+    assert result.code == 75
+    [summary] = summaries(result.err)
+    assert (summary["runs"], summary["failed"], summary["total_max"]) == ("3", "3", "-")
+    assert "slo" not in result.json()["summary"]
+
+
+def test_a_waterfall_of_nothing_but_failures_is_a_report_too(run_tool):
+    with refused_port() as port:
+        result = run_tool("--count", "2", *QUICK, f"http://127.0.0.1:{port}/")
+    assert result.code == 75
+    assert "2 failed (2 network)" in flat(result.out)
+
+
+# --- the schedule ---------------------------------------------------------------------------------
+
+
+def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
+    with http_server({"/": every(Reply(), Reply(wait=0.05), Reply(wait=0.02))}) as server:
+        options = ["--metrics-only", "--count", "8", "--interval", "0.1", "--json", "-"]
+        document = run_tool(*options, server.url()).json()
+    starts = [instant(run["steps"][0]["started_at"]) for run in document["runs"]]
+    offsets = [start - starts[0] - number * 0.1 for number, start in enumerate(starts)]
+    assert sorted(map(abs, offsets))[len(offsets) // 2] < 0.03, "the start of preparing is up to 20 ms ahead"
+    assert document["summary"]["late"] == 0
+
+
+def instant(text):
+    hours, minutes, seconds = text[11:-1].split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def test_a_run_that_was_still_under_way_makes_the_next_late_and_no_gap(run_tool):
+    """With coordinated omission the later ones would not be late, and the schedule would have moved."""
+    with http_server({"/": every(Reply(), Reply(wait=0.5), *[Reply()] * 6)}) as server:
+        options = ["--metrics-only", "--count", "7", "--interval", "0.15", "--json", "-"]
+        document = run_tool(*options, server.url()).json()
+    late = [run["late_ms"] for run in document["runs"]]
+    assert late[0] is late[1] is None
+    assert late[2] == pytest.approx(350, abs=60)
+    assert late[3] == pytest.approx(200, abs=60)
+    assert late[4] == pytest.approx(50, abs=45) or late[4] is None
+    assert late[6] is None
+    assert document["summary"]["duration_ms"] == pytest.approx(900, abs=120)
+
+
+@pytest.mark.parametrize("zero", ["0", "0.0", ".0", "00"])
+def test_without_an_interval_one_run_follows_the_other_and_none_is_late(run_tool, zero):
+    with http_server({"/": Reply(wait=0.03)}) as server:
+        options = ["--metrics-only", "--count", "5", "--interval", zero, "--json", "-"]
+        document = run_tool(*options, server.url()).json()
+    assert document["interval_s"] == 0
+    assert {run["late_ms"] for run in document["runs"]} == {None}
+    assert document["summary"]["duration_ms"] < 1000
+
+
+def test_the_deadline_holds_for_each_run(run_tool):
+    with http_server({"/": every(Reply(wait=0.2), Reply(wait=2), Reply(wait=0.2))}) as server:
+        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "0.5", "--json", "-"]
+        result = run_tool(*options, server.url())
+    kinds = [run["steps"][0]["error"] and run["steps"][0]["error"]["kind"] for run in result.json()["runs"]]
+    assert kinds == [None, "timeout", None]
+    assert result.code == 75
+
+
+@pytest.mark.needs("linux")
+def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
+    """Each is given up at its deadline; a limit of open files would else end a series of some hundred."""
+    with scripted(lambda peer: peer.read_to_end()) as server:
+        options = ["--metrics-only", "--count", "150", "--interval", "0", "-m", "0.01"]
+        process = start_tool(*options, server.url())
+        for _ in range(120):
+            assert b"error=timeout" in process.stdout.readline()
+        tasks = len(os.listdir(f"/proc/{process.pid}/task"))
+        files = len(os.listdir(f"/proc/{process.pid}/fd"))
+        process.communicate(timeout=20)
+    assert process.returncode == 75
+    assert tasks < 12
+    assert files < 24
+
+
+def test_an_interval_beyond_all_reason_ends_with_the_first_signal(start_tool, server):
+    process = start_tool("--metrics-only", "--count", "2", "--interval", "1e308", server.url())
+    assert process.stdout.readline().startswith(b"Run 1")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(5) == 130
+
+
+# --- usage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "count", ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x10", "9" * 5000]
+)
+def test_what_is_no_count_is_refused(call_tool, server, count):
+    result = call_tool(f"--count={count}", server.url())
+    check_usage_error(result, "--count")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("interval", ["-1", "nan", "inf", "1_0", "", "-0", "1s", "٠", "0x0"])
+def test_what_is_no_interval_is_refused(call_tool, server, interval):
+    result = call_tool("--count", "2", f"--interval={interval}", server.url())
+    check_usage_error(result, "--interval")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("options", [("--interval", "1"), ("--reuse",), ("--interval", "0", "--reuse")])
+def test_options_of_a_series_need_one(call_tool, server, options):
+    result = call_tool(*options, server.url())
+    check_usage_error(result, options[0], "--count")
+    assert server.accepted == 0
+
+
+def test_without_count_nothing_is_of_a_series(run_tool, server):
+    document = run_tool("--json", "-", "--metrics-only", server.url()).json()
+    assert not {"runs", "count", "interval_s", "statistics"} & set(document)
+    assert "reused" not in document["steps"][0]["network"]
+    assert run_tool("--metrics-only", server.url()).out.startswith("Step 1: ")
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+class Holding:
+    """Answer the first `answered` requests, and hold the next until the end; `held` says when."""
+
+    def __init__(self, answered):
+        self.answered, self.count, self.held = answered, itertools.count(), threading.Event()
+
+    def __call__(self, peer):
+        peer.read_request()
+        if next(self.count) >= self.answered:
+            self.held.set()
+            peer.wait(30)
+            return
+        peer.send(OK)
+        peer.read_to_end()
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number, code):
+    script, path, archive = Holding(3), tmp_path / "out.json", tmp_path / "out.har"
+    with scripted(script) as server:
+        options = ["--metrics-only", "--count", "9", *QUICK, "--json", path, "--har", archive]
+        process = start_tool(*options, "--slo", "total=0.001", server.url())
+        assert script.held.wait(20)
+        time.sleep(0.05)
+        process.send_signal(number)
+        begun = time.monotonic()
+        out, err = process.communicate(timeout=10)
+        took = time.monotonic() - begun
+    assert (process.returncode, err) == (code, b"")
+    assert took < 0.35
+    assert len(run_lines(out.decode())) == 3
+    assert summaries(out.decode())[0]["runs"] == "3", "the run under way is left out"
+    document = check_document(json.loads(path.read_text()))
+    assert (document["count"], document["summary"]["runs"]) == (9, 3)
+    assert len(json.loads(archive.read_text())["log"]["pages"]) == 3
+
+
+def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
+    process = start_tool("--metrics-only", "--count", "3", "--interval", "60", server.url())
+    process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    begun = time.monotonic()
+    out, _ = process.communicate(timeout=10)
+    assert time.monotonic() - begun < 0.35
+    assert process.returncode == 143
+    assert out.startswith(b"Summary 1: runs=1 ")
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word(
+    start_tool, tmp_path, number, code
+):
+    script, path = Holding(0), tmp_path / "out.json"
+    with scripted(script) as server:
+        process = start_tool("--count", "3", "--json", path, server.url())
+        assert script.held.wait(20)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (code, b"", b"")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGTERM, signal.SIGINT, 143),
+        (signal.SIGINT, signal.SIGTERM, 130),
+    ],
+)
+def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first, second, code):
+    """The pipe is full: the program is in the middle of writing, and the first signal cannot help it."""
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with http_server() as server:
+        process = start_tool("--metrics-only", "--count", "10000", *QUICK, "--json", path, server.url())
+        wait_until_stuck(process, server)
+        process.send_signal(first)
+        time.sleep(0.15)
+        assert process.poll() is None, "what was measured has still to be written"
+        process.send_signal(second)
+        begun = time.monotonic()
+        process.wait(5)
+        assert time.monotonic() - begun < 0.2
+    assert process.returncode == code
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def wait_until_stuck(process, server):
+    """Wait until a program that writes to a pipe has been asking for nothing for a while."""
+    count = -1
+    while count != len(server.requests):
+        count = len(server.requests)
+        time.sleep(0.25)
+    assert process.poll() is None
+    assert 20 < count < 9000
+
+
+def test_after_the_first_signal_a_slow_reader_gets_all_of_it(start_tool):
+    with http_server() as server:
+        process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
+        wait_until_stuck(process, server)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (130, b"")
+    lines = out.decode().splitlines()
+    assert int(summaries(lines[-1])[0]["runs"]) == len(lines) - 1
+    assert all(parse_metrics(line) for line in lines[:-1])
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("pause", [0.01, 0.05, 0.12, 0.2, 0.31])
+def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_path, pause):
+    path = tmp_path / "out.json"
+    with http_server() as server:
+        options = ["--count", "400", *QUICK, "--json", path, "--har", tmp_path / "out.har"]
+        process = start_tool(*options, server.url())
+        while not catches(process, (signal.SIGINT, signal.SIGTERM)):
+            assert process.poll() is None
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode in (130, 0)
+    assert b"Traceback" not in err
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
+    if path.exists():
+        check_document(json.loads(path.read_text()))
+
+
+# --- readers and disks ----------------------------------------------------------------------------
+
+
+def test_a_reader_that_leaves_ends_the_series(start_tool):
+    with http_server() as server:
+        process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
+        for _ in range(3):
+            process.stdout.readline()
+        process.stdout.close()
+        process.stdout = None
+        assert process.wait(10) == 0
+        assert process.stderr.read() == b""
+        assert len(server.requests) < 9000
+
+
+def test_a_reader_that_leaves_does_not_cost_the_export(start_tool, tmp_path, server):
+    path = tmp_path / "out.json"
+    options = ["--compact", "--count", "40", *QUICK, "--json", path, "--slo", "total=0.001"]
+    process = start_tool(*options, server.url())
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(10) == 4, "the code is as if it had read"
+    assert process.stderr.read() == b""
+    assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize(
+    "style", [(), ("--compact",), ("--metrics-only",)], ids=["waterfall", "compact", "metrics"]
+)
+def test_a_full_disk_is_told_once_and_the_exports_are_written(start_tool, tmp_path, server, style):
+    path = tmp_path / "out.json"
+    with open("/dev/full", "wb") as full:
+        process = start_tool(*style, "--count", "4", *QUICK, "--json", path, server.url(), stdout=full)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 73
+    assert err.count(b"cannot write the report") == 1
+    assert len(check_document(json.loads(path.read_text()))["runs"]) == 4
+
+
+@pytest.mark.parametrize("option", ["--json", "--har"])
+def test_an_export_on_stdout_is_one_document_and_the_report_is_on_stderr(run_tool, server, option):
+    result = run_tool("--count", "3", *QUICK, option, "-", server.url())
+    document = json.loads(result.out)
+    assert len(run_lines(result.err)) == 3
+    assert "Phase" in result.err
+    if option == "--json":
+        check_document(document)
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool):
+    with http_server(
+        {"/": redirect("/x"), "/x": Reply(body=b"ok", headers=[("Set-Cookie", "a=secret1")])}
+    ) as server:
+        options = ["-L", "--metrics-only", "--count", "3", "--interval", "0.05", "--json", "-"]
+        result = run_tool(*options, "-H", "Authorization: Bearer abcdefgh", server.url())
+    document = result.json()
+    assert "steps" not in document
+    assert (document["count"], document["interval_s"], document["host"]) == (3, 0.05, os.uname().nodename)
+    assert [run["total_steps"] for run in document["runs"]] == [2, 2, 2]
+    assert [(run["round"], run["target"]) for run in document["runs"]] == [(1, None), (2, None), (3, None)]
+    assert [each["step_number"] for each in document["statistics"]] == [1, 2]
+    assert document["statistics"][0]["reused"] is None
+    assert "abcdefgh" not in result.out
+    assert "secret1" not in result.out
+
+
+def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
+    path = tmp_path / "out.har"
+    with scripted(Failing(2)) as server:
+        run_tool("--metrics-only", "--count", "3", *QUICK, "--har", path, server.url())
+    document = json.loads(path.read_text())
+    assert not list(VALIDATOR.iter_errors(document))
+    log = document["log"]
+    ids = [page["id"] for page in log["pages"]]
+    assert len(set(ids)) == 3
+    assert [entry["pageref"] for entry in log["entries"]] == ids
+    assert [entry["response"]["status"] for entry in log["entries"]] == [200, 0, 200]
+    connections = [entry["connection"] for entry in log["entries"]]
+    assert len(set(connections)) == 3, "each run had a connection of its own"
+
+
+def test_exports_are_the_same_runs(run_tool, tmp_path, server):
+    archive = tmp_path / "out.har"
+    options = ["--metrics-only", "--count", "5", *QUICK, "--har", archive, "--json", "-"]
+    document = run_tool(*options, server.url()).json()
+    entries = json.loads(archive.read_text())["log"]["entries"]
+    for run, entry in zip(document["runs"], entries):
+        assert entry["startedDateTime"] == run["started_at"]
+        assert entry["time"] == pytest.approx(run["steps"][0]["timing"]["total_ms"], abs=0.001)
+
+
+# --- peers that are no friends, and memory --------------------------------------------------------
+
+
+def peak_of(process):
+    """Wait for a process and return the most memory (MB) that it held: rusage would count its parent's."""
+    peak = 0
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+        peak = max(peak, int(found[1]) if found else 0)
+        time.sleep(0.005)
+    return peak / 1024
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("reuse", [(), ("--reuse",)], ids=["new", "kept"])
+def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path, reuse):
+    head = "".join(f"X-Header-{number}: {'v' * 90}\r\n" for number in range(38))
+    answer = f"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n{head}\r\nok".encode()
+    assert len(answer) > 4000
+
+    def script(peer):
+        while peer.read_request():
+            peer.send(answer)
+
+    with scripted(script) as server:
+        options = ["--metrics-only", *reuse, "--count", "2000", *QUICK, "--har", tmp_path / "out.har"]
+        process = start_tool(
+            *options, "--json", tmp_path / "out.json", server.url(), stdout=subprocess.DEVNULL
+        )
+        peak = peak_of(process)
+    assert process.returncode == 0
+    assert 20 < peak < 48
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert len(document["runs"]) == 2000
+    assert os.path.getsize(tmp_path / "out.json") > 8_000_000
+
+
+@pytest.mark.needs("linux")
+def test_a_megabyte_of_header_in_each_of_many_runs_is_borne(start_tool, tmp_path):
+    line = "X: " + "".join(map(chr, range(33, 127))) * 10 + "\r\n"
+    answer = ("HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n" + line * 990 + "\r\n").encode()
+    assert 900_000 < len(answer) < 1 << 20
+
+    def script(peer):
+        peer.read_request()
+        peer.send(answer)
+
+    with scripted(script) as server:
+        options = ["--metrics-only", "--count", "25", *QUICK, "--json", tmp_path / "out.json"]
+        process = start_tool(*options, server.url(), stdout=subprocess.DEVNULL)
+        peak = peak_of(process)
+    assert process.returncode == 0
+    assert 20 < peak < 90
+    with open(tmp_path / "out.json", encoding="utf-8") as file:
+        assert len(json.load(file)["runs"]) == 25
+
+
+def test_one_run_that_hangs_costs_its_deadline_and_no_other_run(run_tool):
+    script = Holding(2)
+    with scripted(script) as server:
+        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "0.4", "--json", "-"]
+        result = run_tool(*options, server.url())
+    runs = result.json()["runs"]
+    assert [bool(run["steps"][0]["error"]) for run in runs] == [False, False, True]
+    assert runs[2]["steps"][0]["timing"]["total_ms"] == pytest.approx(400, abs=30)
+
+
+def test_words_of_the_server_do_not_reach_a_terminal_raw_in_a_series(run_tool):
+    evil = redirect("/\x1b]0;x\x07[bold]")
+    with http_server({"/": evil}) as server:
+        result = run_tool("-L", "--count", "2", *QUICK, server.url())
+    assert "\x1b" not in result.out
+    assert "\x07" not in result.out
+
+
+def test_a_terminal_of_which_nothing_is_known_gets_no_bar(start_tool, server):
+    """A pseudo-terminal on stdout and one on stderr, TERM unset."""
+    pairs = [open_terminal(80), open_terminal(80)]
+    process = start_tool("--count", "3", *QUICK, server.url(), stdout=pairs[0][1], stderr=pairs[1][1])
+    for _, end in pairs:
+        os.close(end)
+    sources = {master: bytearray() for master, _ in pairs}
+    read_all(sources, 20)
+    assert process.wait(10) == 0
+    assert bytes(sources[pairs[1][0]]) == b""
+    assert b"Run 3 Step 1: 200" in sources[pairs[0][0]]
+    for master, _ in pairs:
+        os.close(master)

@@ -1,0 +1,277 @@
+"""The statistics of a series, each against a second computation: fractions, the statistics module, a sum over
+a binomial distribution. Nothing is said that the number of values cannot bear.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from inside import tool
+
+times = some.integers(0, 10**8)
+lists = some.lists(times, min_size=1, max_size=250)
+quick = settings(max_examples=100, deadline=None)
+
+
+def spread_of(values):
+    return tool.measure_spread(values, tool.interval_rank(len(values)))
+
+
+# --- medians and percentiles ----------------------------------------------------------------------
+
+
+@quick
+@given(lists)
+def test_the_median_is_that_of_the_statistics_module(values):
+    assert tool.median(sorted(values)) == statistics.median(values)
+
+
+@quick
+@given(lists, some.integers(1, 100))
+def test_a_percentile_is_the_least_value_that_so_many_percent_do_not_exceed(values, percent):
+    found = tool.nearest_rank(sorted(values), percent)
+    assert found in values
+    needed = Fraction(percent, 100) * len(values)
+    assert sum(value <= found for value in values) >= needed
+    assert sum(value < found for value in values) < needed
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "rank"),
+    [(100, 99, 99), (20, 95, 19), (10, 90, 9), (4, 25, 1), (4, 75, 3), (1, 95, 1)],
+)
+def test_percentiles_of_round_numbers_are_no_rank_too_high(count, percent, rank):
+    """0.95 x 20 is 19.000000000000004 to a float."""
+    assert tool.nearest_rank(range(1, count + 1), percent) == rank
+
+
+@quick
+@given(lists, some.permutations(range(5)))
+def test_the_order_in_which_values_come_does_not_matter(values, order):
+    shuffled = sorted(values, key=lambda value: (value % 7, order[value % 5]))
+    assert spread_of(values) == spread_of(shuffled)
+
+
+@quick
+@given(lists)
+def test_what_is_shown_lies_in_order_and_between_the_ends(values):
+    stats = spread_of(values).stats
+    assert (stats["min"], stats["max"]) == (min(values), max(values))
+    names = ["min", "p25", "median", "p75", "p90", "p95", "p99", "max"]
+    shown = [stats[name] for name in names if stats[name] is not None]
+    assert shown == sorted(shown)
+
+
+# --- what the number of values bears --------------------------------------------------------------
+
+LEAST = {"min": 1, "max": 1, "median": 1, "p25": 4, "p75": 4, "p90": 10, "p95": 20, "p99": 100}
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 6, 9, 10, 19, 20, 99, 100, 101])
+def test_nothing_is_shown_that_the_number_of_values_cannot_bear(count):
+    spread = spread_of(list(range(count)))
+    assert set(spread.stats) == set(LEAST)
+    for name, least in LEAST.items():
+        assert (spread.stats[name] is not None) == (count >= least), name
+    assert (spread.interval is not None) == (count >= 6)
+
+
+def test_neither_mean_nor_deviation_is_there():
+    assert not {"mean", "stdev", "sd", "average"} & {*tool.SUPPORT, *tool.SLO_STATS, *tool.Spread._fields}
+
+
+# --- the interval of the median -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [*range(130), 999, 1000, 10_000])
+def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_allows(count):
+    rank = tool.interval_rank(count)
+
+    def risk(k):
+        """Twice the chance that fewer than k of so many tosses of a coin are heads."""
+        return Fraction(2 * sum(math.comb(count, heads) for heads in range(k)), 2**count)
+
+    assert rank == 0 or risk(rank) <= Fraction(5, 100)
+    assert risk(rank + 1) > Fraction(5, 100)
+    assert (rank == 0) == (count < 6)
+
+
+@quick
+@given(some.lists(times, min_size=6, max_size=120))
+def test_the_interval_is_of_measured_values_and_holds_the_median(values):
+    low, high = spread_of(values).interval
+    assert low in values
+    assert high in values
+    assert low <= statistics.median(values) <= high
+    below, above = sum(value < low for value in values), sum(value > high for value in values)
+    assert max(below, above) < tool.interval_rank(len(values))
+
+
+# --- outliers -------------------------------------------------------------------------------------
+
+
+@quick
+@given(some.lists(some.one_of(some.integers(0, 400), times), min_size=1, max_size=60))
+def test_outliers_are_those_of_a_second_computation(values):
+    runs = [(value, number) for number, value in enumerate(values, 1)]
+    expected = []
+    if len(values) >= 8:
+        middle = Fraction(statistics.median(values))
+        deviation = max(Fraction(50), Fraction(statistics.median(abs(value - middle) for value in values)))
+        limit = Fraction(14826, 1000) * deviation
+        expected = [run for value, run in runs if abs(value - middle) > limit]
+    assert list(tool.find_outliers(runs)) == expected
+
+
+@pytest.mark.parametrize(("late", "found"), [(741, ()), (742, (8,))])
+def test_a_deviation_under_a_twentieth_of_a_millisecond_counts_as_that(late, found):
+    """14.826 x 50 us are 741.3 us."""
+    runs = [(1000, number) for number in range(1, 8)] + [(1000 + late, 8)]
+    assert tool.find_outliers(runs) == found
+
+
+def test_seven_values_have_no_outliers():
+    assert tool.find_outliers([(1, number) for number in range(6)] + [(10**9, 7)]) == ()
+
+
+# --- many samples, one summary --------------------------------------------------------------------
+
+NOW = datetime.datetime(2026, 1, 1)
+
+
+def sample(run, total, *, error=None, status=200, reused=None, number=1, url="http://a.test/"):
+    known = None if reused else 0
+    timing = tool.Timing(known, known, known, total, 0, total, 0, total)
+    if error:
+        timing = timing._replace(xfer=None, ttfb=None)
+    return tool.Sample(
+        run=run,
+        target=None,
+        number=number,
+        url=url,
+        method="GET",
+        started_at=NOW,
+        timing=timing,
+        status=None if error else status,
+        failure=error and tool.Failure(error, "wait", "no answer", "try again"),
+        reused=reused,
+        late=False,
+        refused=None,
+        judged=not error,
+        last=True,
+        findings=(),
+        facts=None,
+    )
+
+
+outcomes = some.tuples(
+    times, some.sampled_from([None, None, None, "timeout", "network"]), some.sampled_from([200, 503])
+)
+
+
+@quick
+@given(some.lists(outcomes, min_size=1, max_size=40))
+def test_failed_runs_count_and_never_enter_a_time(series):
+    samples = [sample(run, total, error=e, status=s) for run, (total, e, s) in enumerate(series, 1)]
+    summary = tool.sum_up(samples)
+    good = [(total, status) for total, error, status in series if not error]
+    assert (summary.runs, summary.measured) == (len(series), len(good))
+    assert summary.failed == sum(summary.errors.values()) == len(series) - len(good)
+    for key in ("total", "wait", "ttfb"):
+        stats = summary.spreads[key].stats
+        assert stats["min"] == min((total for total, _ in good), default=None)
+        assert stats["max"] == max((total for total, _ in good), default=None)
+    for status in (200, 503):
+        own = [total for total, answered in good if answered == status]
+        assert summary.statuses.get(status) == ((len(own), statistics.median(own)) if own else None)
+
+
+@quick
+@given(some.lists(times, min_size=1, max_size=40))
+def test_the_typical_run_is_the_one_nearest_to_the_median_the_earlier_of_two(totals):
+    typical = tool.sum_up([sample(run, total) for run, total in enumerate(totals, 1)]).typical
+    middle = statistics.median(totals)
+    distances = [abs(total - middle) for total in totals]
+    assert typical.run == distances.index(min(distances)) + 1
+
+
+def test_of_a_kept_connection_the_phases_of_setting_up_have_no_values():
+    summary = tool.sum_up([sample(run, 5, reused=True) for run in range(1, 30)])
+    for key in ("dns", "connect", "tls"):
+        assert set(summary.spreads[key].stats.values()) == {None}
+        assert summary.spreads[key].interval is None
+    assert summary.spreads["wait"].stats["p95"] == 5
+
+
+def test_steps_urls_and_warmth_are_summed_up_apart():
+    samples = [
+        sample(1, 10, reused=False),
+        sample(2, 11, reused=True),
+        sample(3, 12, reused=True, url="http://b.test/"),
+        sample(3, 13, reused=True, number=2),
+    ]
+    found = [(each.number, each.reused, each.url, each.runs) for each in tool.sum_up_all(samples)]
+    assert found == [
+        (1, False, "http://a.test/", 1),
+        (1, True, "http://a.test/", 1),
+        (1, True, "http://b.test/", 1),
+        (2, True, "http://a.test/", 1),
+    ]
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+@quick
+@given(
+    some.lists(some.one_of(some.none(), times), min_size=1, max_size=130), some.sampled_from(tool.SLO_STATS)
+)
+def test_a_statistic_is_judged_where_enough_values_are_left(totals, statistic):
+    samples = [
+        sample(run, total or 0, error=None if total is not None else "timeout")
+        for run, total in enumerate(totals, 1)
+    ]
+    values = sorted(total for total in totals if total is not None)
+    key = f"total.{statistic}"
+    verdict = tool.judge_series({key: 1000.0}, samples)
+    assert verdict.counts == {key: len(values)}
+    if len(values) < LEAST[statistic]:
+        assert (verdict.not_judged, verdict.passed) == ((key,), False)
+        return
+    actual = spread_of(values).stats[statistic]
+    assert verdict.not_judged == ()
+    assert verdict.passed == (round(actual) / 1000 <= 1000)
+
+
+@quick
+@given(lists)
+def test_a_plain_budget_names_the_worst_run(totals):
+    verdict = tool.judge_series(
+        {"total": 0.0005}, [sample(run, total) for run, total in enumerate(totals, 1)]
+    )
+    worst = max(totals)
+    if worst == 0:
+        assert verdict.passed
+        return
+    [violation] = verdict.violations
+    assert (violation.run_number, violation.actual_ms) == (totals.index(worst) + 1, worst / 1000)
+
+
+# --- the strip ------------------------------------------------------------------------------------
+
+
+@quick
+@given(lists, some.integers(12, 150), some.sampled_from([" .:-=+*#@", " ▁▂▃▄▅▆▇█"]))
+def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
+    drawn = tool.strip(values, max(values), cells, levels)
+    assert len(drawn) == cells
+    filled = {min(cells - 1, value * cells // max(1, max(values))) for value in values}
+    assert {place for place, char in enumerate(drawn) if char != " "} == filled
+    assert set(drawn) <= set(levels)

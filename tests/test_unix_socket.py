@@ -1,0 +1,417 @@
+"""Unix sockets in place of TCP: every step goes there, and what is said where nobody answers."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import check_usage_error
+from inside import failure, here, only_step
+from servers import PATIENCE, Peer, Request, Script, debian_program
+
+HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class Local:
+    """A server on a unix socket: where it is, and what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.requests: list[Request] = []
+        self.accepted = 0
+
+
+@contextlib.contextmanager
+def serving(path: Path, script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Local]:
+    """Serve every connection to a unix socket by `script(peer)`, one after the other."""
+    local, stopped = Local(path), threading.Event()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(10)
+        listener.settimeout(0.05)
+
+        def accept() -> None:
+            while not stopped.is_set():
+                with contextlib.suppress(OSError):
+                    sock, _ = listener.accept()
+                    sock.settimeout(PATIENCE)
+                    local.accepted += 1
+                    peer = Peer(sock, local.accepted - 1, stopped)
+                    if tls:
+                        peer.secure(tls)
+                    script(peer)
+                    peer.sock.close()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield local
+        finally:
+            stopped.set()
+            thread.join(PATIENCE)
+
+
+@contextlib.contextmanager
+def answering(path: Path, *responses: str, tls: ssl.SSLContext | None = None) -> Iterator[Local]:
+    """Answer the first connection with the first response …, and remember what was asked."""
+
+    def script(peer: Peer) -> None:
+        request = peer.read_request()
+        if request:
+            local.requests.append(request)
+            peer.send(responses[min(peer.number, len(responses) - 1)])
+
+    with serving(path, script, tls) as local:
+        yield local
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: the path of a unix socket has 107 bytes at most."""
+    made = tempfile.mkdtemp(prefix="u")
+    os.chmod(made, 0o755)
+    yield Path(made)
+    shutil.rmtree(made)
+
+
+# --- what is sent, and what is reported ------------------------------------------------------------
+
+
+def test_a_request_goes_there_whatever_the_url_s_host(folder):
+    """As one asks Docker: the host is no name that could be looked up."""
+    with answering(folder / "s", HELLO) as local:
+        step = only_step(here("--unix-socket", local.path, "http://docker.invalid/v1.43/info?a=1"))
+    [request] = local.requests
+    assert request.target == "/v1.43/info?a=1"
+    assert request.values("Host") == ["docker.invalid"]
+    network = step["network"]
+    assert network["unix_socket"] == str(local.path)
+    assert network["ip"] is network["ip_family"] is network["local_ip"] is network["port"] is None
+    assert (network["addresses"], network["attempts"]) == ([], [])
+    assert network["tcp_rtt_ms"] is network["tcp_retransmits"] is None
+    assert step["timing"]["dns_ms"] == 0 and step["timing"]["connect_ms"] > 0
+    assert step["findings"] == []
+
+
+def test_without_the_option_there_is_no_socket(server):
+    network = only_step(here(server.url()))["network"]
+    assert network["unix_socket"] is None and network["ip"] == "127.0.0.1"
+
+
+def test_lines_and_waterfall_say_so(folder, run_tool):
+    with answering(folder / "s", HELLO) as local:
+        given = ("--unix-socket", local.path, "http://docker/")
+        [tokens] = run_tool("--metrics-only", *given).metrics()
+        drawn = run_tool(*given).out
+        compact = run_tool("--compact", *given).out
+    assert (tokens["ip"], tokens["family"], tokens["proxy"]) == ("-", "-", "direct")
+    assert (tokens["dns"], tokens["status"]) == ("0.000", "200")
+    assert f"Socket       {local.path}\n" in drawn and "Address" not in drawn and "Path " not in drawn
+    assert compact.startswith("Step 1: 200 GET http://docker/ | dns=0.0ms connect=")
+
+
+def test_the_archive_names_no_server_address(folder, run_tool):
+    with answering(folder / "s", HELLO) as local:
+        result = run_tool("--har", "-", "--unix-socket", local.path, "http://docker/")
+    [entry] = json.loads(result.out)["log"]["entries"]
+    assert "serverIPAddress" not in entry
+    assert entry["response"]["status"] == 200 and entry["timings"]["dns"] == -1
+
+
+def test_redirects_to_other_origins_go_there_too(folder):
+    away = "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid:81/x\r\nContent-Length: 0\r\n\r\n"
+    with answering(folder / "s", away, HELLO) as local:
+        result = here("-L", "--unix-socket", local.path, "http://docker/")
+    assert result.code == 0
+    assert [request.values("Host")[0] for request in local.requests] == ["docker", "elsewhere.invalid:81"]
+    steps = result.json()["steps"]
+    assert [step["network"]["unix_socket"] for step in steps] == [str(local.path)] * 2
+    assert [step["timing"]["dns_ms"] for step in steps] == [0, 0]
+
+
+def test_proxies_of_the_environment_are_ignored_even_malformed_ones(folder):
+    env = {
+        "http_proxy": "http://127.0.0.1:1",
+        "all_proxy": "nonsense://x",
+        "https_proxy": "socks5://127.0.0.1:1",
+    }
+    with answering(folder / "s", HELLO) as local:
+        network = only_step(here("-L", "--unix-socket", local.path, "http://docker/", env=env))["network"]
+    assert network["proxy_url"] is network["proxy_source"] is None
+
+
+def test_a_megabyte_goes_both_ways(folder, tmp_path):
+    (tmp_path / "body").write_bytes(b"x" * 3_000_000)
+    got = []
+
+    def script(peer: Peer) -> None:
+        request = peer.read_request()
+        got.append(len(request.body))
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n" + b"y" * 5_000_000)
+
+    with serving(folder / "s", script) as local:
+        step = only_step(here("-d", f"@{tmp_path / 'body'}", "--unix-socket", local.path, "http://a/"))
+    assert (got, step["response"]["bytes"]) == ([3_000_000], 5_000_000)
+
+
+def test_a_slow_answer_is_wait_and_nothing_that_rests_on_tcp_is_said(folder):
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.wait(0.2)
+        peer.send(HELLO)
+
+    with serving(folder / "s", script) as local:
+        step = only_step(here("--unix-socket", local.path, "http://a/"))
+    assert step["timing"]["wait_ms"] >= 200 and step["timing"]["connect_ms"] < 100
+    assert step["findings"] == []
+
+
+def test_open_files_that_the_server_hands_over_are_not_taken(folder):
+    """Any server on a unix socket can (unix(7), SCM_RIGHTS); they would pile up."""
+
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        with open(os.devnull, "rb") as file:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * 3))]
+            peer.sock.sendmsg([HELLO.encode()], rights)
+
+    with serving(folder / "s", script) as local:
+        here("--unix-socket", local.path, "http://a/")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            assert only_step(here("--unix-socket", local.path, "http://a/"))["response"]["bytes"] == 5
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- TLS -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("trustme")
+def test_tls_over_it_is_with_the_url_s_host(folder, authority):
+    context = authority.context("inside.test", common_name="inside")
+    names: list[Any] = []
+    context.sni_callback = lambda _, name, __: names.append(name)
+    with answering(folder / "s", HELLO, tls=context) as local:
+        trust = ("--cacert", authority.file, "--unix-socket", local.path)
+        network = only_step(here(*trust, "https://inside.test/"))["network"]
+        wrong = failure(here(*trust, "https://other.test/"), "tls", "tls")
+    assert names == ["inside.test", "other.test"]
+    assert network["tls_verified"] is True and network["cert_cn"] == "inside"
+    assert "issued for inside.test" in wrong["error"]["message"]
+
+
+@pytest.mark.needs("trustme")
+def test_a_client_certificate_is_shown_there(folder, authority):
+    context = authority.context("inside.test")
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.ca.configure_trust(context)
+    own = authority.certificate("me.test")
+    with answering(folder / "s", HELLO, tls=context) as local:
+        given = ("--cacert", authority.file, "--cert", own, "--unix-socket", local.path)
+        network = only_step(here(*given, "https://inside.test/"))["network"]
+    assert network["client_cert"] is True
+
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{ listen 127.0.0.1:{port}; listen unix:{folder}/plain; location / {{ return 200 "$host\\n"; }} }}
+    server {{
+        listen unix:{folder}/tls ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem};
+        location / {{ return 200 "$host\\n"; }}
+    }}
+}}
+"""
+
+
+@pytest.mark.needs("trustme")
+def test_nginx_answers_there_over_http_and_over_http2(folder, authority):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    user = "user root;" if os.geteuid() == 0 else ""
+    text = NGINX.format(folder=folder, port=port, pem=authority.certificate("inside.test"))
+    (folder / "nginx.conf").write_text(user + text)
+    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+    with debian_program("nginx", settings, port, folder / "out.log"):
+        plain = only_step(here("--unix-socket", folder / "plain", "http://inside.test/"))
+        given = ("--cacert", authority.file, "--unix-socket", folder / "tls")
+        secure = only_step(here(*given, "https://inside.test/"))
+    size = len("inside.test\n")
+    assert (plain["response"]["bytes"], secure["response"]["bytes"]) == (size, size)
+    assert secure["network"]["tls_verified"] is True
+    assert secure["response"]["http_version"] in ("HTTP/2", "HTTP/1.1")
+
+
+@pytest.mark.needs("trustme", "h2")
+def test_http2_is_spoken_there(folder, authority):
+    from conversations import Conversation
+
+    def script(peer: Peer) -> None:
+        talk = Conversation(peer)
+        talk.read_preface()
+        peer.send(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+        talk.read_until("Headers")
+        fields = talk.encoder.encode([(":status", "204")])
+        peer.send(len(fields).to_bytes(3, "big") + b"\x01\x05\x00\x00\x00\x01" + fields)
+        peer.read_to_end()
+
+    context = authority.context("inside.test", alpn=("h2",))
+    with serving(folder / "s", script, tls=context) as local:
+        given = ("--cacert", authority.file, "--unix-socket", local.path)
+        step = only_step(here(*given, "https://inside.test/"))
+    assert (step["response"]["status"], step["response"]["http_version"]) == (204, "HTTP/2")
+
+
+# --- where nobody answers --------------------------------------------------------------------------
+
+
+def fails(path: Path, *words: str) -> dict[str, Any]:
+    """Prove that a path makes a failed step at once, that says why and what to try."""
+    result = here("-m", "20", "--unix-socket", path, "http://a/")
+    step = failure(result, "network", "connect")
+    assert result.own_seconds < 5
+    for word in words:
+        assert word in step["error"]["message"], step["error"]
+    assert str(path) in step["error"]["message"] and step["error"]["hint"]
+    assert step["network"]["unix_socket"] == str(path)
+    assert step["timing"]["dns_ms"] == 0 and step["timing"]["tls_ms"] is None
+    return step
+
+
+def test_a_socket_that_is_missing_is_a_failed_step(folder):
+    assert "service" in fails(folder / "s", "missing")["error"]["hint"]
+
+
+def test_a_path_through_what_is_no_folder_is_a_failed_step(folder):
+    (folder / "file").write_text("")
+    fails(folder / "file" / "s", "no folder")
+
+
+def test_a_socket_that_was_left_behind_refuses(folder):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(folder / "s"))
+    assert "left" in fails(folder / "s", "refused")["error"]["hint"].replace("leave", "left")
+
+
+def test_a_file_that_is_no_socket_refuses(folder):
+    (folder / "s").write_text("")
+    fails(folder / "s", "refused")
+
+
+def test_a_socket_of_another_type_will_not_do(folder):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(folder / "s"))
+        fails(folder / "s", "another type")
+
+
+def test_a_full_queue_fails_at_once(folder):
+    """A connect() that blocks would wait for the service until the time is over."""
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(folder / "s"))
+        listener.listen(0)
+        for _ in range(3):
+            caller = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            caller.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                caller.connect(str(folder / "s"))
+        assert "load" in fails(folder / "s", "queue is full")["error"]["hint"]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("closed", ["socket", "folder"])
+def test_a_socket_that_one_may_not_write_to_is_a_failed_step(folder, closed):
+    with answering(folder / "s", HELLO) as local:
+        os.chmod(local.path if closed == "socket" else folder, 0o600)
+        os.seteuid(65534)
+        try:
+            hint = fails(local.path, "not permitted")["error"]["hint"]
+        finally:
+            os.seteuid(0)
+            os.chmod(folder, 0o755)
+    assert "modes" in hint
+
+
+def test_a_service_that_does_not_accept_is_a_time_out(folder, run_tool):
+    """The kernel says that it is connected; then nothing comes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(folder / "s"))
+        listener.listen(5)
+        result = run_tool("-m", "0.3", "--json", "-", "--unix-socket", folder / "s", "http://a/")
+    [step] = result.json()["steps"]
+    assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "timeout", "wait")
+    assert result.own_seconds < 3
+
+
+def test_a_failure_is_told_in_every_format(folder, run_tool):
+    given = ("--unix-socket", folder / "s", "http://a/")
+    [tokens] = run_tool("--metrics-only", *given).metrics()
+    assert (tokens["error"], tokens["ip"], tokens["dns"], tokens["tls"]) == ("network", "-", "0.000", "-")
+    assert "network: no connection to the unix socket" in run_tool("--compact", *given).out
+    assert f"Socket       {folder / 's'}" in run_tool(*given).out
+
+
+# --- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("-x", "http://127.0.0.1:1"),
+        ("--proxy", ""),
+        ("--resolve", "a:80:127.0.0.1"),
+        ("-4",),
+        ("-6",),
+        ("--interface", "lo"),
+        ("--interface", "127.0.0.1"),
+    ],
+    ids=" ".join,
+)
+def test_what_has_to_do_with_addresses_is_excluded(folder, call_tool, other):
+    with answering(folder / "s", HELLO) as local:
+        result = call_tool("--unix-socket", local.path, *other, "http://a/")
+    name = "-x" if other[0] == "--proxy" else other[0]
+    check_usage_error(result, "--unix-socket", f"{name} exclude each other")
+    assert local.accepted == 0
+
+
+@pytest.mark.parametrize("length", [107, 108])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_path_has_at_most_107_bytes(folder, call_tool, length, letter):
+    room = length - len(str(folder)) - 1
+    name = letter * (room // len(letter.encode())) + "x" * (room % len(letter.encode()))
+    path = folder / name
+    assert len(os.fsencode(path)) == length
+    if length == 108:
+        check_usage_error(call_tool("--unix-socket", path, "http://a/"), "108 bytes", "107")
+        return
+    with answering(path, HELLO) as local:
+        assert only_step(here("--unix-socket", path, "http://a/"))["response"]["status"] == 200
+    assert local.accepted == 1
+
+
+def test_an_empty_path_is_none(call_tool):
+    check_usage_error(call_tool("--unix-socket", "", "http://a/"), "--unix-socket '': expected a path")
+
+
+def test_a_relative_path_is_one_from_where_the_program_starts(folder, run_tool):
+    with answering(folder / "s", HELLO):
+        [step] = run_tool("--json", "-", "--unix-socket", "s", "http://a/", cwd=folder).json()["steps"]
+    assert (step["response"]["status"], step["network"]["unix_socket"]) == (200, "s")
