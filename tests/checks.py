@@ -16,7 +16,7 @@ PHASES = ("dns", "connect", "tls", "wait", "xfer")
 KINDS = ("dns", "connect", "proxy", "tls", "timeout", "protocol", "redirect", "network")
 SLO_KEYS = ("connect", "dns", "tls", "total", "ttfb", "wait", "xfer")
 
-DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url total_steps steps summary"
+DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url host label total_steps steps summary"
 STEP_FIELDS = "step_number url started_at request timing network response error findings"
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
@@ -37,7 +37,7 @@ FINDING_FIELDS = "id phase cost_ms certainty text evidence"
 SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
-    "schema_version tool_version started_at initial_url count interval_s host summary statistics runs"
+    "schema_version tool_version started_at initial_url count interval_s host label summary statistics runs"
 )
 SERIES_SUMMARY_FIELDS = "runs failed late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
@@ -67,16 +67,22 @@ def check_fields(record: Any, names: str) -> None:
     assert set(record) == set(names.split()), sorted(set(record) ^ set(names.split()))
 
 
+def trace_field(document: dict[str, Any]) -> str:
+    """Return the field that a run has with --otlp."""
+    return " trace_id" * ("trace_id" in document)
+
+
 def check_document(document: dict[str, Any]) -> dict[str, Any]:
     """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it."""
     assert document["schema_version"] == 1
+    assert document["host"] and document["label"] != ""
     assert isinstance(document["tool_version"], str) and document["tool_version"]
     assert isinstance(document["initial_url"], str)
     parse_instant(document["started_at"])
     if "runs" in document:
         check_series(document)
         return document
-    check_fields(document, DOCUMENT_FIELDS)
+    check_fields(document, DOCUMENT_FIELDS + trace_field(document))
     check_run(document)
     return document
 
@@ -297,7 +303,7 @@ def check_series(document: dict[str, Any]) -> None:
     assert len(runs) >= 1
     assert document["host"] and document["interval_s"] >= 0
     for number, run in enumerate(runs, 1):
-        check_fields(run, RUN_FIELDS)
+        check_fields(run, RUN_FIELDS + trace_field(run))
         assert run["run_number"] == number
         assert run["target"] is not None or run["round"] == number
         assert run["late_ms"] is None or exact(run["late_ms"]) >= 0
