@@ -854,14 +854,16 @@ class Violation(NamedTuple):
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one.
 
-    Too few steps were left to judge the keys in `not_judged`. `counts` is how many values each statistic had.
+    Too few values were left to judge the keys in `not_judged`, `where` names the targets. `counts` is how
+    many values each statistic had: a number, or the range over all targets.
     """
 
     step_number: int
     thresholds: dict[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()
-    counts: Mapping[str, int] = {}
+    counts: Mapping[str, str] = {}
+    where: str = ""
 
     @property
     def passed(self) -> bool:
@@ -1868,8 +1870,8 @@ class Override(NamedTuple):
     address: str
 
 
-def parse_resolve(text: str, family: int, chosen_by: str = "-4 or -6") -> Override:
-    """Read HOST:PORT:ADDR; `chosen_by` names the options behind a `family`. Raises UsageError."""
+def parse_resolve(text: str) -> Override:
+    """Read HOST:PORT:ADDR; raises UsageError."""
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
     if not entry:
         raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
@@ -1880,9 +1882,14 @@ def parse_resolve(text: str, family: int, chosen_by: str = "-4 or -6") -> Overri
         raise UsageError(f"--resolve '{text}': {error.message}") from None
     if not is_ip(address):
         raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
-    if not is_ip(address, family):
-        raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
     return Override(text, place, address)
+
+
+def check_families(entries: Iterable[Override], family: int, chosen_by: str) -> None:
+    """Raise UsageError for an address that is not of the family that an option has chosen."""
+    for text, _, address in entries:
+        if not is_ip(address, family):
+            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
 
 
 def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]:
@@ -1890,7 +1897,8 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
     overrides: dict[tuple[str, int], str] = {}
     for text, place, address in entries:
         if place in overrides:
-            raise UsageError(f"--resolve '{text}': {bracketed(place[0])}:{place[1]} was given before")
+            here = f"{bracketed(place[0])}:{place[1]}"
+            raise UsageError(f"--resolve '{text}': {here} was given before (--all-addresses takes several)")
         overrides[place] = address
     return overrides
 
@@ -1910,6 +1918,14 @@ def collect_targets(entries: Iterable[Override]) -> tuple[str, ...]:
             f"--resolve: {len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
         )
     return tuple(targets.values())
+
+
+def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
+    """Return the addresses to measure of those that were given; raises UsageError where none is left."""
+    left = [entry for entry in entries if is_ip(entry.address, family)]
+    if entries and not left:
+        check_families(entries, family, chosen_by)
+    return collect_targets(left)
 
 
 def parse_method(text: str | None, has_data: bool) -> str:
@@ -2791,6 +2807,19 @@ def choose_style(args: argparse.Namespace) -> str:
     return "waterfall"
 
 
+def warn_of_series(options: Options) -> Iterator[str]:
+    """Say what would only show after many runs: a file without a folder, a budget without a value."""
+    if options.series is None:
+        return
+    for option, path in (("--json", options.json_path), ("--har", options.har_path)):
+        if path and not is_stdout(path) and not os.path.isdir(os.path.dirname(path) or "."):
+            yield f"{option} '{path}' cannot be written: there is no such folder"
+    for key in options.thresholds:
+        phase, dot, _ = key.partition(".")
+        if options.series.reuse and dot and phase in PHASES[: PHASES.index("wait")]:
+            yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
+
+
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
     """Say what of the command line goes ahead but may not be meant."""
     request = options.request
@@ -2802,6 +2831,7 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
         yield "--cert: nobody is shown the certificate: the first URL is http, and no other origin may see it"
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
+    yield from warn_of_series(options)
     place = (request.url.host, request.url.port)
     if options.follow or args.proxy is not None:
         return  # another step, or the proxy, may need it
@@ -2845,11 +2875,12 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     interface = parse_interface(args.interface, family)
     chosen_by = "-4 or -6" if family else "--interface"
     family = family or (interface.family if interface else socket.AF_UNSPEC)
-    entries = [parse_resolve(text, family, chosen_by) for text in args.resolve]
+    entries = [parse_resolve(text) for text in args.resolve]
     if series and series.every_address:
         here = [entry for entry in entries if entry.place == (url.host, url.port)]
-        series = series._replace(addresses=collect_targets(here))
         entries = [entry for entry in entries if entry not in here]
+        series = series._replace(addresses=choose_targets(here, family, chosen_by))
+    check_families(entries, family, chosen_by)
     ca_bundle = load_bundle(args, seconds, url)
     identity = load_own_certificate(args, seconds, url, environ)
     request = read_request(args, seconds, url)
@@ -5760,25 +5791,33 @@ class Http2Exchange(Exchange):
     def _serves(self, header: bytes, payload: bytes) -> bool:
         """Take a frame; tell whether it serves the request or its response."""
         kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
-        session = self._session
         # Within a header block only CONTINUATION may come (section 6.10): the rest goes to h2, which says so.
         # So does what has the wrong length or stream.
-        if not session.in_block:
-            if kind == WINDOW_UPDATE and stream in (0, self._stream):
-                return session.windows.widen(min(stream, 1), payload)
-            if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self._stream:
-                return False  # late, for an earlier request (section 5.1, closed)
-            if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
-                raise self._reset(http2_error(payload))
-            if kind == GOAWAY and stream == 0 and len(payload) >= 8:
-                self._go_away(payload)
-                return False
+        if not self._session.in_block:
+            served = self._serves_itself(kind, stream, payload)
+            if served is not None:
+                return served
         self._give(header + payload)
         if kind == SETTINGS:
             return self._acknowledges(flags)
         if kind in (HEADERS, CONTINUATION):
-            session.in_block = not flags & END_HEADERS
+            self._session.in_block = not flags & END_HEADERS
         return kind == HEADERS and stream == self._stream
+
+    def _serves_itself(self, kind: int, stream: int, payload: bytes) -> bool | None:
+        """Take a frame that h2 does not see; tell whether it serves the request, None where h2 takes it."""
+        if kind == WINDOW_UPDATE and stream in (0, self._stream):
+            return self._session.windows.widen(min(stream, 1), payload)
+        if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self._stream:
+            return False  # late, for an earlier request (section 5.1, closed)
+        if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
+            if self._ended:
+                return False  # servers end so what they did not read of an upload (section 8.1)
+            raise self._reset(http2_error(payload))
+        if kind == GOAWAY and stream == 0 and len(payload) >= 8:
+            self._go_away(payload)
+            return False
+        return None
 
     def _acknowledges(self, flags: int) -> bool:
         """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
@@ -7555,6 +7594,12 @@ def count_by(values: Iterable[Any]) -> dict[Any, int]:
     return counts
 
 
+def spans_text(sizes: Iterable[str]) -> str:
+    """Return the range of some numbers, or the one that all of them are."""
+    ordered = sorted(set(map(int, sizes)))
+    return "-".join(map(str, ordered[:1] + ordered[1:][-1:]))
+
+
 class Survey(NamedTuple):
     """All runs of a series: what is shown, written and judged of them."""
 
@@ -7562,11 +7607,13 @@ class Survey(NamedTuple):
     probe: Probe
     samples: Sequence[Sample]
     runs: int
+    expected: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
     verdicts: dict[str | None, Verdict]  # by target
     lookup_us: int | None  # what the lookup of the targets took, None without one
     levels: dict[StepKind, Level]
+    newest: dict[StepKind, Step]  # of those that were answered, for a drawn report
 
     @property
     def failed(self) -> int:
@@ -7588,11 +7635,11 @@ class Survey(NamedTuple):
         not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
         (some, *_) = self.verdicts.values()
         violations.sort(key=lambda violation: violation.key)
-        counts = {
-            key: min(one.counts[key] for one in self.verdicts.values() if key in one.counts)
-            for key in count_by(key for one in self.verdicts.values() for key in one.counts)
-        }
-        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts)
+        sizes = [one.counts for one in self.verdicts.values()]
+        counts = {key: spans_text(count[key] for count in sizes if key in count) for key in sizes[0]}
+        lacking = [target for target, one in self.verdicts.items() if target and one.not_judged]
+        where = " at " * bool(lacking) + ", ".join(lacking)
+        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts, where)
 
 
 def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
@@ -7759,7 +7806,7 @@ def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Ver
         values = last_values(key, samples)
         if values is None:
             continue
-        counts[key] = len(values)
+        counts[key] = str(len(values))
         found = judge_statistic(key, thresholds[key], values)
         if found is None:
             not_judged.append(key)
@@ -8445,8 +8492,11 @@ def lacks_certificate(step: Step) -> bool:
     return refused and tls is not None and tls.wanted and tls.shown == "none given"
 
 
+LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
+
+
 def lacking_text(step: Step) -> str:
-    return f"in step {step.number} the server asked for a client certificate, and none was given: --cert PATH"
+    return f"in step {step.number} {LACKING}"
 
 
 def status_text(progress: Progress) -> str:
@@ -9705,6 +9755,14 @@ class Look(NamedTuple):
     glyphs: Glyphs
 
 
+def step_rows(step: Step, look: Look) -> tuple[tuple[str, Line], ...]:
+    """Say how the server was reached and what it answered."""
+    rows = [*network_rows(step), *response_rows(step)]
+    if look.include and step.response:
+        rows += header_rows(step.response)
+    return tuple(rows)
+
+
 def step_blocks(step: Step, look: Look) -> Iterator[Block]:
     """Show one step."""
     yield (
@@ -9712,10 +9770,7 @@ def step_blocks(step: Step, look: Look) -> Iterator[Block]:
         Span(f"{step.request.method} {clip(step.url)} ", "strong"),
         status_span(step),
     )
-    rows = [*network_rows(step), *response_rows(step)]
-    if look.include and step.response:
-        rows += header_rows(step.response)
-    yield Fields(tuple(rows))
+    yield Fields(step_rows(step, look))
     yield waterfall_table(step.timing, step.error and step.error.phase, look.width, look.glyphs)
     below = (*failure_rows(step.error), *reading_rows(read_step(step)))
     if below:
@@ -9748,8 +9803,8 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
     if verdict.counts:
-        counted = "  ".join(f"{key} of n={count}" for key, count in verdict.counts.items())
-        lines.append((Span("Statistics: ", "strong"), Span(counted)))
+        sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
+        lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
@@ -9761,7 +9816,7 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
             text += f", worst in run {item.run_number}"
         lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
     for key in verdict.not_judged:
-        text = f"{glyphs.bullet} {key}: not judged, too few steps succeeded"
+        text = f"{glyphs.bullet} {key}: not judged, too few values{verdict.where}"
         lines.append((Span(text, "bad"),))
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), tuple(lines))
 
@@ -9866,7 +9921,8 @@ def series_title(summary: Summary, survey: Survey) -> str:
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
         parts.append(counted(summary.late, "late start"))
-    parts.append(f"in {survey.duration_us / 1e6:.1f} s")
+    if summary.runs == survey.runs:
+        parts.append(f"in {survey.duration_us / 1e6:.1f} s")
     return ", ".join(parts)
 
 
@@ -9881,6 +9937,9 @@ def status_sentence(summary: Summary) -> str:
     return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
+COLD = ": it may have met what was cold (names, caches, routes)"
+
+
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
@@ -9888,7 +9947,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         listed = ", ".join(map(str, runs[:8])) + ", …" * bool(runs[8:])
         words = f"{len(runs)} of {summary.measured} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
-            words += "; the first run is one: it may have met what was cold (names, caches, routes)"
+            words += f"; the first run is one{COLD * (key == OUTLIER_KEYS[0])}"
         yield words
 
 
@@ -9939,7 +9998,11 @@ def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Blo
     yield (Span(series_title(summary, survey), "bad" * bool(summary.failed)),)
     typical = summary.typical
     if typical:
-        yield (Span(f"Run {typical.run} of {survey.runs}, whose total is nearest to the median:"),)
+        step = survey.newest.get((summary.target, summary.number, summary.reused))
+        if step and step.url == summary.url:
+            yield Fields(step_rows(step, look))
+        nearest = ", whose total is nearest to the median" * (summary.measured > 1)
+        yield (Span(f"Run {typical.run} of {survey.runs}{nearest}:"),)
         yield waterfall_table(typical.timing, None, look.width, look.glyphs)
         yield (Span("All that succeeded, in ms:"),)
         yield from spread_blocks(summary, look)
@@ -9956,12 +10019,12 @@ SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 NO_FACTS = Facts(None, None, None, None, None)
 
 
-def target_rows(survey: Survey) -> list[Summary]:
-    """Return the summary that stands for each target: of its first step, of most runs."""
+def target_rows(survey: Survey, number: int) -> list[Summary]:
+    """Return the summary that stands for each target in a step: that of most runs."""
     rows: dict[str | None, Summary] = {}
     for summary in survey.summaries:
         before = rows.get(summary.target)
-        if before is None or (summary.number == before.number and summary.measured > before.measured):
+        if summary.number == number and (before is None or summary.measured > before.measured):
             rows[summary.target] = summary
     return list(rows.values())
 
@@ -10005,7 +10068,7 @@ def certificate_words(facts: Facts | None, now: datetime.datetime) -> str | None
     days, left = certificate.days_left(now), "no legible expiry"
     if days is not None:
         left = f"{counted(days, 'day')} left"
-    return f"…{(certificate.serial or '?')[-8:]}, {left}"
+    return f"{(certificate.serial or '?')[-8:]}, {left}"
 
 
 def failure_words(row: Summary) -> list[str]:
@@ -10013,7 +10076,10 @@ def failure_words(row: Summary) -> list[str]:
     often = ""
     if row.measured:
         often = f" in {row.failed} of {counted(row.runs, 'run')}"
-    return [f"fails{often}: {clip(failure.message)}" for _, failure in row.failures.values()]
+    return [
+        f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
+        for _, failure in row.failures.values()
+    ]
 
 
 def odd_words(rows: Sequence[Summary], now: datetime.datetime) -> dict[str | None, list[str]]:
@@ -10050,12 +10116,13 @@ def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
 
 
 def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
-    """Give the columns in which the servers differ: heading and cells."""
+    """Give the columns in which the servers that answered differ: heading and cells."""
     facts = [row.facts or NO_FACTS for row in rows]
     table = [fact_cells(each, now) for each in facts]
     for heading in table[0]:
         cells = [row[heading] for row in table]
-        if len(set(cells) - {"-"}) > 1:
+        told = {cell for cell, row in zip(cells, rows) if row.measured or cell != "-"}
+        if len(told) > 1:
             yield heading, cells
     if trips_differ(facts):
         yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
@@ -10106,23 +10173,54 @@ def lookup_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
     return f"{count}, found in {ms_text(rounded_ms(survey.lookup_us))}"
 
 
-def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
-    """Show the addresses of a name side by side."""
-    rows = target_rows(survey)
+def alike_sentence(rows: Sequence[Summary]) -> str:
+    """Say that no address is odd, and in what they differ all the same."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    odd = odd_words(rows, now)
-    yield (Span(f"{rows[0].method} {clip(rows[0].url)}", "strong"),)
-    yield (Span(f"{lookup_sentence(survey, rows)}; medians in ms of {counted(survey.runs, 'run')}:"),)
-    yield targets_table(rows, odd, look)
-    for target, words in odd.items():
-        for each in words:
-            yield (Span(f"! {target} {each}", "warn"),)
-    if not any(odd.values()) and len(rows) > 1:
-        yield (Span(f"All {len(rows)} addresses are alike.", "good"),)
+    who = f"All {len(rows)} addresses"
+    if len(rows) == 2:
+        who = "Both addresses"
+    differing = [heading for heading, _ in fact_columns(rows, now)]
+    return f"{who} are alike{' but for ' * bool(differing)}{', '.join(differing)}."
+
+
+def medians_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
+    """Say of how many runs the medians in a table are, and how many of them started late."""
+    what = counted(sum(row.runs for row in rows), "run")
+    if any(row.reused for row in rows):
+        what += " on kept connections"
+    late = sum(row.late for row in rows)
+    if late:
+        what += f", {counted(late, 'late start')}"
+    return f"{lookup_sentence(survey, rows)}; medians in ms of {what}:"
+
+
+def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
+    """Show the addresses of a name side by side, step by step of a chain."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    numbers = sorted({summary.number for summary in survey.summaries})
+    for number in numbers:
+        rows = target_rows(survey, number)
+        odd = odd_words(rows, now)
+        step = f"Step {number}: " * (len(numbers) > 1)
+        yield (Span(f"{step}{rows[0].method} {clip(rows[0].url)}", "strong"),)
+        yield (Span(medians_sentence(survey, rows)),)
+        yield targets_table(rows, odd, look)
+        for target, words in odd.items():
+            for each in words:
+                yield (Span(f"! {target} {each}", "warn"),)
+        for row in rows:
+            others = [each for each in survey.summaries if each.target == row.target]
+            warmth = reuse_sentence(row, others)
+            if warmth:
+                yield (Span(f"{row.target}: {warmth}"),)
+        if not any(odd.values()) and len(rows) > 1:
+            yield (Span(alike_sentence(rows), "good"),)
 
 
 def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
     """Return what is drawn at the end of a series; of the compact style the panel alone."""
+    if look.style == "waterfall" and survey.runs < survey.expected:
+        yield (Span(f"Stopped after {survey.runs} of {survey.expected} runs.", "warn"),)
     if look.style == "waterfall" and survey.samples[0].target:
         yield from targets_blocks(survey, look)
     elif look.style == "waterfall":
@@ -10402,12 +10500,16 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False
         self.signal: int | None = None  # the first that came
+        self.at = 0.0  # when (time.monotonic)
 
     def asked(self) -> bool:
         return self.signal is not None
 
 
 INTERRUPTION = Interruption()
+ECHO = (
+    0.03  # seconds within which the same signal is the same: timeout(1) passes on what the terminal sent too
+)
 
 
 class StatusLine:
@@ -10671,8 +10773,8 @@ def printed(what: str, stream: Any, write: Callable[[], object]) -> bool:
 
 
 def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
-    """Say on stderr what stdout cannot; `slot` is the run's place in a series."""
-    if run.limit_reached:
+    """Say on stderr what stdout cannot; `slot` is the run's place in a series, which sums up some of it."""
+    if run.limit_reached and slot is None:
         say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
     for step in run.steps:
         if options.style == "metrics" and step.error:
@@ -10680,7 +10782,7 @@ def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
         starved = step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10)
         if options.style != "waterfall" and starved and slot is None:
             say(f"warning: {starved_text(step)}")
-        if options.style != "waterfall" and lacks_certificate(step):
+        if options.style != "waterfall" and lacks_certificate(step) and slot is None:
             say(f"warning: {lacking_text(step)}")
 
 
@@ -10761,6 +10863,9 @@ class Ledger:
         self.runs = self.starved = self.begun = self.ended = 0
         self.lookup_us: int | None = None
         self.levels: dict[StepKind, Level] = {}
+        self.newest: dict[StepKind, Step] = {}
+        self.lacking = 0  # runs in which a client certificate was asked for in vain
+        self.limited = 0  # runs that ended at the limit of redirects
         self.json = options.json_path and Shelf()
         self.har = options.har_path and Shelf()
         self._brief = False
@@ -10775,9 +10880,14 @@ class Ledger:
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
         self.outcome = Outcome(*map(max, self.outcome, outcome_of(run)))
         self.samples += self._samples(run)
+        self.lacking += any(map(lacks_certificate, run.steps))
+        self.limited += run.limit_reached
         for step in run.steps:
             kind = (run.slot.target, step.number, step.network.reused)
             self.levels[kind] = level_of(step, run.slot.number)
+        for step in in_brief(run).steps if self._reads else ():
+            if step.response:
+                self.newest[run.slot.target, step.number, step.network.reused] = step
         if self.options.tracing and not self.untraced:
             self.spans += span_texts(report)
         self._shelve(report)
@@ -10836,8 +10946,17 @@ class Ledger:
         same: Facts = self._known.setdefault(facts, facts)
         return same
 
-    def survey(self, series: Series) -> Survey:
-        """Sum up what there is."""
+    def warnings(self) -> Iterator[str]:
+        """Say what is to be borne in mind of all runs."""
+        if self.starved:
+            yield starved_runs_text(self.starved, self.runs)
+        if self.lacking:
+            yield f"in {self.lacking} of {self.runs} runs {LACKING}"
+        if self.limited:
+            yield f"{self.limited} of {self.runs} runs stopped after {MAX_REDIRECTS} redirects"
+
+    def survey(self, series: Series, expected: int) -> Survey:
+        """Sum up what there is of so many runs that were to be."""
         targets = count_by(sample.target for sample in self.samples)
         verdicts = {}
         for target in targets:
@@ -10850,11 +10969,13 @@ class Ledger:
             probe=name_probe(self.options),
             samples=self.samples,
             runs=self.runs,
+            expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(self.samples),
             verdicts=verdicts,
             lookup_us=self.lookup_us,
             levels=self.levels,
+            newest=self.newest,
         )
 
     def expect(self, runs: int) -> None:
@@ -10915,9 +11036,9 @@ class Teller:
         self._status.clear()
 
     def expect(self, targets: int) -> None:
-        """Reckon with so many runs in each round."""
-        self.expected *= targets
-        self._interval /= targets
+        """Reckon with so many runs in each round; with the lookup that failed where there are none."""
+        self.expected = self.expected * targets or 1
+        self._interval /= max(1, targets)
 
     def wait(self, due: int) -> bool:
         """Wait until a run is to be prepared; False when the series is to end."""
@@ -11027,7 +11148,7 @@ def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) ->
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
     assert options.series
     targets = find_targets(options, means, ledger, teller)
-    teller.expect(len(targets) or 1)
+    teller.expect(len(targets))
     ledger.expect(len(targets) * options.series.times)
     for slot in each_slot(options.series, targets, ledger):
         if not teller.wanted or not teller.wait(slot.due):
@@ -11063,11 +11184,11 @@ def run_series(options: Options, means: Means, rich: bool) -> int:
         UNFINISHED.remove(teller.clear)
         means.close()
         gc.unfreeze()
-    survey = ledger.survey(options.series)
+    survey = ledger.survey(options.series, teller.expected)
     for warning in means.contexts.warnings:
         say(f"warning: {warning}")
-    if ledger.starved:
-        say(f"warning: {starved_runs_text(ledger.starved, ledger.runs)}")
+    for warning in ledger.warnings():
+        say(f"warning: {warning}")
     if options.style != "waterfall":
         teller.write(summary_lines(survey, options.style == "compact"))
     if options.style != "metrics":
@@ -11196,7 +11317,9 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
 
     def end(number: int, _: object) -> None:
         if INTERRUPTION.sums_up and not INTERRUPTION.asked():
-            INTERRUPTION.signal = number
+            INTERRUPTION.signal, INTERRUPTION.at = number, time.monotonic()
+            return
+        if number == INTERRUPTION.signal and time.monotonic() - INTERRUPTION.at < ECHO:
             return
         ending.append(number)
         if len(ending) > 1:  # the first one is under way

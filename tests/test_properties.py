@@ -174,7 +174,7 @@ def test_a_header_that_is_refused_keeps_its_value_secret(name, wrong):
 @steadily
 @given(st.one_of(any_text, st.builds("{}:{}:{}".format, any_text, st.integers(-9, 70000), any_text)))
 def test_an_override_is_refused_or_is_an_address(text):
-    found = attempt(tool.parse_resolve, text, 0)
+    found = attempt(tool.parse_resolve, text)
     if not isinstance(found, tool.UsageError):
         _, (host, port), address = found
         assert host and 1 <= port <= 65535 and tool.is_ip(address)

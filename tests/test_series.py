@@ -936,3 +936,54 @@ def test_an_export_that_would_fill_the_memory_becomes_brief_and_says_so(call_too
     assert (
         sum((tmp_path / name).stat().st_size for name in ("out.json", "out.har")) < 2 * sum(sizes) + 200_000
     )
+
+
+def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
+    """That a certificate was not verified, say, is not lost because there are many runs."""
+    with http_server(tls=tls) as server:
+        result = run_tool("--count", "3", *QUICK, "-k", "-i", server.url())
+    assert "NOT verified (-k)" in result.out and "Address" in result.out
+    assert "Content-Length: 6" in result.out
+
+
+def test_a_series_that_was_stopped_says_so_in_its_report(start_tool):
+    with http_server() as server:
+        process = start_tool("--count", "500", "--interval", "0.05", server.url())
+        for _ in range(3):
+            assert process.stdout.readline().startswith(b"Run ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 130 and err == b""
+    found = re.search(rb"Stopped after (\d+) of 500 runs\.", out)
+    assert found and int(found[1]) >= 3
+
+
+def test_the_echo_of_a_signal_is_no_second_one(start_tool, tmp_path):
+    """A terminal interrupts timeout(1) as well, which passes it on."""
+    path = tmp_path / "out.json"
+    with http_server() as server:
+        process = start_tool("--count", "500", "--interval", "0.05", "--json", path, server.url())
+        for _ in range(3):
+            assert process.stdout.readline().startswith(b"Run ")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert len(check_document(json.loads(path.read_text()))["runs"]) >= 3
+
+
+def test_what_would_only_show_at_the_end_is_said_at_the_start(run_tool, server, tmp_path):
+    options = ["--count", "3", *QUICK, "--json", tmp_path / "none" / "out.json", "--reuse"]
+    result = run_tool(*options, "--slo", "connect.median=5,wait.median=5000", server.url())
+    first, second, *_ = result.err.splitlines()
+    assert "no such folder" in first and "connect.median" in second and "no connect" in second
+    assert result.code == 73
+
+
+def test_warnings_are_summed_up(run_tool):
+    with http_server({"/": redirect("/")}) as server:
+        result = run_tool("-L", "--count", "3", *QUICK, "--compact", server.url())
+    assert result.code == 47
+    assert result.err == "httphases: warning: 3 of 3 runs stopped after 10 redirects\n"
