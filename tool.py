@@ -2521,7 +2521,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("-d --data", "DATA", "request body: text, @FILE, or @- for standard input"),
         ("-H --header", "'NAME: VALUE'", "add a header; may be repeated"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        ("-m --max-time --timeout", "SECONDS", "give up after this time in all (default: 20)"),
+        ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
     ),
     "connection": (
