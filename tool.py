@@ -227,6 +227,7 @@ MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
+MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, and as many as KiB of bodies
 MAX_SLO_FILE = 1 << 20
 MAX_RESOLVER_FILE = 64 * 1024
@@ -1859,6 +1860,8 @@ def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]
     for name, value in request.headers:
         if name.lower() in SECRET_HEADERS:
             found += header_secrets(name, decode(value))
+    # A host, a scheme and over HTTP/2 the name of a field are turned to lower case before they are shown.
+    found += [(text.lower(), alone) for text, alone in found if not text.islower()]
     return index_secrets([*found, *proxy_secrets(request.url, proxy, environ)])
 
 
@@ -2236,6 +2239,11 @@ def parse_interface(text: str | None, family: int) -> Interface | None:
     if not is_ip(text):
         return Interface(text, socket.AF_UNSPEC)
     version, own = (4, socket.AF_INET) if is_ip(text, socket.AF_INET) else (6, socket.AF_INET6)
+    packed = socket.inet_pton(own, text.partition("%")[0])
+    if not any(packed) or packed[0] == 0xFF or (version == 4 and packed[0] >= 224):
+        raise UsageError(
+            f"--interface '{text}' is no address that a connection can begin at: give one of its own"
+        )
     if not is_ip(text, family):
         raise UsageError(f"--interface '{text}' is an IPv{version} address, which -{10 - version} excludes")
     return Interface(text, own)
@@ -3004,6 +3012,12 @@ class History(NamedTuple):
         return self.instant("kept") is not None
 
     @property
+    def stale(self) -> bool:
+        """Tell whether the answer came before the request could leave: then it answers another."""
+        first = self.instant("first byte")
+        return self.kept and first is not None and first < self.start
+
+    @property
     def ended(self) -> bool:
         return any(self.instant(end) is not None for end in ("done", "failed", "looked up"))
 
@@ -3075,6 +3089,8 @@ class History(NamedTuple):
         """
         ends = list(self.ends)
         reached = len(ends)
+        if failed_at is not None and self.instant("start") is None:
+            failed_at = 0  # no clock has run
         if failed_at is not None and reached < len(PHASES):
             ends.append(max(self.newest, failed_at))
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
@@ -4168,6 +4184,9 @@ def once(data: bytes) -> Source:
     return lambda: next(pieces, b"")
 
 
+NO_END = "the server went on and on while the connection was idle"
+
+
 class Stream:
     """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
 
@@ -4521,11 +4540,15 @@ class TlsStream(Stream):
     def read_waiting(self, view: memoryview) -> int | None:
         """A record may hold nothing but a ticket for another session (RFC 8446 section 4.6.1)."""
         count = self._decrypt(view)
-        while count is None and self._inner.has_input():
+        for _ in range(MAX_IDLE):
+            if count is not None or not self._inner.has_input():
+                return count
             if not self._pull():
                 return 0
             count = self._decrypt(view)
-        return count
+            if count is None and self._tls.version() != "TLSv1.3":  # which has no tickets behind a handshake
+                raise protocol_error("the server began another handshake while the connection was idle")
+        raise protocol_error(NO_END)
 
     def ciphertext(self) -> bytes:
         """Return what this side has to send: the source of the stream below."""
@@ -5350,6 +5373,8 @@ class Exchange(Stage):
             return "the server closed the connection while it was idle"
         except BlockingIOError:
             return "something came while the connection was idle, and not all of it"
+        except ssl.SSLError:
+            return "the server broke TLS off while the connection was idle"
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
@@ -5417,6 +5442,12 @@ class Exchange(Stage):
             self.log.add("sent")
 
 
+KEPT_HINT = (
+    "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
+    "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
+)
+
+
 class Http1Exchange(Exchange):
     """HTTP/1.1 (RFC 9112)."""
 
@@ -5455,6 +5486,8 @@ class Http1Exchange(Exchange):
             response = read_head(self._reader, self.log)
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        if self.log.history().stale:
+            raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add("response", response)
         stream.hurry()  # of the instants in the body only the last one counts, which no large read delays
@@ -5713,14 +5746,16 @@ class Http2Exchange(Exchange):
         """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
         stream that we have not opened yet.
         """
-        while self._reader.fill_from_waiting():
+        for _ in range(MAX_IDLE):
+            if not self._reader.fill_from_waiting():
+                return self.last_word()
             header = self._reader.peek(9)
             if self._reader.left < 9 + int.from_bytes(header[:3], "big"):
                 return "the server stopped in the middle of an HTTP/2 frame"
             if int.from_bytes(header[5:], "big") & 0x7FFFFFFF > self._stream:
                 return UNASKED
             self._read_frame()
-        return self.last_word()
+        return NO_END
 
     def run(self, stream: Stream) -> None:
         self._reader.stream = stream
@@ -5802,7 +5837,7 @@ class Http2Exchange(Exchange):
             return self._acknowledges(flags)
         if kind in (HEADERS, CONTINUATION):
             self._session.in_block = not flags & END_HEADERS
-        return kind == HEADERS and stream == self._stream
+        return kind == HEADERS and stream == self._stream and not self._ended
 
     def _serves_itself(self, kind: int, stream: int, payload: bytes) -> bool | None:
         """Take a frame that h2 does not see; tell whether it serves the request, None where h2 takes it."""
@@ -5927,6 +5962,14 @@ class Http2Exchange(Exchange):
 # ---------------------------------------------------------------------------------------------------------
 # 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 # ---------------------------------------------------------------------------------------------------------
+def end_connection(connection: socket.socket) -> None:
+    """End a connection in both directions: what waits for it wakes up."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it has ended meanwhile
+
+
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
@@ -5966,6 +6009,9 @@ class Hop(Stage):
 
     def give_up(self) -> None:
         """Have what waits on this hop fail at once; called by another thread than the one that waits."""
+        connection = self.log.history().detail("connection")
+        if connection:
+            end_connection(connection)
 
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
@@ -6253,12 +6299,10 @@ class Tcp(Hop):
         return answered
 
     def give_up(self) -> None:
-        connection = self.log.history().detail("connection")
-        for each in (*self._race.contenders, *((connection,) if connection else ())):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended meanwhile
+        super().give_up()
+        self._close_spare()
+        for each in self._race.contenders:
+            end_connection(each)
 
     def close(self) -> None:
         self._close_spare()
@@ -6604,10 +6648,6 @@ class Socks(Hop):
 # ---------------------------------------------------------------------------------------------------------
 # 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
 # ---------------------------------------------------------------------------------------------------------
-KEPT_HINT = (
-    "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
-    "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
-)
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
@@ -6939,7 +6979,7 @@ def shown_response(response: Response | None, secrets: Secrets) -> Response | No
     def masked(text: str) -> str:
         return secrets.mask(mask_userinfo(text))
 
-    headers = mask_headers(response.headers, secrets)
+    headers = tuple((secrets.mask(name), value) for name, value in mask_headers(response.headers, secrets))
     cache = read_cache(headers)
     if cache and cache.via:
         cache = cache._replace(via=masked(cache.via))
@@ -8999,7 +9039,10 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 
 
 class Shelf:
-    """Texts that are kept compressed, one stream for all of them: in a series each is much like the last."""
+    """Texts that are kept compressed, one stream for all of them: in a series each is much like the last.
+
+    The texts of all exports lie there in turn, each by the name of its export, because they are alike too.
+    """
 
     def __init__(self) -> None:
         import zlib
@@ -9009,19 +9052,20 @@ class Shelf:
         self._pieces: list[bytes] = []
         self.size = 0  # bytes, compressed
 
-    def add(self, text: str) -> None:
-        piece = self._deflate.compress(text.encode("utf-8", "backslashreplace") + b"\0")
+    def add(self, name: str, text: str) -> None:
+        piece = self._deflate.compress(f"{name}{text}".encode("utf-8", "backslashreplace") + b"\0")
         if piece:
             self._pieces.append(piece)
             self.size += len(piece)
 
-    def __iter__(self) -> Iterator[str]:
-        """Give the texts back in order."""
-        inflate, left = self._zlib.decompressobj(), b""
+    def texts(self, name: str) -> Iterator[str]:
+        """Give the texts of an export back in order."""
+        inflate, left, start = self._zlib.decompressobj(), b"", name.encode()
         for piece in (*self._pieces, self._deflate.copy().flush()):
             *whole, left = (left + inflate.decompress(piece)).split(b"\0")
             for text in whole:
-                yield text.decode("utf-8")
+                if text.startswith(start):
+                    yield text[len(start) :].decode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10830,7 +10874,8 @@ def send_traces(spans: Iterable[str], options: Options) -> bool:
 LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
 SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
 SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
-MAX_SHELF = 64 << 20  # bytes of an export that are kept, compressed, before it becomes brief
+MAX_SHELF = 64 << 20  # bytes of the exports that are kept, compressed, before they become brief
+MAX_URLS, OTHER_URLS = 100, "(further URLs)"  # of a step that are summed up apart, and of all others
 BRIEF_HEADER = 4096  # bytes of header fields that it has then
 TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
@@ -10866,8 +10911,8 @@ class Ledger:
         self.newest: dict[StepKind, Step] = {}
         self.lacking = 0  # runs in which a client certificate was asked for in vain
         self.limited = 0  # runs that ended at the limit of redirects
-        self.json = options.json_path and Shelf()
-        self.har = options.har_path and Shelf()
+        self._shelf = Shelf() if options.json_path or options.har_path else None
+        self._urls: dict[int, set[str]] = {}  # by the number of the step
         self._brief = False
         self.spans: list[str] = []
         self.untraced = False  # there are more runs than a collector gets at once
@@ -10894,20 +10939,31 @@ class Ledger:
 
     def _shelve(self, report: Report) -> None:
         """Keep what the exports will say of a run; in brief once there is much of it."""
-        if not self._brief and any(shelf and shelf.size > MAX_SHELF for shelf in (self.json, self.har)):
+        if self._shelf is None:
+            return
+        if not self._brief and self._shelf.size > MAX_SHELF:
             self._brief = True
             first = report.run.slot.number
             say(
                 f"warning: from run {first} on the exports have the first 4 KB of each header section alone: "
-                f"all of them would take more memory than {2 * MAX_SHELF >> 20} MB"
+                f"all of them would take more memory than {MAX_SHELF >> 20} MB"
             )
         if self._brief:
             report = report._replace(run=in_brief(report.run))
-        if self.json:
-            self.json.add(json_text(run_document(report)))
-        if self.har:
+        if self.options.json_path:
+            self._shelf.add("json", json_text(run_document(report)))
+        if self.options.har_path:
             for entry in har_entries(report.run):
-                self.har.add(json_text(entry))
+                self._shelf.add("har", json_text(entry))
+
+    def _url(self, step: Step) -> str:
+        """Return the URL that a step is summed up by: some redirects lead to another one every time."""
+        known = self._urls.setdefault(step.number, set())
+        if step.url not in known and len(known) >= MAX_URLS:
+            return OTHER_URLS
+        known.add(step.url)
+        same: str = self._known.setdefault(step.url, step.url)
+        return same
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
@@ -10918,7 +10974,7 @@ class Ledger:
                 run=run.slot.number,
                 target=run.slot.target,
                 number=step.number,
-                url=self._known.setdefault(step.url, step.url),
+                url=self._url(step),
                 method=step.request.method,
                 started_at=step.started_at,
                 timing=step.timing,
@@ -10929,7 +10985,7 @@ class Ledger:
                 late=run.late_us is not None,
                 judged=step.number == max(good, default=0),
                 last=step is run.steps[-1],
-                findings=tuple(finding._replace(evidence=self._known) for finding in findings),
+                findings=tuple(finding._replace(evidence={}) for finding in findings),
                 facts=self._facts(step) if run.slot.target else None,
             )
 
@@ -10986,18 +11042,22 @@ class Ledger:
 
     def exports(self, survey: Survey, crashed: bool) -> Iterator[Export]:
         """Give what was asked for; of a series that crashed no metrics: the old ones are seen to age."""
-        json, har, options = self.json or (), self.har or (), self.options
+        options = self.options
         runs: dict[int, list[Sample]] = {}
         for sample in self.samples:
             runs.setdefault(sample.run, []).append(sample)
         makers: dict[str, Callable[[], Iterable[bytes]]] = {
-            "--json": lambda: to_json(series_document(survey), json),
-            "--har": lambda: to_json(har_document(runs.values()), har),
+            "--json": lambda: to_json(series_document(survey), self._texts("json")),
+            "--har": lambda: to_json(har_document(runs.values()), self._texts("har")),
             "--prometheus": lambda: series_exposition(survey, options.request.url),
         }
         for option, path in options.exports.items():
             if not (crashed and option == "--prometheus"):
                 yield Export(option, path, makers[option])
+
+    def _texts(self, name: str) -> Iterator[str]:
+        assert self._shelf
+        return self._shelf.texts(name)
 
     def send(self) -> bool:
         """Send the traces, if any are wanted; tell whether nothing is left undone."""
@@ -11165,12 +11225,25 @@ def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) ->
         gc.collect(2 if ledger.runs % SWEEP == 0 else 1)
 
 
+# As good as closed; on systems without O_PATH, at least nothing that could be written.
+NEITHER_READ_NOR_WRITTEN = getattr(os, "O_PATH", os.O_RDONLY)
+
+
+def reserve_descriptor() -> int | None:
+    """Hold a file descriptor for the exports: runs that hang in a resolver may take all others."""
+    try:
+        return os.open("/", NEITHER_READ_NOR_WRITTEN)
+    except OSError:
+        return None
+
+
 def run_series(options: Options, means: Means, rich: bool) -> int:
     """Measure a series, sum it up, and return the exit code; raises ToolError, and whatever crashed."""
     assert options.series
     ledger = Ledger(options)
     teller = Teller(options, options.series, ledger)
     crash = None
+    reserve = reserve_descriptor()
     gc.freeze()
     UNFINISHED.append(teller.clear)
     try:
@@ -11194,6 +11267,8 @@ def run_series(options: Options, means: Means, rich: bool) -> int:
     if options.style != "metrics":
         blocks = survey_blocks(survey, choose_look(options, teller.stream))
         teller.print(lambda: paint(blocks, options, teller.stream, rich))
+    if reserve is not None:
+        os.close(reserve)
     crashed = crash is not None and not INTERRUPTION.asked()
     written = write_exports(ledger.exports(survey, crashed))
     if crash and crashed:
@@ -11291,10 +11366,6 @@ def main(
             gc.enable()
 
 
-# As good as closed; on systems without O_PATH, at least nothing that could be written.
-NEITHER_READ_NOR_WRITTEN = getattr(os, "O_PATH", os.O_RDONLY)
-
-
 def claim_standard_streams() -> None:
     """Keep 0, 1 and 2 from being given to a socket, and make what cannot be encoded print as an escape."""
     for descriptor in (0, 1, 2):
@@ -11330,7 +11401,7 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
         finally:
             os._exit(128 + (INTERRUPTION.signal or number))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
