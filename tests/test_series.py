@@ -859,7 +859,7 @@ def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path, re
         )
         peak = peak_of(process)
     assert process.returncode == 0
-    assert 20 < peak < 48
+    assert 20 < peak < 56
     document = json.loads((tmp_path / "out.json").read_text())
     assert len(document["runs"]) == 2000
     assert os.path.getsize(tmp_path / "out.json") > 8_000_000
