@@ -10875,7 +10875,7 @@ LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and wha
 SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
 SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
 MAX_SHELF = 64 << 20  # bytes of the exports that are kept, compressed, before they become brief
-MAX_URLS, OTHER_URLS = 100, "(further URLs)"  # of a step that are summed up apart, and of all others
+MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart, and of all others
 BRIEF_HEADER = 4096  # bytes of header fields that it has then
 TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 

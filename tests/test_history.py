@@ -131,3 +131,16 @@ def test_attempts_are_told_in_the_order_in_which_they_began():
 def test_where_a_step_is_follows_from_what_happened(count, phase, hop):
     history = log_of(("connect", "tls"), way()[:count]).history()
     assert (history.phase, history.hop) == (phase, hop)
+
+
+def test_a_step_whose_clock_never_started_has_no_times():
+    """However late it was given up."""
+    timing = log_of(("connect",), []).history().timing(10**15)
+    assert (timing.dns, timing.connect, timing.ttfb, timing.total) == (0, None, None, 0)
+
+
+@pytest.mark.parametrize(("arrived", "stale"), [(99, True), (100, False), (150, False)])
+def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(arrived, stale):
+    events = [("start", 100 * US, False), ("kept", 100 * US, None), ("first byte", arrived * US, None)]
+    assert log_of((), events).history().stale is stale
+    assert not log_of((), [events[0], events[2]]).history().stale

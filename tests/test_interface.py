@@ -244,3 +244,8 @@ def test_where_binding_to_a_name_is_not_permitted_its_address_is_asked_for(run_t
     instead = run_tool("--metrics-only", "--interface", "127.0.0.1", server.url(), within=within)
     assert instead.code == 0
     assert ctypes.sizeof(ctypes.c_void_p) == 8
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "255.255.255.255", "224.0.0.1", "::", "ff02::1"])
+def test_an_address_that_is_nobody_s_own_is_refused(call_tool, server, address):
+    check_usage_error(call_tool("--interface", address, server.url()), f"--interface '{address}'", "its own")

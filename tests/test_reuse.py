@@ -928,3 +928,32 @@ def test_retransmits_of_a_warm_step_are_its_own(far):
     assert "request_lost" in names(steps[1])
     assert "handshake" not in str(steps[1]["findings"])
     assert "request_lost" not in names(steps[2])
+
+
+def test_a_broken_record_while_idle_is_called_that(authority, tls):
+    """Not a firewall: the number of a TLS error is no number of the system."""
+
+    def talk(peer, number):
+        peer.send(OK)
+        peer.wait(0.03)
+        with socket.socket(fileno=os.dup(peer.sock.fileno())) as plain:
+            plain.sendall(b"\x15\x03\x03\x00\x02\x02\x28")
+
+    steps, _ = serving(talk, 3, "--cacert", authority.file, tls=tls)
+    assert statuses(steps) == [200] * 3 and warmth(steps) == [False] * 3
+    assert set(reasons(steps)[1:]) == {"the server broke TLS off while the connection was idle"}
+
+
+@h2
+@pytest.mark.parametrize("kind", ["headers", "settings"])
+def test_a_server_that_does_not_stop_talking_is_left_for_a_new_connection(authority, kind):
+    """Header sections of the stream that was answered, too, serve nothing then."""
+
+    def between(c, number):
+        for _ in range(400):
+            c.send(c.settings() if kind == "settings" else c.headers(200))
+
+    steps, _ = framed(authority, 3, "-m", "3", between=between)
+    assert statuses(steps) == [200] * 3 and warmth(steps) == [False] * 3
+    assert all(reasons(steps)[1:])
+    assert all(step["timing"]["total_ms"] < 1000 for step in steps)

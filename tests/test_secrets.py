@@ -599,3 +599,16 @@ def test_the_same_secret_in_another_header_is_masked_too(run_tool, tmp_path, ser
     headers = ["-H", f"X-Api-Key: {secret('key')}", "-H", f"X-Copy: {secret('key')}"]
     _, text = everything(run_tool, tmp_path, "plain", *headers, server.url())
     check_silent(text)
+
+
+def test_a_secret_is_masked_in_the_name_of_a_field_and_in_lower_case_too(run_tool, tmp_path):
+    """HTTP/2 turns names to lower case, and a URL its host."""
+    secret = "SuperSecretToken12345"
+    fields = f"X-{secret}: v\r\nLocation: http://{secret}.invalid/\r\nContent-Length: 0"
+    reply = f"HTTP/1.1 302 Found\r\n{fields}\r\n\r\n"
+    with scripted(sending(reply)) as server:
+        options = ["-L", "-i", "-H", f"Authorization: Bearer {secret}", "--json", tmp_path / "out.json"]
+        result = run_tool(*options, "--har", tmp_path / "out.har", server.url())
+    assert result.code == 75
+    whole = result.out + result.err + (tmp_path / "out.json").read_text() + (tmp_path / "out.har").read_text()
+    assert secret.lower() not in whole.lower() and "X-***" in whole

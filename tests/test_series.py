@@ -987,3 +987,27 @@ def test_warnings_are_summed_up(run_tool):
         result = run_tool("-L", "--count", "3", *QUICK, "--compact", server.url())
     assert result.code == 47
     assert result.err == "httphases: warning: 3 of 3 runs stopped after 10 redirects\n"
+
+
+def test_a_session_that_hangs_up_loses_nothing(start_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server() as server:
+        process = start_tool("--count", "500", "--interval", "0.05", "--json", path, server.url())
+        for _ in range(3):
+            assert process.stdout.readline().startswith(b"Run ")
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=10)
+    assert process.returncode == 129
+    assert len(check_document(json.loads(path.read_text()))["runs"]) >= 3
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
+
+
+def test_a_url_that_is_another_one_every_time_is_summed_up_with_the_others(run_tool):
+    numbers = itertools.count()
+    with http_server() as target:
+        routes = {"/": lambda request: redirect(target.url(f"/{next(numbers)}"))}
+        with http_server(routes) as server:
+            options = ["--count", "130", *QUICK, "-L", "--metrics-only"]
+            result = run_tool(*options, server.url(), timeout=30)
+    found = [line for line in result.out.splitlines() if line.startswith("Summary 2")]
+    assert len(found) == 101 and "runs=30 " in found[-1] and "further" in found[-1]

@@ -415,3 +415,25 @@ def test_a_relative_path_is_one_from_where_the_program_starts(folder, run_tool):
     with answering(folder / "s", HELLO):
         [step] = run_tool("--json", "-", "--unix-socket", "s", "http://a/", cwd=folder).json()["steps"]
     assert (step["response"]["status"], step["network"]["unix_socket"]) == (200, "s")
+
+
+@pytest.mark.needs("linux")
+def test_runs_that_time_out_leave_no_thread_and_no_descriptor_behind(folder, start_tool):
+    """Else a long series would run out of them, and could not even write what it has."""
+    with serving(folder / "s", lambda peer: peer.wait(PATIENCE)):
+        options = [
+            "--count",
+            "12",
+            "--interval",
+            "0",
+            "-m",
+            "0.1",
+            "--compact",
+            "--unix-socket",
+            folder / "s",
+        ]
+        process = start_tool(*options, "http://a/")
+        for _ in range(10):
+            assert b"timeout" in process.stdout.readline()
+        assert len(os.listdir(f"/proc/{process.pid}/task")) <= 4
+        assert len(os.listdir(f"/proc/{process.pid}/fd")) <= 12
