@@ -120,5 +120,24 @@ CHECKS = {
     ),
     "--fail": Check("--compact --fail {http}/nowhere", "^Step 1: 404 ", code=22),
     "export fails": Check("--compact --json /nowhere/x {http}/", "/nowhere/x", code=73),
+    "series": Check(
+        "--count 4 --interval 0 --metrics-only {http}/",
+        r"^Run 4 Step 1: .* status=200 .*\nSummary 1: runs=4 failed=0 ",
+        emulated=True,
+    ),
+    "series, drawn": Check("--count 4 --interval 0 {http}/", r"Phase .*min.*p25.*median.*p75.*p95.*max"),
+    "series, kept, HTTP/1.1": Check(
+        "--count 3 --interval 0 --reuse --http1.1 --metrics-only --cacert {ca} {tls13}/",
+        r"^Run 3 Step 1: dns=- connect=- tls=- .* status=200",
+    ),
+    "series, kept, HTTP/2": Check(
+        "--count 3 --interval 0 --reuse --metrics-only --cacert {ca} {http2}/",
+        r"^Run 3 Step 1: dns=- connect=- tls=- .* status=200",
+        packages=True,
+    ),
+    "each address": Check(
+        "--all-addresses --metrics-only {named}/", r"^Summary 1: runs=1 failed=0 .* target=127"
+    ),
+    "metrics": Check("--compact --prometheus - {http}/", r'^httphases_success{target="http://'),
     "usage error": Check("--nonsense {http}/", "unrecognized arguments: --nonsense", code=64, emulated=True),
 }
