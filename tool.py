@@ -251,6 +251,7 @@ BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
+CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
 NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
@@ -3013,9 +3014,11 @@ class History(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Tell whether the answer came before the request could leave: then it answers another."""
+        """Tell whether the answer came before the request could leave: then it answers another. As far as the
+        kernel's clock and ours can be told apart.
+        """
         first = self.instant("first byte")
-        return self.kept and first is not None and first < self.start
+        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
 
     @property
     def ended(self) -> bool:
@@ -4163,6 +4166,7 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
+CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
 # Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
@@ -4244,6 +4248,19 @@ class Stream:
         return self.read_into(view)
 
 
+def instant_of(stamp: int) -> int:
+    """Return an instant of the past that the clock on the wall told (ns) as perf_counter_ns tells it.
+
+    Both clocks are read within a moment, or anew: what a process lost of its CPU in between would count.
+    """
+    for _ in range(CLOCK_READINGS):
+        before = time.perf_counter_ns()
+        wall = time.time_ns()
+        if time.perf_counter_ns() - before < CLOCK_ERROR:
+            break
+    return before - max(0, wall - stamp)
+
+
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
     that a process that was not running does not blame the server.
@@ -4276,7 +4293,7 @@ class SocketStream(Stream):
                 # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
                 # was; never a time to come, for that clock may have been set back.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
-                self.arrived -= max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+                self.arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if not count and self._send_error:
             raise self._send_error  # it says more than the end that came of it
         return count

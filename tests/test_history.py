@@ -139,7 +139,7 @@ def test_a_step_whose_clock_never_started_has_no_times():
     assert (timing.dns, timing.connect, timing.ttfb, timing.total) == (0, None, None, 0)
 
 
-@pytest.mark.parametrize(("arrived", "stale"), [(99, True), (100, False), (150, False)])
+@pytest.mark.parametrize(("arrived", "stale"), [(59, True), (61, False), (100, False), (150, False)])
 def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(arrived, stale):
     events = [("start", 100 * US, False), ("kept", 100 * US, None), ("first byte", arrived * US, None)]
     assert log_of((), events).history().stale is stale
