@@ -377,9 +377,9 @@ fi
 
 pinned install --no-compile --target "$work/site" -r "$work/bundle.txt"
 pinned install --no-compile --target "$work/builder" -r "$work/builder.txt"
-# What an installer adds names this machine's paths; licences and the packages' own descriptions stay.
+# What an installer adds names this machine's paths; of the rest the licences stay.
 rm -rf "$work/site/bin"
-find "$work/site" -type f -path '*.dist-info/*' ! -name METADATA ! -name 'LICENSE*' -exec rm -f {} +
+find "$work/site" -type f -path '*.dist-info/*' ! -name 'LICENSE*' -exec rm -f {} +
 mkdir "$work/site/httphases.dist-info"
 cp "$project/LICENSE" "$work/site/httphases.dist-info/LICENSE"
 cp "$project/tool.py" "$work/site/httphases.py"
