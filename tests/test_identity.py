@@ -228,16 +228,18 @@ def test_a_certificate_is_shown_to_a_server_that_asks_once_it_knows_the_path(aut
 @pytest.mark.needs("h2")
 def test_over_http2_it_is_not_shown_after_the_handshake(authority, holder):
     """There the server must not ask (RFC 9113 section 9.2.3): other requests may share the connection."""
-    seen = []
+    seen, asked = [], threading.Event()
 
     def script(peer: Peer) -> None:
         peer.read_exactly(len(PREFACE))
         seen.append(asked_later(peer, settings()))
+        asked.set()
 
     context = asking(authority, mode=ssl.CERT_OPTIONAL, alpn=("h2", "http/1.1"))
     context.post_handshake_auth = True
     with scripted(script, tls=context) as server:
         step = failure(here(*options(authority, holder), server.url()), "protocol", "wait")
+        assert asked.wait(PATIENCE)  # the script ends after the program, and the connection with this block
     assert seen == [None]
     assert "client certificate after the handshake" in step["error"]["message"]
 
