@@ -396,6 +396,23 @@ def http_server(
 # --- addresses where no connection comes about ----------------------------------------------------
 
 
+def free_port() -> int:
+    """Return a port for a program that must be told one: none that the kernel gives to anybody by itself."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = 32768
+    for _ in range(100):
+        port = random.randint(min(10000, first - 1000), first - 1)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    pytest.skip("no free port below those that the kernel gives away")
+
+
 @contextlib.contextmanager
 def refused_port(host: str = "127.0.0.1") -> Iterator[int]:
     """Hold a port on which nothing listens, so that nobody else can begin to."""

@@ -18,7 +18,7 @@ from hostile.frames import frame
 from checks import EDGE
 from conversations import PREFACE, converse, conversing
 from inside import failure, here, only_step, tool
-from servers import debian_program, refused_port, scripted
+from servers import debian_program, free_port, scripted
 
 pytestmark = [pytest.mark.needs("h2", "trustme")]
 
@@ -109,8 +109,7 @@ def nginx(tmp_path_factory, authority):
     """Run nginx as an HTTP/2 server over a folder that holds `big` (5 MB); return its URL."""
     folder = tmp_path_factory.mktemp("nginx")
     (folder / "big").write_bytes(b"x" * 5_000_000)
-    with refused_port() as port:
-        pass
+    port = free_port()
     user = "user root;\n" if os.geteuid() == 0 else ""
     text = NGINX.format(folder=folder, port=port, pem=authority.certificate())
     (folder / "nginx.conf").write_text(user + text)
@@ -161,8 +160,7 @@ def take_upload(peer):
 def caddy(tmp_path_factory, authority):
     """Run Caddy, whose HTTP/2 is that of servers in Go, before a server that takes all; return its URL."""
     folder = tmp_path_factory.mktemp("caddy")
-    with refused_port() as port:
-        pass
+    port = free_port()
     with scripted(take_upload) as behind:
         text = CADDY.format(port=port, pem=authority.certificate(), onward=behind.port)
         (folder / "Caddyfile").write_text(text)

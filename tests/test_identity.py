@@ -27,7 +27,7 @@ from conftest import PATIENCE, TOOL
 from conversations import PREFACE
 from inside import failure, here, only_step
 from relays import relay_proxy
-from servers import Peer, debian_program, http_server, refused_port, scripted
+from servers import Peer, debian_program, free_port, http_server, scripted
 
 pytestmark = [pytest.mark.needs("trustme"), pytest.mark.needs("cryptography")]
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
@@ -383,8 +383,7 @@ def test_a_server_that_is_not_believed_sees_none(authority, holder, run_tool, ve
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, run_tool, tmp_path, version):
     """OpenSSL then answers that there is none. The server takes signatures of RSA keys alone."""
-    with refused_port() as port:
-        pass
+    port = free_port()
     pem = authority.certificate()
     words = ["s_server", "-accept", port, "-cert", pem, "-key", pem, "-CAfile", authority.file, "-www"]
     words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", version]
@@ -444,9 +443,7 @@ http {{
 @pytest.fixture(params=["TLSv1.2", "TLSv1.3"])
 def nginx(request, tmp_path, authority):
     """Run nginx, which wants a client certificate and says whose it saw in the body's length."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     user = "user root;" if os.geteuid() == 0 else ""
     text = NGINX.format(
         folder=tmp_path, port=port, pem=authority.certificate(), ca=authority.file, version=request.param

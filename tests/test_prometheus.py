@@ -18,7 +18,16 @@ import pytest
 from checks import PHASES, check_usage_error
 from conftest import PATIENCE, TOOL
 from mint import Mint
-from servers import Reply, debian_program, http_server, listen, redirect, refused_port, scripted, sending
+from servers import (
+    Reply,
+    debian_program,
+    free_port,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+    sending,
+)
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 
@@ -603,8 +612,7 @@ def test_node_exporter_serves_the_files_of_a_directory(call_tool, tmp_path, serv
     for label in ("a", "b"):
         options = ["--compact", "--label", label, "--prometheus", folder / f"{label}.prom"]
         assert call_tool(*options, server.url()).code == 0
-    with listen("127.0.0.1") as free:
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = ["--collector.disable-defaults", "--collector.textfile"]
     arguments += [f"--collector.textfile.directory={folder}", f"--web.listen-address=127.0.0.1:{port}"]
     with debian_program("prometheus-node-exporter", arguments, port, tmp_path / "log"):

@@ -11,7 +11,17 @@ from checks import EDGE
 from conversations import conversing
 from inside import failure, here, only_step, tool
 from relays import relay_proxy, socks_request
-from servers import Reply, debian_program, dns_server, http_server, redirect, refused_port, scripted, sending
+from servers import (
+    Reply,
+    debian_program,
+    dns_server,
+    free_port,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+    sending,
+)
 
 pytestmark = pytest.mark.needs("trustme", "socks")
 
@@ -112,8 +122,7 @@ def squid(tmp_path_factory):
     folder = tmp_path_factory.mktemp("squid")
     for each in (folder, *list(folder.parents)[:2]):
         each.chmod(0o777)
-    with refused_port() as port:
-        pass
+    port = free_port()
     (folder / "squid.conf").write_text(SQUID.format(port=port, folder=folder))
     arguments = ["-N", "-f", folder / "squid.conf"]
     with debian_program("squid", arguments, port, folder / "out.log"):

@@ -25,7 +25,7 @@ from conversations import conversing
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, accepts, debian_program, http_server, redirect, refused_port, scripted
+from servers import Reply, accepts, debian_program, free_port, http_server, redirect, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 
@@ -110,8 +110,7 @@ def nginx(tmp_path_factory, authority):
     """
     folder = tmp_path_factory.mktemp("nginx")
     (folder / "big").write_bytes(b"x" * 300_000)
-    with refused_port() as port, refused_port() as patient:
-        pass
+    port, patient = free_port(), free_port()
     text = NGINX.format(folder=folder, port=port, patient=patient, pem=authority.certificate())
     (folder / "nginx.conf").write_text("user root;\n" + text)
     settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
@@ -197,8 +196,7 @@ https://127.0.0.1:{port} {{
 def caddy(tmp_path_factory, authority):
     """Run Caddy; return its URL."""
     folder = tmp_path_factory.mktemp("caddy")
-    with refused_port() as port:
-        pass
+    port = free_port()
     (folder / "Caddyfile").write_text(CADDY.format(port=port, pem=authority.certificate()))
     settings = ["run", "--config", folder / "Caddyfile", "--adapter", "caddyfile"]
     places = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
@@ -487,8 +485,7 @@ def test_an_upload_goes_over_a_kept_connection_whole():
 def test_records_without_data_that_come_while_idle_are_no_answer(authority, command):
     """OpenSSL's own server changes its keys between two requests, and wants ours changed too, or does not."""
     program = shutil.which("openssl") or pytest.skip("openssl is not installed")
-    with refused_port() as port:
-        pass
+    port = free_port()
     options = ["-accept", f"127.0.0.1:{port}", "-cert", authority.certificate(), "-tls1_3"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     server = subprocess.Popen([program, "s_server", *options], **pipes)

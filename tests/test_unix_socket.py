@@ -19,7 +19,7 @@ import pytest
 
 from checks import check_usage_error
 from inside import failure, here, only_step
-from servers import PATIENCE, Peer, Request, Script, debian_program
+from servers import PATIENCE, Peer, Request, Script, debian_program, free_port
 
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -242,9 +242,7 @@ http {{
 
 @pytest.mark.needs("trustme")
 def test_nginx_answers_there_over_http_and_over_http2(folder, authority):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     user = "user root;" if os.geteuid() == 0 else ""
     text = NGINX.format(folder=folder, port=port, pem=authority.certificate("inside.test"))
     (folder / "nginx.conf").write_text(user + text)
