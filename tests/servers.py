@@ -247,7 +247,8 @@ class _Acceptor:
         self.listener.close()
         for peer in self.peers:
             with contextlib.suppress(OSError):
-                peer.sock.shutdown(socket.SHUT_RDWR)
+                # Not SSLSocket's own, which takes TLS away from under a script that is still at it.
+                socket.socket.shutdown(peer.sock, socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a server's script did not end"
