@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from checks import check_step, check_usage_error, flat
-from servers import Reply, black_hole, can_listen, dns_server, http_server
+from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server
 
 SLOW = 0.1
 
@@ -25,11 +25,10 @@ def cluster(*members):
     with contextlib.ExitStack() as stack:
         block = f"127.{random.randint(16, 250)}.{random.randint(1, 250)}"
         addresses = [f"{block}.{number}" for number in range(1, len(members) + 1)]
-        port, servers = 0, []
+        port, servers = free_port(), []
         for address, settings in zip(addresses, members):
             if settings is not None:
                 servers.append(stack.enter_context(http_server(host=address, port=port, **settings)))
-                port = servers[-1].port
         yield port, addresses, servers
 
 
@@ -119,8 +118,9 @@ def test_the_name_is_looked_up_once(run_tool):
 @pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
 def test_the_family_chooses_among_the_addresses(run_tool, option, family):
     zone = {"web.test": ["127.0.0.1", "::1"]}
-    with http_server(host="::1") as six, http_server(port=six.port), dns_server(zone) as names:
-        url = f"http://web.test:{six.port}/"
+    port = free_port()
+    with http_server(host="::1", port=port), http_server(port=port), dns_server(zone) as names:
+        url = f"http://web.test:{port}/"
         result = run_tool("--all-addresses", option, "--json", "-", url, resolver=names.address)
     (run,) = json.loads(result.out)["runs"]
     assert result.code == 0 and run["steps"][0]["network"]["ip_family"] == family
@@ -144,7 +144,7 @@ def test_a_lookup_without_an_answer_has_the_time_of_m(run_tool):
 
 
 def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):
-    with black_hole("127.0.0.1") as port, http_server(host="127.0.0.2", port=port):
+    with black_hole("127.0.0.1", free_port()) as port, http_server(host="127.0.0.2", port=port):
         options = resolved(port, ["127.0.0.1", "127.0.0.2"])
         result = run_tool("--all-addresses", *options, "--json", "-", f"http://web.test:{port}/", timeout=20)
     dead, alive = (run["steps"][0] for run in json.loads(result.out)["runs"])
