@@ -103,6 +103,47 @@ def refusal_of(error: BaseException) -> str | None:
     return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
 
 
+def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
+    """Import a package that may be absent; None when it is, or when it is unfit for this Python.
+
+    An unfit version fails with whatever it stumbles over (TypeError, SyntaxError), not with ImportError.
+    What it imports itself and is not loaded yet is taken from the stand-ins, by name, where they have it.
+    """
+    absent = {name: module for name, module in (stand_ins or {}).items() if name not in sys.modules}
+    sys.modules.update(absent)
+    try:
+        return __import__(name, fromlist=["*"])
+    except Exception as error:
+        if refusal_of(error):
+            raise
+        return None
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)
+
+
+class Unmailed:
+    """A stand-in for email and for its modules: http.client reads with them, and here it only writes."""
+
+    Message = object
+
+    @property
+    def message(self) -> Unmailed:
+        return self
+
+
+def import_http_client() -> Any:
+    """Return http.client without email, which would take 6 ms of every start; nobody else gets that one."""
+    if "http.client" not in sys.modules:
+        light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), Unmailed()))
+        sys.modules.pop("http.client", None)
+        if light:
+            return light
+    import http.client
+
+    return http.client
+
+
 if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
     gc.disable()
@@ -122,7 +163,6 @@ try:
     import base64
     import codecs
     import datetime
-    import http.client
     import io
     import re
     import select
@@ -136,6 +176,8 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from operator import itemgetter
+
+    http_client = import_http_client()
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
@@ -187,19 +229,6 @@ else:
     NamedTuple = RecordType("NamedTuple", (), {})
 
 __version__ = "1.0.0"
-
-
-def optional(name: str) -> Any:
-    """Import a package that may be absent; None when it is, or when it is unfit for this Python.
-
-    An unfit version fails with whatever it stumbles over (TypeError, SyntaxError), not with ImportError.
-    """
-    try:
-        return __import__(name, fromlist=["*"])
-    except Exception as error:
-        if refusal_of(error):
-            raise
-        return None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2595,6 +2624,8 @@ GIVEN_ONCE = ("-d", "--json", "--har", "--prometheus", "--label", "--otlp", "--s
 
 def build_parser(width: int) -> Parser:
     """Return the parser of the table above; --help takes `width` columns."""
+    # No Python ships translations of what argparse says; looking for them all the same takes 1 ms.
+    vars(argparse)["_"] = str
     parser = Parser(
         prog="httphases",
         usage="httphases [OPTIONS] URL",
@@ -4940,7 +4971,7 @@ class Collector:
 
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
     """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
-    connection = http.client.HTTPConnection("unused")
+    connection = http_client.HTTPConnection("unused")
     connection.sock = collector = Collector()
     connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:
@@ -5661,12 +5692,7 @@ def import_h2() -> bool:
     """
     if "h2.connection" in sys.modules:
         return True
-    stand_ins = {"logging": Unlogged(), "dataclasses": Unchecked()}
-    absent = {name: stand_in for name, stand_in in stand_ins.items() if name not in sys.modules}
-    sys.modules.update(absent)  # type: ignore[arg-type]
-    found = optional("h2.connection")
-    for name in absent:
-        sys.modules.pop(name)
+    found = optional("h2.connection", {"logging": Unlogged(), "dataclasses": Unchecked()})
     if not found:
         for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
             sys.modules.pop(name)
