@@ -4720,33 +4720,41 @@ def build_context(
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
     `seconds` is the patience with a bundle that is no plain file, `take_store` gives a context for which the
-    store has been read ahead. Raises UsageError when SSL_CERT_FILE names a file that is no bundle.
+    store has been read ahead, with what OpenSSL made of SSL_CERT_FILE if that is set. Raises UsageError when
+    that names a file that is no bundle.
     """
-    ahead = None
-    if not (trust.insecure or trust.ca_bundle or environ.get("SSL_CERT_FILE")):
-        ahead = take_store()
-    context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trust.insecure:
-        context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
-        context.verify_mode = ssl.CERT_NONE
-        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
-        return context
+        return build_trusting_context()
+    ahead, bundle = None, trust.ca_bundle
+    if not bundle:
+        if environ.get("SSL_CERT_FILE"):
+            # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
+            bundle = read_ca_bundle(environ["SSL_CERT_FILE"], "SSL_CERT_FILE", seconds)
+        ahead = take_store()
+    if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.pem.count("BEGIN"):
+        ahead = None  # one is broken or stands there twice: loading them anew tells which
+    context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
-    bundle = environ.get("SSL_CERT_FILE")
-    if trust.ca_bundle is not None:
-        load_ca_bundle(context, trust.ca_bundle)
-    elif bundle:
-        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
-        load_ca_bundle(context, read_ca_bundle(bundle, "SSL_CERT_FILE", seconds))
+    if bundle and not ahead:
+        load_ca_bundle(context, bundle)
         folder = ssl.get_default_verify_paths().capath
-        if folder:
+        if folder and not trust.ca_bundle:
             context.load_verify_locations(capath=folder)
-    elif ahead is None:
+    elif not ahead:
         context.load_default_certs()
+    return context
+
+
+def build_trusting_context() -> ssl.SSLContext:
+    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
     return context
 
 
