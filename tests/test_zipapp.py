@@ -318,6 +318,18 @@ def test_a_python_that_it_was_not_compiled_for_runs_it_all_the_same(
     check_waterfall(run(server.url(), file=sources))
 
 
+@pytest.mark.parametrize("damage", [bytes.swapcase, lambda data: data[: len(data) // 2]], ids=["bits", "end"])
+def test_a_damaged_archive_is_called_that(
+    damage: Callable[[bytes], bytes], run: Callable[..., Result], archive: Path, tmp_path: Path
+) -> None:
+    damaged = rewrite(
+        archive, tmp_path / "bad.pyz", lambda name, data: data if name == "__main__.py" else damage(data)
+    )
+    result = run("--version", file=damaged)
+    assert (result.code, result.out) == (70, "")
+    assert "damaged" in result.err and "SHA-256" in result.err and result.err.count("\n") == 1
+
+
 # --- what is inside -----------------------------------------------------------------------------------------
 
 
