@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
+import re
 import socket
 
 import pytest
@@ -375,6 +377,19 @@ def test_the_family_chooses_among_given_addresses_too(run_tool):
         refused = run_tool("--all-addresses", "-6", *options[:2], f"http://web.test:{six.port}/")
     assert [run["target"] for run in json.loads(result.out)["runs"]] == ["::1"]
     check_usage_error(refused, "127.0.0.1", "-6")
+
+
+def test_what_setting_up_costs_is_said_of_each_address_by_its_own_cold_run(run_tool):
+    members = []
+    for cold in (0.1, 0.3):
+        replies = itertools.chain([Reply(wait=cold)], itertools.repeat(Reply()))
+        members.append({"routes": {"/": lambda request, replies=replies: next(replies)}})
+    result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
+    told = dict(
+        re.findall(r"(127\.\d+\.\d+\.\d+): cold median (\d+)(?:\.\d+)? ms \(1 run\)", flat(result.out))
+    )
+    times = [float(told[address]) for address in addresses]
+    assert 100 <= times[0] < 300 <= times[1]
 
 
 def test_late_rounds_and_warm_medians_are_called_that(run_tool):

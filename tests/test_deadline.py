@@ -149,6 +149,23 @@ def test_a_resolver_that_never_answers_keeps_the_clock_honest(run_tool):
 
 
 @pytest.mark.needs("root", "linux")
+def test_a_resolver_that_is_silent_about_localhost_alone_holds_up_nothing(run_tool, server, tmp_path):
+    """The program's own rehearsal of a lookup is for localhost; here no file has that name."""
+    (tmp_path / "nsswitch.conf").write_text("hosts: dns\n")
+    script = f'mount --bind "{tmp_path}/nsswitch.conf" /etc/nsswitch.conf && exec "$@"'
+    with dns_server({"localhost": None, "web.test": ["127.0.0.1"]}) as names:
+        result = run_tool(
+            *("-m", "10", "--metrics-only", "-4", server.url(host="web.test")),
+            resolver=names.address,
+            within=["sh", "-c", script, "sh"],
+        )
+        assert ("localhost", "A") in names.questions
+    assert result.code == 0, result.err
+    assert result.own_seconds < SLACK
+    assert float(result.metrics()[0]["total"]) < SLACK * 1000
+
+
+@pytest.mark.needs("root", "linux")
 def test_a_resolver_that_never_answers_does_not_hold_up_the_line_formats(run_tool):
     with dns_server({"silent.test": None}) as names:
         url = "http://silent.test/"
