@@ -3877,6 +3877,7 @@ class TlsFailure(NamedTuple):
     established: bool
     place: tuple[str, int]
     trust: Trust
+    on_socket: bool = False  # a unix socket, which has no port
     shown: str = "none given"  # what became of the client certificate, a key of SHOWN
 
     @property
@@ -4034,12 +4035,19 @@ def tls_reason(failure: TlsFailure) -> str:
     return reason
 
 
+def not_tls_hint(failure: TlsFailure) -> str:
+    """Return one thing to try where something else than TLS answered."""
+    if failure.stray != b"HTTP/":
+        return "Check the port: what answers there speaks neither TLS nor HTTP."
+    if failure.on_socket:
+        return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
+    return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+
+
 def tls_hint(reason: str, failure: TlsFailure) -> str:
     """Return one thing to try that is true for a TLS failure."""
-    if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
-        return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
     if reason == "WRONG_VERSION_NUMBER":
-        return "Check the port: what answers there speaks neither TLS nor HTTP."
+        return not_tls_hint(failure)
     if failure.shown == "sent" and reason in SHOWN_ALERTS:
         return SHOWN["sent"]
     if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
@@ -4070,7 +4078,8 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
-        return NetworkError("tls", "the server speaks plain HTTP on this port, not TLS", hint)
+        place = "socket" if failure.on_socket else "port"
+        return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
     if failure.stray:
         return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(failure.stray))
@@ -4714,6 +4723,17 @@ def no_store() -> ssl.SSLContext | None:
     return None
 
 
+def build_trusting_context() -> ssl.SSLContext:
+    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
+    return context
+
+
 def build_context(
     trust: Trust, environ: Mapping[str, str], seconds: float, take_store: Callable[[], ssl.SSLContext | None]
 ) -> ssl.SSLContext:
@@ -4744,17 +4764,6 @@ def build_context(
             context.load_verify_locations(capath=folder)
     elif not ahead:
         context.load_default_certs()
-    return context
-
-
-def build_trusting_context() -> ssl.SSLContext:
-    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
-    context.verify_mode = ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
     return context
 
 
@@ -6407,6 +6416,7 @@ class Tls(Hop):
         super().__init__(setup)
         self.place = place
         self._trust = Trust(setup.options.insecure, setup.options.ca_bundle)
+        self._on_socket = setup.route.unix_socket is not None
         context = setup.contexts.get(self.role, protocols)
         self.stream = TlsStream(context, server_name(place[0]))
 
@@ -6434,6 +6444,7 @@ class Tls(Hop):
                     established=self.stream.established,
                     place=self.place,
                     trust=self._trust,
+                    on_socket=self._on_socket,
                     shown=fate_of(self.given, tap.happened),
                 )
             )

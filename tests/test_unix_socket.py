@@ -293,6 +293,25 @@ def fails(path: Path, *words: str) -> dict[str, Any]:
     return step
 
 
+@pytest.mark.parametrize("redirected", [True, False], ids=["redirected", "asked"])
+def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder, redirected):
+    def script(peer: Peer) -> None:
+        if redirected and peer.number == 0:
+            peer.read_request()
+            peer.send("HTTP/1.1 302 Found\r\nLocation: https://app.test/x\r\nContent-Length: 0\r\n\r\n")
+        else:
+            peer.read_exactly(5)
+            peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    url = "http://app.test/" if redirected else "https://app.test/"
+    with serving(folder / "s", script):
+        result = here("-L", "--unix-socket", folder / "s", url)
+    error = result.json()["steps"][-1]["error"]
+    assert (result.code, error["phase"]) == (75, "tls")
+    assert "plain HTTP on this socket" in error["message"]
+    assert "http:// through this socket" in error["hint"] and "port" not in error["hint"]
+
+
 def test_a_socket_that_is_missing_is_a_failed_step(folder):
     assert "service" in fails(folder / "s", "missing")["error"]["hint"]
 
