@@ -793,6 +793,7 @@ class Evidence(NamedTuple):
     connected_us: int | None = None  # from the end of dns until TCP stood
     hello_retry: bool = False  # RFC 8446 section 4.1.4
     request_bytes: int = 0
+    gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
     resolver: Resolver | None = None  # only of a long lookup
 
 
@@ -3176,6 +3177,9 @@ def tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
+DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
+
+
 def counter_at(info: bytes, place: int) -> int | None:
     """Return the 32-bit counter at a place of struct tcp_info, None where an older kernel's has ended."""
     if len(info) < place + 4:
@@ -3220,7 +3224,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segments_in=segments_in,
         segments_out=segments_out,
         duplicates=counter_at(info, 216),  # tcpi_dsack_dups
-        disorder=counter_at(info, 224),  # tcpi_rcv_ooopack
+        disorder=counter_at(info, DISORDER),
     )
 
 
@@ -4206,6 +4210,7 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
+FRESH = 200_000  # ns within which what came is noticed by a process that does nothing but wait for it
 CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
 # Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
@@ -4228,6 +4233,7 @@ def once(data: bytes) -> Source:
     return lambda: next(pieces, b"")
 
 
+UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
 NO_END = "the server went on and on while the connection was idle"
 
 
@@ -4236,12 +4242,14 @@ class Stream:
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
     may not read on until its answer is read. `source` is asked whenever everything before has been
-    handed to the kernel; empty means nothing to send for now. `arrived` is when the newest bytes reached
-    this machine (perf_counter_ns). `truncated` tells that TLS ended without close_notify.
+    handed to the kernel; empty means nothing to send for now. `began` and `arrived` are when the first and
+    the last of the newest bytes reached this machine (perf_counter_ns); of a socket, which tells of the last
+    byte alone, both are that. `truncated` tells that TLS ended without close_notify.
     """
 
     def __init__(self) -> None:
         self.source: Source = silence
+        self.began = 0
         self.arrived = 0
         self.truncated = False
 
@@ -4303,7 +4311,7 @@ def instant_of(stamp: int) -> int:
 
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
-    that a process that was not running does not blame the server.
+    that a process that was not running does not blame the server. `note` is told of a "gap filled".
 
     Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
     could hand over open files.
@@ -4316,6 +4324,7 @@ class SocketStream(Stream):
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
+        self.note: Callable[[str, object, int], object] = UNHEARD
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -4324,19 +4333,38 @@ class SocketStream(Stream):
         return departed
 
     def read_into(self, view: memoryview) -> int:
+        called = time.perf_counter_ns()
         self.send_until_readable()
         count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary)
-        self.arrived = time.perf_counter_ns()
+        noticed = arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
                 # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
                 # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
                 # was; never a time to come, for that clock may have been set back.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
-                self.arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
+                arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
+        if noticed - arrived > FRESH:
+            arrived = self._in_order(arrived, called, noticed)
+        self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end that came of it
         return count
+
+    def _in_order(self, arrived: int, called: int, noticed: int) -> int:
+        """Return when bytes could be read whose last one `arrived` long before it was `noticed`.
+
+        The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
+        it waited in this machine for that one, which came when it was noticed, or with the bytes before.
+        """
+        if not counter_at(tcp_info(self.socket), DISORDER):
+            return arrived  # this process was late, nothing else
+        whole = noticed
+        if noticed - called <= FRESH:  # it was there already, since what was read before it came
+            whole = max(arrived, self.arrived)
+        if whole > arrived:
+            self.note("gap filled", None, whole)
+        return whole
 
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
@@ -4394,7 +4422,6 @@ class SocketStream(Stream):
 # at every record. Without it the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
-UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
@@ -4676,7 +4703,7 @@ class TlsStream(Stream):
     def _read_records(self) -> int:
         """Read what there is, up to the middle of a record perhaps, but never of its header."""
         count = self._inner.read_into(self._buffer[:-5])  # where a header is cut off, the rest has room
-        self.arrived = self._inner.arrived
+        self.began, self.arrived = self._inner.began, self._inner.arrived
         end = self._rest
         while end < count:
             while count < end + 5:
@@ -4684,6 +4711,7 @@ class TlsStream(Stream):
                 if not got:
                     return count
                 count += got
+                self.arrived = self._inner.arrived
             end += 5 + self._length_at(end)
         self._rest = end - count
         return count
@@ -4692,7 +4720,7 @@ class TlsStream(Stream):
         return self._buffer[at + 3] << 8 | self._buffer[at + 4]
 
     def _read_record(self) -> int:
-        """Read one TLS record, whose header's arrival is the instant of all in it (RFC 8446 section 5.1)."""
+        """Read one TLS record: nothing in it can be read before all of it came (RFC 8446 section 5.2)."""
         # Not a byte more than the record: what comes behind it is to keep its own time of arrival. After
         # reading in bulk the rest of a record may be left, whose header was seen then.
         begun, count, wanted = self._rest > 0, 0, self._rest or 5
@@ -4701,8 +4729,9 @@ class TlsStream(Stream):
             if not got:
                 break
             if not count:
-                self.arrived = self._inner.arrived
+                self.began = self._inner.began
             count += got
+            self.arrived = self._inner.arrived
             if count == 5 and not begun:
                 kind, major, length = self._buffer[0], self._buffer[1], self._length_at(0)
                 if not (20 <= kind <= 24 and major == 3 and length <= MAX_RECORD):
@@ -4931,6 +4960,10 @@ class Reader:
         return bytes(self._view[self._at : min(self._at + count, self._end)])
 
     @property
+    def began(self) -> int:
+        return self.stream.began
+
+    @property
     def arrived(self) -> int:
         return self.stream.arrived
 
@@ -5076,7 +5109,7 @@ def read_head(reader: Reader, log: Log) -> Response:
         # One byte alone, because the kernel tells when the last of what was read came, not the first.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte = reader.arrived
+        first_byte = reader.began
         line = read_status_line(reader)
         version, status, reason = parse_status_line(line)
         if status >= 200:
@@ -5865,7 +5898,7 @@ class Http2Exchange(Exchange):
         """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
         reader = self._reader
         header = reader.exactly(9)
-        arrived = reader.arrived
+        began = reader.began
         length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
         stream = int.from_bytes(header[5:9], "big") & 0x7FFFFFFF
         if header[:5] == b"HTTP/":
@@ -5879,7 +5912,7 @@ class Http2Exchange(Exchange):
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = arrived  # the first byte of the answer, if it proves to be no 1xx
+            self._headers_at = began  # the first byte of the answer, if it proves to be no 1xx
         if not self._serves(header, reader.exactly(length)):
             self._count_chatter()
 
@@ -6282,8 +6315,13 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
+        self.tell(self.log)
         self._race = Race(self.log, self._spare, self._options.interface)
         self._winner: Contender
+
+    def tell(self, log: Log) -> None:
+        super().tell(log)
+        self._stream.note = log.add
 
     @property
     def looks_up(self) -> bool:
@@ -7087,6 +7125,8 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
     stood = [event.at for event in history.all("dialled") if event.detail.error is None]
     if stood:
         connected = round((stood[-1] - history.ends[0]) / 1000)
+    first = history.instant("first byte")
+    gaps = [event for event in history.all("gap filled") if first is not None and event.at > first]
     return Evidence(
         stood=counted.get("stood"),
         sent=counted.get("sent"),
@@ -7095,6 +7135,7 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
+        gaps=len(gaps),
         resolver=resolver,
     )
 
@@ -8317,7 +8358,10 @@ def mere_distance(case: Case) -> Finding | None:
 def lossy_download(case: Case) -> Finding | None:
     """Find segments of the response that came out of order, and charge two round trips at most."""
     xfer, rtt = case.timing.xfer, case.rtt
-    # Counted from the request on: by the time the first byte is seen, the burst behind it has come too.
+    # By the time the counters are read at the first byte, the burst behind it has come too. What was missing
+    # before that byte took its time from wait.
+    if not (case.grown("disorder", "answered", "ended") or case.evidence.gaps):
+        return None
     disorder = case.grown("disorder", "sent", "ended")
     received, sent = case.grown("received", "sent", "ended"), case.evidence.sent
     if xfer is None or rtt is None or not disorder or not received or not sent or not sent.segment:

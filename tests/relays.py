@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,3 +76,37 @@ def relay_proxy(
 
     with scripted(script, tls=tls, tls_delay=delay if tls else 0.0) as proxy:
         yield f"{road}://127.0.0.1:{proxy.port}", asked
+
+
+def _read_record(sock: socket.socket) -> bytes:
+    """Read one TLS record, header and all; empty at the end."""
+    header = sock.recv(5, socket.MSG_WAITALL)
+    if len(header) < 5:
+        return b""
+    return header + sock.recv(int.from_bytes(header[3:], "big"), socket.MSG_WAITALL)
+
+
+@contextlib.contextmanager
+def halving_relay(target: Any, pause: float, least: int) -> Iterator[Server]:
+    """Pass TLS on, of each record from the server with `least` bytes the second half `pause` seconds late."""
+
+    def script(peer: Peer) -> None:
+        with socket.create_connection(("127.0.0.1", target.port)) as there:
+
+            def pass_up() -> None:
+                with contextlib.suppress(OSError):
+                    while data := peer.sock.recv(65536):
+                        there.sendall(data)
+                    there.shutdown(socket.SHUT_WR)
+
+            thread = threading.Thread(target=pass_up, daemon=True)
+            thread.start()
+            while record := _read_record(there):
+                half = len(record) // 2 if len(record) >= least else len(record)
+                peer.send(record[:half])
+                peer.wait(pause if record[half:] else 0)
+                peer.send(record[half:])
+            thread.join(1)
+
+    with scripted(script) as server:
+        yield server

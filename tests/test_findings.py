@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from checks import flat
+from checks import EDGE, flat
 from conftest import PATIENCE
 from inside import tool
 from paths import ANY, FAR, OTHERS, Rule, path, silent
@@ -442,6 +442,44 @@ def test_loss_and_reordering_of_a_body_are_seen(lab, secure, action):
     # After a loss the window is halved for all that follows; what that costs is not counted.
     loss = costs("download_loss", "seen", (2 if action == "drop" else 1) * RTT * 1000, "out of order")
     assert "slow_start" not in lab.finds(loss, url + "/")
+
+
+FLIGHT = Reply(body=b"x" * 13_900)
+"""As much as the first flight of a connection holds: it comes at once, but for what is lost of it."""
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("place", [2, 4])
+def test_a_segment_lost_in_the_only_flight_is_in_xfer(lab, secure, place):
+    """What comes behind it waits in this machine, stamped with its own arrival."""
+    reply = FLIGHT._replace(body=FLIGHT.body[: 10_000 if secure else None])
+    tls = lab.tls(version=ssl.TLSVersion.TLSv1_2) if secure else None
+    url = lab.start().http(("/", reply), tls=tls)
+    whole = lab.ask(url + "/")["steps"][0]
+    assert whole["timing"]["xfer_ms"] < 10 and "download_loss" not in by_id(whole)
+    lab.way.change(rules=[Rule("down", "data", place + 3 * secure, "late", 0.03)])
+    late = lab.ask(url + "/")["steps"][0]
+    assert late["timing"]["xfer_ms"] >= 30 - EDGE
+    assert "download_loss" in by_id(late)
+
+
+@on_a_path
+@pytest.mark.parametrize("action", ["drop", "late"])
+def test_what_was_lost_before_the_first_byte_is_not_the_download(lab, action):
+    """Its loss lies in wait; that the body takes long is the server's doing."""
+
+    def pausing(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 13901\r\n\r\n" + "x" * 13_900)
+        peer.wait(0.5)
+        peer.send("x")
+
+    server = lab.start().serve(scripted(pausing, host=ANY))
+    lab.way.change(rules=[Rule("down", "data", 1, action, 0.02)])
+    step = lab.ask(server.url("/", FAR))["steps"][0]
+    assert "download_loss" not in by_id(step)
+    assert step["timing"]["wait_ms"] >= RTT * 1000 + 20 - EDGE
 
 
 @on_a_path

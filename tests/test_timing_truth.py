@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 
 import pytest
 
 from checks import EDGE, PHASES, exact, parse_compact
-from inside import tool
-from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
+from inside import only_step, tool
+from relays import halving_relay
+from servers import Reply, black_hole, dns_server, http_server, redirect, scripted, sending
 
 DELAY = 0.25
 """Seconds; long against anything that a busy machine adds to a phase in which nothing happens."""
@@ -110,6 +112,29 @@ def test_over_tls_wait_and_transfer_are_still_told_apart(run_tool, tls, authorit
 
 
 @pytest.mark.needs("root", "linux")
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_a_record_is_read_when_the_last_of_it_has_come(run_tool, authority, version):
+    """Nothing of a TLS record can be read before: not its beginning, and not the end of the body in it."""
+    tls = authority.context("127.0.0.1")
+    tls.maximum_version = ssl.TLSVersion[version]
+    answer = "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + "x" * 10_000
+    with scripted(sending(answer), tls=tls) as server, halving_relay(server, 0.3, 4000) as relay:
+        url = f"https://127.0.0.1:{relay.port}/"
+        result = run_tool("--cacert", authority.file, "--json", "-", "--slo", "total=250", url)
+    timing = only_step(result, code=4)["timing"]
+    assert timing["wait_ms"] < 250
+    assert timing["xfer_ms"] >= 300 - EDGE
+
+
+@pytest.mark.needs("hypercorn")
+def test_an_http2_frame_ends_with_the_record_that_holds_its_end(run_tool, http2, authority):
+    with halving_relay(http2, 0.3, 4000) as relay:
+        url = f"https://127.0.0.1:{relay.port}/?size=10000"
+        step = only_step(run_tool("--cacert", authority.file, "--json", "-", url))
+    assert step["network"]["http_version"] == "HTTP/2" and step["response"]["bytes"] == 10_000
+    assert step["timing"]["xfer_ms"] >= 2 * 300 - EDGE, "the body came in two frames, each late"
+
+
 def test_a_slow_resolver_is_a_long_dns(run_tool, server):
     with dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY) as names:
         url = server.url(host="slow.test")
