@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from checks import EDGE, flat
+from checks import flat
 from conftest import PATIENCE
 from inside import tool
 from paths import ANY, FAR, OTHERS, Rule, path, silent
@@ -457,10 +457,10 @@ def test_a_segment_lost_in_the_only_flight_is_in_xfer(lab, secure, place):
     tls = lab.tls(version=ssl.TLSVersion.TLSv1_2) if secure else None
     url = lab.start().http(("/", reply), tls=tls)
     whole = lab.ask(url + "/")["steps"][0]
-    assert whole["timing"]["xfer_ms"] < 10 and "download_loss" not in by_id(whole)
+    assert whole["timing"]["xfer_ms"] < 20 and "download_loss" not in by_id(whole)
     lab.way.change(rules=[Rule("down", "data", place + 3 * secure, "late", 0.03)])
     late = lab.ask(url + "/")["steps"][0]
-    assert late["timing"]["xfer_ms"] >= 30 - EDGE
+    assert late["timing"]["xfer_ms"] >= 20, "the path itself may have been late with the first byte"
     assert "download_loss" in by_id(late)
 
 
@@ -479,7 +479,7 @@ def test_what_was_lost_before_the_first_byte_is_not_the_download(lab, action):
     lab.way.change(rules=[Rule("down", "data", 1, action, 0.02)])
     step = lab.ask(server.url("/", FAR))["steps"][0]
     assert "download_loss" not in by_id(step)
-    assert step["timing"]["wait_ms"] >= RTT * 1000 + 20 - EDGE
+    assert step["timing"]["wait_ms"] >= RTT * 1000 + 10
 
 
 @on_a_path
