@@ -3177,6 +3177,7 @@ def tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
+QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -3220,7 +3221,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         retransmits=retransmits or 0,
         rtt_us=rtt,
         received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
-        quiet_us=(counter_at(info, 52) or 0) * 1000,  # tcpi_last_data_recv, ms
+        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
         segments_in=segments_in,
         segments_out=segments_out,
         duplicates=counter_at(info, 216),  # tcpi_dsack_dups
@@ -4210,6 +4211,7 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
+JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
 FRESH = 200_000  # ns within which what came is noticed by a process that does nothing but wait for it
 CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
 # Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
@@ -4324,6 +4326,7 @@ class SocketStream(Stream):
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
+        self._waited = False  # for what was read last, which had not come when it was asked for
         self.note: Callable[[str, object, int], object] = UNHEARD
 
     def push(self) -> int:
@@ -4333,9 +4336,13 @@ class SocketStream(Stream):
         return departed
 
     def read_into(self, view: memoryview) -> int:
-        called = time.perf_counter_ns()
+        self._waited = False
         self.send_until_readable()
-        count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary)
+        try:
+            count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self._waited = True
+            count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary)
         noticed = arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
@@ -4345,24 +4352,25 @@ class SocketStream(Stream):
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if noticed - arrived > FRESH:
-            arrived = self._in_order(arrived, called, noticed)
+            arrived = self._in_order(arrived, noticed)
         self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end that came of it
         return count
 
-    def _in_order(self, arrived: int, called: int, noticed: int) -> int:
+    def _in_order(self, arrived: int, noticed: int) -> int:
         """Return when bytes could be read whose last one `arrived` long before it was `noticed`.
 
         The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
-        it waited in this machine for that one, which came when it was noticed, or with the bytes before.
+        it waited in this machine for that one: it could be read when that came, or with the bytes before.
         """
-        if not counter_at(tcp_info(self.socket), DISORDER):
+        info = tcp_info(self.socket)
+        if not counter_at(info, DISORDER):
             return arrived  # this process was late, nothing else
-        whole = noticed
-        if noticed - called <= FRESH:  # it was there already, since what was read before it came
-            whole = max(arrived, self.arrived)
-        if whole > arrived:
+        whole = max(arrived, self.arrived)
+        if self._waited:
+            whole = max(arrived, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
+        if whole - arrived > JIFFY:
             self.note("gap filled", None, whole)
         return whole
 
@@ -4410,6 +4418,7 @@ class SocketStream(Stream):
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
         wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
         self._poller.register(self.socket, wanted)
+        self._waited = self._waited or wait
         # An error or a hang-up counts as input: reading tells which it was.
         return any(event & ~select.POLLOUT for _, event in self._poller.poll(patience))
 
