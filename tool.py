@@ -4338,11 +4338,7 @@ class SocketStream(Stream):
     def read_into(self, view: memoryview) -> int:
         self._waited = False
         self.send_until_readable()
-        try:
-            count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._waited = True
-            count, ancillary, _, _ = self.socket.recvmsg_into([view], self._ancillary)
+        count, ancillary = self._receive(view)
         noticed = arrived = time.perf_counter_ns()
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
@@ -4357,6 +4353,14 @@ class SocketStream(Stream):
         if not count and self._send_error:
             raise self._send_error  # it says more than the end that came of it
         return count
+
+    def _receive(self, view: memoryview) -> tuple[int, list[tuple[int, int, bytes]]]:
+        """Receive, and keep in mind whether it had to be waited for."""
+        try:
+            return self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)[:2]
+        except BlockingIOError:
+            self._waited = True
+        return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
     def _in_order(self, arrived: int, noticed: int) -> int:
         """Return when bytes could be read whose last one `arrived` long before it was `noticed`.
@@ -10178,14 +10182,53 @@ SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 NO_FACTS = Facts(None, None, None, None, None)
 
 
-def target_rows(survey: Survey, number: int) -> list[Summary]:
-    """Return the summary that stands for each target in a step: that of most runs."""
-    rows: dict[str | None, Summary] = {}
+class Backend(NamedTuple):
+    """What all runs of a step have shown of one address, and the part of them whose medians stand for it."""
+
+    usual: Summary
+    parts: tuple[Summary, ...]  # cold and warm, and by URL
+
+    @property
+    def target(self) -> str | None:
+        return self.usual.target
+
+    @property
+    def runs(self) -> int:
+        return sum(part.runs for part in self.parts)
+
+    @property
+    def measured(self) -> int:
+        return sum(part.measured for part in self.parts)
+
+    @property
+    def failed(self) -> int:
+        return self.runs - self.measured
+
+    @property
+    def statuses(self) -> list[int]:
+        return sorted({status for part in self.parts for status in part.statuses})
+
+    @property
+    def certificates(self) -> dict[str | None, Certificate]:
+        """Return the certificates that it showed, by serial number."""
+        facts = [part.facts for part in self.parts]  # of failed runs too
+        facts += [sample.facts for part in self.parts for sample in part.good]
+        shown = [each.certificate for each in facts if each and each.certificate]
+        return {certificate.serial: certificate for certificate in shown}
+
+
+def part_for_medians(part: Summary) -> tuple[bool, int]:
+    """Order the parts of a backend's runs: those on kept connections before the first, then by number."""
+    return bool(part.reused and part.measured), part.measured
+
+
+def backends_of(survey: Survey, number: int) -> list[Backend]:
+    """Return what a step has shown of each target."""
+    parts: dict[str | None, list[Summary]] = {}
     for summary in survey.summaries:
-        before = rows.get(summary.target)
-        if summary.number == number and (before is None or summary.measured > before.measured):
-            rows[summary.target] = summary
-    return list(rows.values())
+        if summary.number == number:
+            parts.setdefault(summary.target, []).append(summary)
+    return [Backend(max(each, key=part_for_medians), tuple(each)) for each in parts.values()]
 
 
 def apart(values: Mapping[Any, Any]) -> list[Any]:
@@ -10201,12 +10244,13 @@ def far_above(own: float, others: Sequence[float]) -> bool:
     return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
 
 
-def slow_words(row: Summary, rows: Sequence[Summary]) -> str | None:
+def slow_words(row: Backend, rows: Sequence[Backend]) -> str | None:
     """Say in which of its medians an address is far above the others."""
     parts = []
+    alike = [other.usual for other in rows if other is not row and other.usual.reused == row.usual.reused]
     for key in SLOW_KEYS:
-        own = row.spreads[key].stats["median"]
-        medians = [other.spreads[key].stats["median"] for other in rows if other is not row]
+        own = row.usual.spreads[key].stats["median"]
+        medians = [other.spreads[key].stats["median"] for other in alike]
         others = [value for value in medians if value is not None]
         if own is not None and others and far_above(own, others):
             parts.append(f"{key} {time_text(own)}, of the others {time_text(median(sorted(others)))}")
@@ -10215,13 +10259,12 @@ def slow_words(row: Summary, rows: Sequence[Summary]) -> str | None:
     return f"is slow: median {'; '.join(parts)}"
 
 
-def status_words(summary: Summary) -> str:
-    return ", ".join(map(str, summary.statuses))
+def status_words(row: Backend) -> str:
+    return ", ".join(map(str, row.statuses))
 
 
-def certificate_words(facts: Facts | None, now: datetime.datetime) -> str | None:
+def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str | None:
     """Name a certificate by the end of its serial number, and say how long it holds."""
-    certificate = facts.certificate if facts else None
     if certificate is None:
         return None
     days, left = certificate.days_left(now), "no legible expiry"
@@ -10230,31 +10273,42 @@ def certificate_words(facts: Facts | None, now: datetime.datetime) -> str | None
     return f"{(certificate.serial or '?')[-8:]}, {left}"
 
 
-def failure_words(row: Summary) -> list[str]:
+def failure_words(row: Backend) -> list[str]:
     """Say how an address fails, and how often if not always."""
-    often = ""
-    if row.measured:
-        often = f" in {row.failed} of {counted(row.runs, 'run')}"
-    return [
-        f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
-        for _, failure in row.failures.values()
-    ]
+    failures: dict[str, tuple[int, Failure]] = {}
+    for part in row.parts:
+        for kind, (count, failure) in part.failures.items():
+            failures[kind] = failures.get(kind, (0, failure))[0] + count, failure
+    words = []
+    for count, failure in failures.values():
+        often = f" in {count} of {counted(row.runs, 'run')}" * (count < row.runs)
+        words.append(f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}")
+    return words
 
 
-def odd_words(rows: Sequence[Summary], now: datetime.datetime) -> dict[str | None, list[str]]:
+def never_kept_words(row: Backend) -> str | None:
+    """Say of an address whose connections were never used again why its medians are not like the others'."""
+    refused = [reason for part in row.parts for reason in part.refused]
+    if not row.measured or row.usual.reused or not refused:
+        return None
+    return f"was only measured on new connections: {refused[0]}"
+
+
+def odd_words(rows: Sequence[Backend], now: datetime.datetime) -> dict[str | None, list[str]]:
     """Say of each target what is odd about it: that it fails, is slow, or differs from most."""
     words = {row.target: failure_words(row) for row in rows}
     for row in rows:
-        words[row.target] += filter(None, [slow_words(row, rows)])
+        words[row.target] += filter(None, [never_kept_words(row), slow_words(row, rows)])
     statuses = {row.target: status_words(row) or None for row in rows}
     for target in apart(statuses):
         words[target].append(f"answers {statuses[target]}")
-    serials = {
-        row.target: row.facts and row.facts.certificate and row.facts.certificate.serial for row in rows
-    }
-    shown = {row.target: certificate_words(row.facts, now) for row in rows}
-    for target in apart(serials):
-        words[target].append(f"shows another certificate: {shown[target]}")
+    shown = {row.target: row.certificates for row in rows}
+    for target in apart({target: tuple(sorted(map(str, each))) or None for target, each in shown.items()}):
+        named = "; ".join(str(certificate_words(each, now)) for each in shown[target].values())
+        what = "another certificate"
+        if len(shown[target]) > 1:
+            what = f"{len(shown[target])} certificates"
+        words[target].append(f"shows {what}: {named}")
     return words
 
 
@@ -10266,7 +10320,7 @@ def trips_differ(facts: Iterable[Facts]) -> bool:
 def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
     """Return the cells of what may differ from server to server, by heading."""
     cells = {
-        "Certificate": certificate_words(facts, now),
+        "Certificate": certificate_words(facts.certificate, now),
         "Resent": facts.retransmits,
         "Server": facts.server and clip(facts.server, 40),
         "HTTP": facts.http_version and facts.http_version.replace("HTTP/", ""),
@@ -10274,9 +10328,9 @@ def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
     return {heading: "-" if value is None else str(value) for heading, value in cells.items()}
 
 
-def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
+def fact_columns(rows: Sequence[Backend], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
     """Give the columns in which the servers that answered differ: heading and cells."""
-    facts = [row.facts or NO_FACTS for row in rows]
+    facts = [row.usual.facts or NO_FACTS for row in rows]
     table = [fact_cells(each, now) for each in facts]
     for heading in table[0]:
         cells = [row[heading] for row in table]
@@ -10287,13 +10341,13 @@ def fact_columns(rows: Sequence[Summary], now: datetime.datetime) -> Iterator[tu
         yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
 
 
-def median_column(rows: Sequence[Summary], key: str) -> tuple[str, list[str]]:
+def median_column(rows: Sequence[Backend], key: str) -> tuple[str, list[str]]:
     return key.capitalize(), [
-        spread_number(rounded_ms(row.spreads[key].stats["median"]), False) for row in rows
+        spread_number(rounded_ms(row.usual.spreads[key].stats["median"]), False) for row in rows
     ]
 
 
-def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], look: Look) -> Table:
+def targets_table(rows: Sequence[Backend], odd: Mapping[str | None, list[str]], look: Look) -> Table:
     """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
     now = datetime.datetime.now(datetime.timezone.utc)
     marks = ["! " * bool(odd[row.target]) for row in rows]
@@ -10322,7 +10376,7 @@ def targets_table(rows: Sequence[Summary], odd: Mapping[str | None, list[str]], 
     )
 
 
-def lookup_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
+def lookup_sentence(survey: Survey, rows: Sequence[Backend]) -> str:
     """Say how many addresses there are, and where they are from."""
     count = f"{len(rows)} addresses"
     if len(rows) == 1:
@@ -10332,7 +10386,7 @@ def lookup_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
     return f"{count}, found in {ms_text(rounded_ms(survey.lookup_us))}"
 
 
-def alike_sentence(rows: Sequence[Summary]) -> str:
+def alike_sentence(rows: Sequence[Backend]) -> str:
     """Say that no address is odd, and in what they differ all the same."""
     now = datetime.datetime.now(datetime.timezone.utc)
     who = f"All {len(rows)} addresses"
@@ -10342,12 +10396,17 @@ def alike_sentence(rows: Sequence[Summary]) -> str:
     return f"{who} are alike{' but for ' * bool(differing)}{', '.join(differing)}."
 
 
-def medians_sentence(survey: Survey, rows: Sequence[Summary]) -> str:
+def medians_sentence(survey: Survey, rows: Sequence[Backend]) -> str:
     """Say of how many runs the medians in a table are, and how many of them started late."""
-    what = counted(sum(row.runs for row in rows), "run")
-    if any(row.reused for row in rows):
-        what += " on kept connections"
-    late = sum(row.late for row in rows)
+    kept = [row.usual for row in rows if row.usual.reused]
+    new = [row.usual for row in rows if not row.usual.reused]
+    parts = []
+    if kept:
+        parts.append(f"{counted(sum(each.runs for each in kept), 'run')} on kept connections")
+    if new:
+        parts.append(counted(sum(each.runs for each in new), "run") + " on new ones" * bool(kept))
+    late = sum(each.late for each in (*kept, *new))
+    what = " and ".join(parts)
     if late:
         what += f", {counted(late, 'late start')}"
     return f"{lookup_sentence(survey, rows)}; medians in ms of {what}:"
@@ -10358,18 +10417,17 @@ def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
     now = datetime.datetime.now(datetime.timezone.utc)
     numbers = sorted({summary.number for summary in survey.summaries})
     for number in numbers:
-        rows = target_rows(survey, number)
+        rows = backends_of(survey, number)
         odd = odd_words(rows, now)
         step = f"Step {number}: " * (len(numbers) > 1)
-        yield (Span(f"{step}{rows[0].method} {clip(rows[0].url)}", "strong"),)
+        yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
         yield (Span(medians_sentence(survey, rows)),)
         yield targets_table(rows, odd, look)
         for target, words in odd.items():
             for each in words:
                 yield (Span(f"! {target} {each}", "warn"),)
         for row in rows:
-            others = [each for each in survey.summaries if each.target == row.target]
-            warmth = reuse_sentence(row, others)
+            warmth = reuse_sentence(row.usual, row.parts)
             if warmth:
                 yield (Span(f"{row.target}: {warmth}"),)
         if not any(odd.values()) and len(rows) > 1:

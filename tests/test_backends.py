@@ -12,7 +12,7 @@ import socket
 import pytest
 
 from checks import check_step, check_usage_error, flat
-from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server
+from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server, redirect, scripted
 
 SLOW = 0.1
 
@@ -377,6 +377,91 @@ def test_the_family_chooses_among_given_addresses_too(run_tool):
         refused = run_tool("--all-addresses", "-6", *options[:2], f"http://web.test:{six.port}/")
     assert [run["target"] for run in json.loads(result.out)["runs"]] == ["::1"]
     check_usage_error(refused, "127.0.0.1", "-6")
+
+
+SERIES = ("--count", 6, "--interval", 0)
+
+
+def hanging_up(when):
+    """Make a server that answers each request of a connection but those for whose number `when` is true."""
+
+    def script(peer):
+        for number in itertools.count(1):
+            if not peer.read_request() or when(peer.number, number):
+                return
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("when", "failed"),
+    [(lambda connection, request: request == 2, 3), (lambda connection, request: connection == 0, 1)],
+    ids=["kept", "new"],
+)
+def test_an_address_that_fails_on_some_connections_alone_is_not_alike(run_tool, when, failed):
+    """Whichever of its runs the medians are of: those on kept connections, or on new ones."""
+    with cluster(ok()) as (port, (first,), _):
+        second = f"{first[:-1]}2"
+        with scripted(hanging_up(when), host=second, port=port):
+            words = [*resolved(port, [first, second]), "--reuse", *SERIES, f"http://web.test:{port}/"]
+            result = run_tool("--all-addresses", *words)
+    assert result.code == 75
+    assert "alike" not in result.out
+    assert f"! {second} fails in {failed} of 6 runs" in flat(result.out)
+    assert "200, ERROR" in result.out
+
+
+def test_failures_of_two_kinds_are_counted_apart(run_tool):
+    def script(peer):
+        peer.read_request()
+        if peer.number % 3 == 0:
+            peer.reset()
+        elif peer.number % 3 == 1:
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+    with scripted(script) as server:
+        options = resolved(server.port, ["127.0.0.1"])
+        result = run_tool("--all-addresses", *options, *SERIES, f"http://web.test:{server.port}/")
+    assert flat(result.out).count("! 127.0.0.1 fails in 2 of 6 runs") == 2
+
+
+def test_a_redirect_that_fails_at_times_is_not_alike(run_tool):
+    replies = [redirect("/bad"), redirect("/good"), redirect("/good")]
+    turns = itertools.cycle(replies)
+    members = [
+        {"routes": {"/": redirect("/good"), "/good": Reply(body=b"x")}},
+        {"routes": {"/": lambda request: next(turns), "/good": Reply(body=b"x"), "/bad": Reply(503)}},
+    ]
+    result, addresses = ask(run_tool, members, "-L", *SERIES)
+    assert f"! {addresses[1]} answers 200, 503" in flat(result.out)
+
+
+def test_an_address_with_two_certificates_is_named(run_tool, authority):
+    turns = itertools.cycle([authority.context("web.test"), authority.context("web.test")])
+    steady = authority.context("web.test")
+
+    def alternating(peer):
+        secured = peer.secure(next(turns))
+        if secured.read_request():
+            secured.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+    with cluster({**ok(), "tls": steady}) as (port, (first,), _):
+        second = f"{first[:-1]}2"
+        with scripted(alternating, host=second, port=port):
+            words = [*resolved(port, [first, second]), *SERIES, f"https://web.test:{port}/"]
+            result = run_tool("--all-addresses", "-k", *words)
+    assert result.code == 0
+    assert f"! {second} shows 2 certificates: " in flat(result.out)
+
+
+def test_an_address_whose_connections_are_never_kept_is_named_and_not_compared(run_tool):
+    members = [ok(), {"routes": {"/": Reply(body=b"x", headers=[("Connection", "close")], wait=0.1)}}]
+    result, addresses = ask(run_tool, members, "--reuse", *SERIES)
+    words = flat(result.out)
+    assert f"! {addresses[1]} was only measured on new connections: the server said" in words
+    assert "medians in ms of 5 runs on kept connections and 6 runs on new ones" in words
+    assert "is slow" not in words
 
 
 def test_what_setting_up_costs_is_said_of_each_address_by_its_own_cold_run(run_tool):
