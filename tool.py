@@ -2910,7 +2910,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     series = choose_series(args)
     seconds = parse_seconds(args.max_time, TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME)
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
-    check_statistics(thresholds, series)
+    check_statistics(thresholds, series if args.count is not None else None)
     url = parse_url(args.url[0])
     family = choose_family(args)
     interface = parse_interface(args.interface, family)
@@ -6922,8 +6922,12 @@ class Way:
         return (self._kept and self._kept.hops) or self._hops
 
     def keep(self) -> Kept | str:
-        """Return the connection for another request, once the exchange is over; or say why it takes none."""
+        """Return the connection for another request, once the exchange is over; or say why it takes none, in
+        no words where there was none.
+        """
         history = self._log.history()
+        if history.detail("connection") is None:
+            return ""
         exchange: Exchange | None = history.detail("asking")
         if exchange is None or history.instant("done") is None:
             return "the run before failed on that connection"
@@ -7307,7 +7311,7 @@ def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -
     """Make a step ready to start, on a kept connection where there is one that will do."""
     kept, refused = means.take(current, slot), None
     if isinstance(kept, str):
-        kept, refused = None, kept
+        kept, refused = None, kept or None
     way = prepare(current, options, means.contexts, kept)
     if current.number == 1:
         get_ready(slot)
@@ -7495,7 +7499,7 @@ def clear_away(progress: Progress) -> None:
     current = progress.current
     if progress.abandoned and current and current.way:
         current.way.give_up()
-        progress.finished.wait(0.1)
+        progress.finished.wait(0.02)  # the next run may be due
 
 
 def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
@@ -10084,8 +10088,8 @@ def series_title(summary: Summary, survey: Survey) -> str:
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
         parts.append(counted(summary.late, "late start"))
-    if summary.runs == survey.runs:
-        parts.append(f"in {survey.duration_us / 1e6:.1f} s")
+    whole = f"of {survey.runs} " * (summary.runs < survey.runs)
+    parts.append(f"{whole}in {survey.duration_us / 1e6:.1f} s")
     return ", ".join(parts)
 
 
@@ -11050,7 +11054,7 @@ SWEEP = 100  # runs after which all of the garbage is collected, which takes som
 MAX_SHELF = 64 << 20  # bytes of the exports that are kept, compressed, before they become brief
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart, and of all others
 BRIEF_HEADER = 4096  # bytes of header fields that it has then
-TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
+TOLD_IN_FULL = 20  # runs of a target that get a line each beside a waterfall on a terminal
 
 
 def in_brief(run: Run) -> Run:
@@ -11247,6 +11251,7 @@ class Teller:
     def __init__(self, options: Options, series: Series, ledger: Ledger) -> None:
         self._options, self._ledger = options, ledger
         self._interval = series.interval
+        self._tells_all = series.times <= TOLD_IN_FULL
         self.expected = series.times  # runs
         self._status = StatusLine(sys.stderr, options.environ)
         self.stream = choose_stream(options)
@@ -11288,7 +11293,7 @@ class Teller:
         """Print the lines of a run that has ended."""
         self.clear()
         warn_about(report.run, self._options, report.run.slot)
-        if self.expected <= TOLD_IN_FULL or not self._spares or self._is_odd(report.run):
+        if self._tells_all or not self._spares or self._is_odd(report.run):
             self.write(run_lines(report, self._options.style, report.run.slot))
 
     def write(self, lines: Iterable[str]) -> None:

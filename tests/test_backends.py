@@ -483,3 +483,19 @@ def test_late_rounds_and_warm_medians_are_called_that(run_tool):
     assert "medians in ms of 4 runs on kept connections" in flat(result.out)
     assert "2 late starts" in flat(result.out)
     assert all(f"{address}: cold median" in flat(result.out) for address in addresses)
+
+
+def test_a_budget_on_a_statistic_needs_a_count_here_too(run_tool):
+    with cluster(ok()) as (port, addresses, servers):
+        words = [*resolved(port, addresses), "--slo", "total.median=1000", f"http://web.test:{port}/"]
+        result = run_tool("--all-addresses", *words)
+        asked = len(servers[0].requests)
+    check_usage_error(result, "total.median", "--count")
+    assert asked == 0
+
+
+def test_on_a_terminal_it_is_the_count_that_spares_lines_not_the_addresses(run_tool):
+    with cluster(ok(), ok(), ok()) as (port, addresses, _):
+        words = [*resolved(port, addresses), "--count", 8, "--interval", 0, f"http://web.test:{port}/"]
+        result = run_tool("--all-addresses", *words, terminal="out")
+    assert len(re.findall(r"^Run \d+ Step 1", result.out, re.MULTILINE)) == 24

@@ -25,7 +25,7 @@ from conversations import conversing
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, accepts, debian_program, free_port, http_server, redirect, scripted
+from servers import Reply, accepts, debian_program, free_port, http_server, redirect, refused_port, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 
@@ -956,3 +956,16 @@ def test_a_server_that_does_not_stop_talking_is_left_for_a_new_connection(author
     assert statuses(steps) == [200] * 3 and warmth(steps) == [False] * 3
     assert all(reasons(steps)[1:])
     assert all(step["timing"]["total_ms"] < 1000 for step in steps)
+
+
+def test_where_nothing_ever_connected_no_connection_was_refused():
+    with refused_port() as port:
+        document = here(*AGAIN, "3", f"http://127.0.0.1:{port}/").json()
+    steps = [run["steps"][0] for run in document["runs"]]
+    assert [step["network"]["reuse_refused"] for step in steps] == [None] * 3
+
+
+def test_the_parts_of_a_series_say_how_long_the_whole_of_it_took(run_tool, server):
+    words = flat(run_tool(*AGAIN, "4", server.url()).out)
+    assert re.search(r"1 run, status 200: 1, of 4 in \d+\.\d s", words)
+    assert re.search(r"3 runs, status 200: 3, of 4 in \d+\.\d s", words)

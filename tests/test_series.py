@@ -22,7 +22,7 @@ from test_terminal import cells, lines_of
 
 from checks import check_document, check_usage_error, flat, parse_compact, parse_instant, parse_metrics
 from conftest import catches, open_terminal, read_all, storm
-from servers import Reply, http_server, redirect, refused_port, scripted
+from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
     "runs",
@@ -1011,3 +1011,11 @@ def test_a_url_that_is_another_one_every_time_is_summed_up_with_the_others(run_t
             result = run_tool(*options, server.url(), timeout=30)
     found = [line for line in result.out.splitlines() if line.startswith("Summary 2")]
     assert len(found) == 101 and "runs=30 " in found[-1] and "further" in found[-1]
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_lookup_that_hangs_is_given_up_in_time_for_the_next_run(run_tool):
+    with dns_server({"silent.test": None}) as names:
+        words = ("-m", "0.3", "--count", "3", "--interval", "0.385", "--json", "-", "http://silent.test/")
+        document = run_tool(*words, resolver=names.address).json()
+    assert [run["late_ms"] for run in document["runs"]] == [None] * 3
