@@ -98,6 +98,7 @@ def refusal_of(error: BaseException) -> str | None:
     short_of_memory = (
         isinstance(error, MemoryError)
         or (isinstance(error, RuntimeError) and words.startswith("can't allocate"))  # a lock
+        or (type(error).__name__ == "SSLError" and (not error.args or "malloc failure" in words))
         or (isinstance(error, ImportError) and ("map segment" in words or "allocate memory" in words))
     )
     return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
@@ -1468,7 +1469,7 @@ def parse_host(text: str) -> str:
 
 def parse_port(text: str) -> int:
     """Read a port; raises UsageError for what is none, 0 among it."""
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+    if not re.fullmatch(r"0*[0-9]{1,5}", text) or not 1 <= int(text[-5:]) <= 65535:
         raise UsageError(f"port '{text}' is not a number from 1 to 65535")
     return int(text)
 
@@ -10638,6 +10639,7 @@ class RichPainter:
         self._console: Any = Console(
             file=stream,
             width=width,
+            height=25,  # without it, rich takes a dumb terminal for 80 columns wide, whatever the width
             markup=False,
             highlight=False,
             emoji=False,

@@ -241,6 +241,15 @@ def test_colours_are_used_where_they_are_wanted(run_tool, server, name):
         assert "\x1b" not in result.out
 
 
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_can_nothing_has_its_width_all_the_same(run_tool, server, term):
+    for columns in (60, 120):
+        words = ("--slo", "total=0.001", server.url())
+        result = run_tool(*words, terminal="out", env={"TERM": term}, columns=columns)
+        longest = max(map(len, result.out.splitlines()))
+        assert longest <= columns and longest > columns - 10, result.out
+
+
 @pytest.mark.parametrize("env", [{"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}, {"COLORTERM": "truecolor"}])
 def test_lines_for_machines_are_never_coloured(run_tool, server, env):
     for mode in ("--compact", "--metrics-only"):
