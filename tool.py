@@ -4328,6 +4328,7 @@ class SocketStream(Stream):
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # for what was read last, which had not come when it was asked for
+        self._disorder = 0  # how many segments had come out of order by then
         self.note: Callable[[str, object, int], object] = UNHEARD
 
     def push(self) -> int:
@@ -4337,7 +4338,7 @@ class SocketStream(Stream):
         return departed
 
     def read_into(self, view: memoryview) -> int:
-        self._waited = False
+        called, self._waited = time.perf_counter_ns(), False
         self.send_until_readable()
         count, ancillary = self._receive(view)
         noticed = arrived = time.perf_counter_ns()
@@ -4348,8 +4349,8 @@ class SocketStream(Stream):
                 # was; never a time to come, for that clock may have been set back.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
-        if noticed - arrived > FRESH:
-            arrived = self._in_order(arrived, noticed)
+        if noticed - arrived > FRESH or noticed - called > JIFFY:
+            arrived = self._in_order(arrived, called, noticed)
         self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end that came of it
@@ -4363,19 +4364,21 @@ class SocketStream(Stream):
             self._waited = True
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
-    def _in_order(self, arrived: int, noticed: int) -> int:
-        """Return when bytes could be read whose last one `arrived` long before it was `noticed`.
+    def _in_order(self, arrived: int, called: int, noticed: int) -> int:
+        """Return when bytes could be read whose last one `arrived`, asked for when `called`.
 
         The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
         it waited in this machine for that one: it could be read when that came, or with the bytes before.
         """
         info = tcp_info(self.socket)
-        if not counter_at(info, DISORDER):
-            return arrived  # this process was late, nothing else
-        whole = max(arrived, self.arrived)
-        if self._waited:
-            whole = max(arrived, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
-        if whole - arrived > JIFFY:
+        disorder = counter_at(info, DISORDER) or 0
+        grown, self._disorder = disorder - self._disorder, disorder
+        whole = arrived
+        if disorder and noticed - arrived > FRESH:  # else this process was late, nothing else
+            whole = max(arrived, self.arrived)
+            if self._waited:
+                whole = max(arrived, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
+        if whole - arrived > JIFFY or (grown > 0 and self._waited and noticed - called > JIFFY):
             self.note("gap filled", None, whole)
         return whole
 
@@ -8424,13 +8427,24 @@ def small_window(case: Case) -> Finding | None:
     return Finding("window", "xfer", xfer, "fits", text, evidence)
 
 
+# The round trips that a proxy needs at least, at most: CONNECT; TLS 1.2 before it; SOCKS with a password (RFC
+# 1928, 1929).
+PROXY_TRIPS = {"http": 1, "https": 3, "socks5": 3, "socks5h": 3}
+
+
 def slow_proxy(case: Case) -> Finding | None:
-    """Find that at least half of connect passed after TCP to the proxy stood."""
+    """Find that at least half of connect passed after TCP to the proxy stood, and more than it had to."""
     connect, stood = case.timing.connect, case.evidence.connected_us
-    proxy = case.step.route.proxy
+    proxy, error = case.step.route.proxy, case.step.error
     if not proxy or connect is None or stood is None or connect - stood < HALF * connect:
         return None
-    text = f"the proxy took this to open the way, once TCP to it stood after {time_text(stood)}"
+    least = PROXY_TRIPS[proxy.scheme] * stood
+    if connect - stood < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
+        return None
+    what = "took this to open the way"
+    if error and error.phase == "connect":
+        what = "had this time and did not open the way"
+    text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
     evidence = {"connect_ms": in_ms(connect), "tcp_ms": in_ms(stood)}
     return Finding("proxy", "connect", connect - stood, "seen", text, evidence)
 

@@ -206,9 +206,20 @@ def test_a_proxy_that_is_slow_to_open_the_way_is_seen(lab):
     proxy = lab.serve(scripted(script, host=ANY)).url("", FAR)
     slow = costs("proxy", "seen", 290, "TCP to it stood after")
     lab.finds(slow, "-x", proxy, "https://slow.test/")
-    # A quick one takes a round trip for CONNECT and one for TCP: that it takes half is true of it too.
-    quick = lab.read("-x", proxy, "https://quick.test/")
-    assert quick.get("proxy", {"cost_ms": RTT * 1000})["cost_ms"] < 100
+    # A quick one takes a round trip for TCP and one for CONNECT, which is half, and none of its doing.
+    lab.misses("proxy", ask=lambda: lab.read("-x", proxy, "https://quick.test/"))
+
+
+@on_a_path
+def test_a_proxy_that_opens_no_way_is_not_said_to_have_opened_it(lab):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.wait(0.25)
+        peer.send("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+    proxy = lab.start().serve(scripted(script, host=ANY)).url("", FAR)
+    finding = lab.read("-x", proxy, "https://any.test/", code=75)["proxy"]
+    assert finding["cost_ms"] >= 250 and "did not open the way" in finding["text"]
 
 
 @on_a_path
