@@ -3726,6 +3726,11 @@ def not_http(line: bytes) -> NetworkError:
         return protocol_error(
             "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
         )
+    if line.startswith(b"HTTP/"):
+        hint = "The fault is the server's, or that of what stands before it."
+        return protocol_error(
+            "the answer's status line is not as HTTP has it: '{}'", foreign(line), hint=hint
+        )
     hint = "Check that the port belongs to an HTTP server."
     return protocol_error("the answer does not start like HTTP: '{}'", foreign(line), hint=hint)
 
@@ -4377,7 +4382,7 @@ class SocketStream(Stream):
         if disorder and noticed - arrived > FRESH:  # else this process was late, nothing else
             whole = max(arrived, self.arrived)
             if self._waited:
-                whole = max(arrived, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
+                whole = max(whole, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
         if whole - arrived > JIFFY or (grown > 0 and self._waited and noticed - called > JIFFY):
             self.note("gap filled", None, whole)
         return whole

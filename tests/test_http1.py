@@ -10,6 +10,7 @@ import ssl
 import pytest
 
 from checks import EDGE
+from inside import failure, here
 from servers import Reply, http_server, refused_port, scripted, sending
 
 OK = "HTTP/1.1 200 OK\r\n"
@@ -664,3 +665,11 @@ def test_an_interim_response_that_is_cut_off_is_not_called_something_else_than_h
     error = result.json()["steps"][0]["error"]
     assert (error["kind"], error["phase"]) == ("protocol", "wait")
     assert "middle of its header" in error["message"]
+
+
+@pytest.mark.parametrize("line", ["HTTP/1.1 99 Low", "HTTP/1.1 1000 High", "HTTP/1.1 2x0 What", "HTTP/1.1"])
+def test_a_malformed_status_line_of_an_http_server_is_called_that(line):
+    with scripted(sending(f"{line}\r\n\r\n")) as server:
+        error = failure(here(server.url()), "protocol", "wait")["error"]
+    assert "status line" in error["message"] and line in error["message"]
+    assert "port" not in error["hint"]
