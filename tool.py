@@ -98,7 +98,8 @@ def refusal_of(error: BaseException) -> str | None:
     short_of_memory = (
         isinstance(error, MemoryError)
         or (isinstance(error, RuntimeError) and words.startswith("can't allocate"))  # a lock
-        or (type(error).__name__ == "SSLError" and (not error.args or "malloc failure" in words))
+        # OpenSSL may lack the memory to say so, too.
+        or (type(error).__name__ == "SSLError" and ("malloc failure" in words or "unknown error" in words))
         or (isinstance(error, ImportError) and ("map segment" in words or "allocate memory" in words))
     )
     return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
@@ -11518,6 +11519,15 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     return run_once(options, Means(contexts), rich)
 
 
+def shortage() -> str | None:
+    """Name the limit of memory if hardly any can be had: what goes wrong in C then may be called anything."""
+    try:
+        mmap.mmap(-1, 16 << 20, mmap.MAP_PRIVATE).close()
+    except OSError:
+        return NO_MEMORY
+    return None
+
+
 def report_crash(error: BaseException) -> None:
     """Name an internal error and its place in one line; the traceback only when it is asked for."""
     frame = error.__traceback__
@@ -11554,7 +11564,7 @@ def main(
         discard(sys.stdout)
         return ExitCode.OK
     except Exception as error:
-        refusal = refusal_of(error)
+        refusal = refusal_of(error) or shortage()
         if refusal:
             say(f"error: {refusal}")
         else:
