@@ -98,8 +98,7 @@ def refusal_of(error: BaseException) -> str | None:
     short_of_memory = (
         isinstance(error, MemoryError)
         or (isinstance(error, RuntimeError) and words.startswith("can't allocate"))  # a lock
-        # OpenSSL may lack the memory to say so, too.
-        or (type(error).__name__ == "SSLError" and ("malloc failure" in words or "unknown error" in words))
+        or (type(error).__name__ == "SSLError" and "malloc failure" in words)
         or (isinstance(error, ImportError) and ("map segment" in words or "allocate memory" in words))
     )
     return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
@@ -3727,13 +3726,11 @@ def not_http(line: bytes) -> NetworkError:
         return protocol_error(
             "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
         )
+    what, hint = "the answer does not start like HTTP", "Check that the port belongs to an HTTP server."
     if line.startswith(b"HTTP/"):
+        what = "the answer's status line is not as HTTP has it"
         hint = "The fault is the server's, or that of what stands before it."
-        return protocol_error(
-            "the answer's status line is not as HTTP has it: '{}'", foreign(line), hint=hint
-        )
-    hint = "Check that the port belongs to an HTTP server."
-    return protocol_error("the answer does not start like HTTP: '{}'", foreign(line), hint=hint)
+    return protocol_error(what + ": '{}'", foreign(line), hint=hint)
 
 
 def broken_http2(words: Detail) -> NetworkError:
