@@ -876,3 +876,9 @@ def test_a_resolve_that_does_not_fit_the_url_is_warned_about(call_tool, server):
     assert result.code == 0
     assert "warning" in result.err
     assert "other.test:81" in result.err
+
+
+def test_zeros_before_a_port_do_not_make_it_another(call_tool, server):
+    result = call_tool("--metrics-only", f"http://127.0.0.1:000{server.port}/")
+    assert (result.code, server.accepted) == (0, 1), result.err
+    check_usage_error(call_tool("http://127.0.0.1:00099999/"), "00099999")
