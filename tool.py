@@ -6928,13 +6928,13 @@ class Way:
         """Return the hops that the connection stands on."""
         return (self._kept and self._kept.hops) or self._hops
 
-    def keep(self) -> Kept | str:
-        """Return the connection for another request, once the exchange is over; or say why it takes none, in
-        no words where there was none.
+    def keep(self) -> Kept | str | None:
+        """Return the connection for another request, once the exchange is over, None where there was none; or
+        say why it takes no more.
         """
         history = self._log.history()
         if history.detail("connection") is None:
-            return ""
+            return None
         exchange: Exchange | None = history.detail("asking")
         if exchange is None or history.instant("done") is None:
             return "the run before failed on that connection"
@@ -7269,11 +7269,11 @@ NOT_OVER = "the run before was given up on that connection"
 
 class Means(NamedTuple):
     """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
-    left none, by origin and address; None where none are to be kept.
+    left none (None: they had none), by origin and address; None where none are to be kept.
     """
 
     contexts: TlsContexts
-    kept: dict[tuple[object, ...], Kept | str] | None = None
+    kept: dict[tuple[object, ...], Kept | str | None] | None = None
 
     def take(self, current: Current, slot: Slot) -> Kept | str | None:
         """Return the connection that was kept for a step, or why none was; the first run opens its own."""
@@ -7296,7 +7296,7 @@ class Means(NamedTuple):
         before, self.kept[key] = self.kept.get(key), current.way.keep()
         if isinstance(before, Kept):
             before.close()
-        if isinstance(self.kept[key], str):
+        if not isinstance(self.kept[key], Kept):
             current.way.close()
 
     def close(self) -> None:
@@ -7318,7 +7318,7 @@ def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -
     """Make a step ready to start, on a kept connection where there is one that will do."""
     kept, refused = means.take(current, slot), None
     if isinstance(kept, str):
-        kept, refused = None, kept or None
+        kept, refused = None, kept
     way = prepare(current, options, means.contexts, kept)
     if current.number == 1:
         get_ready(slot)
@@ -10747,9 +10747,7 @@ class Interruption:
 
 
 INTERRUPTION = Interruption()
-ECHO = (
-    0.03  # seconds within which the same signal is the same: timeout(1) passes on what the terminal sent too
-)
+ECHO = 0.03  # seconds within which a signal is the last one again: timeout(1) passes on what it got itself
 
 
 class StatusLine:

@@ -78,14 +78,6 @@ def relay_proxy(
         yield f"{road}://127.0.0.1:{proxy.port}", asked
 
 
-def _read_record(sock: socket.socket) -> bytes:
-    """Read one TLS record, header and all; empty at the end."""
-    header = sock.recv(5, socket.MSG_WAITALL)
-    if len(header) < 5:
-        return b""
-    return header + sock.recv(int.from_bytes(header[3:], "big"), socket.MSG_WAITALL)
-
-
 @contextlib.contextmanager
 def halving_relay(target: Any, pause: float, least: int) -> Iterator[Server]:
     """Pass TLS on, of each record from the server with `least` bytes the second half `pause` seconds late."""
@@ -101,7 +93,9 @@ def halving_relay(target: Any, pause: float, least: int) -> Iterator[Server]:
 
             thread = threading.Thread(target=pass_up, daemon=True)
             thread.start()
-            while record := _read_record(there):
+            server_side = Peer(there, 0, threading.Event())
+            while header := server_side.read_exactly(5):
+                record = header + server_side.read_exactly(int.from_bytes(header[3:], "big"))
                 half = len(record) // 2 if len(record) >= least else len(record)
                 peer.send(record[:half])
                 peer.wait(pause if record[half:] else 0)

@@ -5,6 +5,7 @@ the schedule, signals, exports, and peers that are no friends.
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
 import itertools
 import json
@@ -946,11 +947,18 @@ def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
     assert "Content-Length: 6" in result.out
 
 
-def test_a_series_that_was_stopped_says_so_in_its_report(start_tool):
+@contextlib.contextmanager
+def under_way(start_tool, *options):
+    """Start a series of 500 runs, and give its process when three of them have been told."""
     with http_server() as server:
-        process = start_tool("--count", "500", "--interval", "0.05", server.url())
+        process = start_tool("--count", "500", "--interval", "0.05", *options, server.url())
         for _ in range(3):
             assert process.stdout.readline().startswith(b"Run ")
+        yield process
+
+
+def test_a_series_that_was_stopped_says_so_in_its_report(start_tool):
+    with under_way(start_tool) as process:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert process.returncode == 130 and err == b""
@@ -961,10 +969,7 @@ def test_a_series_that_was_stopped_says_so_in_its_report(start_tool):
 def test_the_echo_of_a_signal_is_no_second_one(start_tool, tmp_path):
     """A terminal interrupts timeout(1) as well, which passes it on."""
     path = tmp_path / "out.json"
-    with http_server() as server:
-        process = start_tool("--count", "500", "--interval", "0.05", "--json", path, server.url())
-        for _ in range(3):
-            assert process.stdout.readline().startswith(b"Run ")
+    with under_way(start_tool, "--json", path) as process:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         time.sleep(0.005)
@@ -991,10 +996,7 @@ def test_warnings_are_summed_up(run_tool):
 
 def test_a_session_that_hangs_up_loses_nothing(start_tool, tmp_path):
     path = tmp_path / "out.json"
-    with http_server() as server:
-        process = start_tool("--count", "500", "--interval", "0.05", "--json", path, server.url())
-        for _ in range(3):
-            assert process.stdout.readline().startswith(b"Run ")
+    with under_way(start_tool, "--json", path) as process:
         process.send_signal(signal.SIGHUP)
         process.communicate(timeout=10)
     assert process.returncode == 129
