@@ -10,8 +10,8 @@
 #            on PATH and among pyenv's versions. On any other Python the archive compiles itself in memory.
 #
 # shiv gathers the files; its start-up code, which unpacks the archive into a cache folder, is replaced by a
-# launcher that imports from inside the file. The same input and the same set of compiled trees give the
-# same bytes, whoever builds, where and with which Python.
+# launcher that imports from inside the file. The same input, the same set of compiled trees and the same
+# zlib give the same bytes, whoever builds, where and with which Python.
 set -eu
 umask 022
 LC_ALL=C
@@ -256,7 +256,7 @@ if not tool.has_rich():
     sys.exit("rich cannot be imported")
 for colours in (True, False):
     tool.RichPainter(io.StringIO(), 40, tool.UNICODE, colours).paint(blocks)
-tool.Http2Session()
+tool.Http2Connection()
 if tool.optional("socks") is None:
     sys.exit("PySocks cannot be imported")
 files = {getattr(module, "__file__", None) or "" for module in sys.modules.values()}

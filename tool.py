@@ -8,7 +8,7 @@ The instants of a step, and the phases between them (durations in ms; a phase th
       |------------------------- ttfb -------------------------|
       |-------------------------------- total -------------------------------|
 
-The way of a request through this file, which is read from top to bottom like a story:
+The way of a request through this file, which is read from top to bottom:
 
      1 Imports          8 Arguments      what the command line says, checked
      2 Vocabulary       9 Command line   argv -> Options
@@ -21,35 +21,44 @@ The way of a request through this file, which is read from top to bottom like a 
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
-                       21 Way            hops and exchange of a request, gone in order
-                       22 Step           what is prepared before the clock; History -> Step
+                       21 Way            the hops of a request and its exchange, in order
+                       22 Step           what is prepared before the clock; events -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries; budgets, exit code
                        25 Findings       Step, Run -> what the times mean
      26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
      29 Painters, 30 Main                the only ones that write
 
-The way to a server is a list of hops, each opened on the stream of the one below it:
+What the records are, and which is made of which:
+
+    Options    the command line, checked. Its Series says how often to measure, its Request what to ask
+    Variant    a name and Options: what is measured side by side, like the addresses of a name
+    Turn       the place of a run in its series: its number, its round, its variant, when it is due
+    Step       one request and what became of it; made of the events in its log
+    Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
+    Sample     what is kept of a step of a series, where ten thousand of them may have to be held
+    Summary    what the samples of one step have in common; a ChainSummary: what whole runs have
+    Report     all runs, summed up: what is shown, written and judged
+
+A single run is a series of one: it goes the same way, and is told in a form of its own.
+
+The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
     Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
-explains its own failures; nobody else asks whether there is a proxy, or TLS.
-
-A run is one of many. In a series the first one opens its way, and later ones may go over connections that
-were kept. Each is told as it ends (Report) and leaves a few numbers a step (Sample), which are summed up at
-the end (Survey). The targets of --all-addresses are a series of runs, each with one address.
+explains its own failures. No other place asks whether there is a proxy, or TLS.
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
-2. One direction. argv -> Options -> Request -> Step -> Run -> Report, Survey -> text, JSON, HAR, exit code.
-   Records are immutable; no section hands anything back to an earlier one.
+2. One direction. argv -> Options -> Request -> Step -> Run -> Report -> text, JSON, HAR, exit code.
+   Records do not change; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
-   no garbage collection. Everything timed runs in one thread on blocking sockets; the main thread
-   only waits for it, and that is what keeps the deadline, whatever the measuring thread is stuck in.
+   no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
+   for it, and so it keeps the deadline, whatever the measuring thread is stuck in.
 
-Some lines are there for a truer time alone: tests/bench/devices.py takes each out and says what it is worth.
-They bear its name for them, as a Device, and the median error of a phase without them and with them.
+Some lines are there only for a truer time. tests/bench/devices.py takes each out and says what it is worth.
+A comment gives such a line its name there, as a Device, and the error of a phase without it and with it.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -57,11 +66,17 @@ They bear its name for them, as a Device, and the median error of a phase withou
 # ---------------------------------------------------------------------------------------------------------
 from __future__ import annotations
 
+import sys
+
+# Of a script Python puts the folder first, of standard input the current one, where anybody may have left a
+# socket.py; not with -I or -P. What is imported before this line is built into the interpreter.
+if __name__ == "__main__" and __spec__ is None and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    del sys.path[0]
+
 import errno
 import gc
 import os
 import signal
-import sys
 
 
 def refuse(reason: str) -> NoReturn:
@@ -77,31 +92,24 @@ def refuse(reason: str) -> NoReturn:
 if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
     refuse("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
 
-NO_MEMORY = "this process can have no more memory (ulimit -v, or the limit of its container or service)"
-NO_THREAD = (
-    "this process can have no more threads (ulimit -u or -v, or the limit of its container or service)"
-)
+NO_ROOM = "this process can have no more memory or threads (ulimit -v, -u, or the limits of its container)"
 REFUSALS = {
     errno.EMFILE: "this process has no file descriptor left (ulimit -n)",
     errno.ENFILE: "this machine has no file descriptor left",
-    errno.ENOMEM: NO_MEMORY,
+    errno.ENOMEM: NO_ROOM,
     errno.ENOBUFS: "this machine has no memory left for the network",
 }
+# What a thread, a lock, OpenSSL and the loader of libraries say when there is no room.
+SIGNS_OF_NO_ROOM = ("start new thread", "can't allocate", "malloc failure", "map segment", "allocate memory")
 REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
 
 
 def refusal_of(error: BaseException) -> str | None:
     """Name the limit of this machine that made an error, None for any other error."""
-    words = str(error)
-    if isinstance(error, RuntimeError) and "start new thread" in words:
-        return NO_THREAD
-    short_of_memory = (
-        isinstance(error, MemoryError)
-        or (isinstance(error, RuntimeError) and words.startswith("can't allocate"))  # a lock
-        or (type(error).__name__ == "SSLError" and "malloc failure" in words)
-        or (isinstance(error, ImportError) and ("map segment" in words or "allocate memory" in words))
-    )
-    return NO_MEMORY if short_of_memory else REFUSALS.get(getattr(error, "errno", 0))
+    known = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
+    if isinstance(error, MemoryError) or (known and any(sign in str(error) for sign in SIGNS_OF_NO_ROOM)):
+        return NO_ROOM
+    return REFUSALS.get(getattr(error, "errno", 0))
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
@@ -123,20 +131,17 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
             sys.modules.pop(name, None)
 
 
-class Unmailed:
-    """A stand-in for email and for its modules: http.client reads with them, and here it only writes."""
-
-    Message = object
-
-    @property
-    def message(self) -> Unmailed:
-        return self
-
-
 def import_http_client() -> Any:
-    """Return http.client without email, which would take 6 ms of every start; nobody else gets that one."""
+    """Return http.client without email, which would take 6 ms of every start.
+
+    It needs email to read responses, but here it only writes requests: a class to inherit from is enough.
+    Whoever else imports http.client gets the real one.
+    """
+    from types import SimpleNamespace
+
     if "http.client" not in sys.modules:
-        light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), Unmailed()))
+        email = SimpleNamespace(message=SimpleNamespace(Message=object))
+        light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), email))
         sys.modules.pop("http.client", None)
         if light:
             return light
@@ -154,17 +159,14 @@ if __name__ == "__main__":
             signal.signal(early, lambda number, _: os._exit(128 + number))
 
 try:
-    import mmap
-
-    # What is imported takes 7 to 11 MB; CPython can loop for ever where it runs out of memory half-way.
-    # Reserved, not touched: filling these pages would cost 6 ms, and 12 MB of the peak.
-    mmap.mmap(-1, 12 << 20, mmap.MAP_PRIVATE).close()
     import _thread
     import argparse
     import base64
     import codecs
+    import collections
     import datetime
     import io
+    import mmap
     import re
     import select
     import socket
@@ -176,6 +178,7 @@ try:
     import urllib.parse
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
+    from functools import cache, partial
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -187,47 +190,41 @@ except (ImportError, OSError, MemoryError) as unloaded:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple, NoReturn
+    from typing import Any, NamedTuple, NoReturn, TypeVar
+
+    Thing = TypeVar("Thing")
+    StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
 else:
 
-    def replace_fields(self: Any, **changes: Any) -> Any:
-        values = [changes.pop(name, value) for name, value in zip(self._fields, self)]
-        if changes:
-            raise ValueError(f"no such fields: {list(changes)}")
-        return tuple.__new__(type(self), values)
+    class NamedTuple(tuple):
+        """Make a class of annotated fields a tuple whose places have names, as typing.NamedTuple does, but
+        without the 2 ms that importing typing costs every start, or compiling a constructor for each class.
+        """
 
-    def fields_as_dict(self: Any) -> dict[str, Any]:
-        return dict(zip(self._fields, self))
+        def __init_subclass__(cls) -> None:
+            cls._fields = tuple(cls.__annotations__)
+            cls._defaults = {name: vars(cls)[name] for name in cls._fields if name in vars(cls)}
+            for place, name in enumerate(cls._fields):
+                setattr(cls, name, property(itemgetter(place)))
 
-    def represent(self: Any) -> str:
-        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
+        def __new__(cls, *values: Any, **named: Any) -> Any:
+            names = cls._fields
+            if named or len(values) != len(names):
+                given = {**cls._defaults, **dict(zip(names, values)), **named}
+                if len(values) > len(names) or given.keys() != set(names):
+                    raise TypeError(f"{cls.__name__} takes the fields {', '.join(names)}")
+                values = tuple([given[name] for name in names])
+            return tuple.__new__(cls, values)
 
-    RECORD = {"_replace": replace_fields, "_asdict": fields_as_dict, "__repr__": represent}
-    CONSTRUCTORS = {}  # by the number of fields
+        def _asdict(self) -> dict[str, Any]:
+            return dict(zip(self._fields, self))
 
-    def constructor(names: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
-        """Return the __new__ of a record: compiled once for each number of fields, then names are put in."""
-        if len(names) not in CONSTRUCTORS:
-            words = ", ".join(f"_{place}" for place in range(len(names)))
-            source = f"lambda _cls, {words}: _new(_cls, ({words},))"
-            CONSTRUCTORS[len(names)] = eval(source, {"_new": tuple.__new__})
-        template = CONSTRUCTORS[len(names)]
-        code = template.__code__.replace(co_varnames=("_cls", *names))
-        return type(template)(code, template.__globals__, "__new__", defaults)
+        def _replace(self, **changes: Any) -> Any:
+            return type(self)(**{**self._asdict(), **changes})
 
-    # What typing.NamedTuple does, without the 2 ms that importing typing costs every start, and the other two
-    # in which collections.namedtuple would compile a constructor for each of these classes.
-    class RecordType(type):
-        def __new__(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-            if not bases:
-                return super().__new__(meta, name, bases, namespace)
-            names = tuple(namespace.pop("__annotations__"))
-            defaults = tuple(namespace.pop(field) for field in names if field in namespace)
-            fields = {field: property(itemgetter(place)) for place, field in enumerate(names)}
-            own = {"_fields": names, "__slots__": (), "__new__": constructor(names, defaults)}
-            return type(name, (tuple,), {**RECORD, **fields, **namespace, **own})
+        def __repr__(self) -> str:
+            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
-    NamedTuple = RecordType("NamedTuple", (), {})
 
 __version__ = "1.0.0"
 
@@ -238,10 +235,13 @@ __version__ = "1.0.0"
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
-SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}  # values
+# How many values a statistic needs at the least.
+SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 SLO_STATS = ("min", "median", "p90", "p95", "p99", "max")
+EXPORT_OPTIONS = ("--json", "--har", "--prometheus")  # each names a file to be written
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-DEFAULT_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+DEFAULT_PORTS = {"http": 80, "https": 443}  # of URLs
+GOOD_STATUSES = (range(400),)  # of the last step; --expect names others
 REDIRECTS = (301, 302, 303, 307, 308)  # RFC 9110 section 15.4: those that name another place to ask
 
 MAX_REDIRECTS = 10
@@ -252,6 +252,7 @@ MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
+PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_COLLECTOR_ANSWER = 64 * 1024
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
@@ -259,13 +260,13 @@ MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, and as many as KiB of bodies
-MAX_SLO_FILE = 1 << 20
+MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
-MAX_IDENTITY = 1 << 20  # of a client certificate, its key, or the file with the key's password
 MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
+MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
-MAX_INTERFACE = 15  # bytes of the name of a network interface, likewise
+MAX_INTERFACE = 15  # bytes of a network interface's name; the system's field has 16, the last a zero
 MAX_BODY = 1 << 30
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
@@ -274,9 +275,10 @@ MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing
 MAX_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Status, that are read
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
-MAX_DRAWN = 64 * 1024  # and of all header fields together; rich draws 0.2 MB a second
-MAX_FOREIGN = 200  # and of the other side's words inside a message
+MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
+MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
+MAX_SECRETS = 64  # credentials that are looked for in what the other side says
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
@@ -286,20 +288,22 @@ WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an a
 SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
 NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
+STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
-SHOWN_METRICS = 8  # of Server-Timing, likewise
-LONG_LOOKUP = 900_000  # us; the shortest time-out of a resolver is a second
-STARVED_BADLY_US = 100_000  # and so long, on stderr where the report is one line
+SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
+LONG_LOOKUP = 100_000  # us
+SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
-TOKEN = (
-    b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 section 5.6.2
-)
+# RFC 9110 section 5.6.2
+TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Header fields whose value is a credential, for whoever reads a report that was attached to a ticket.
-SECRET_HEADERS = frozenset(
+# Fields whose value is a credential, for whoever reads a report that was attached to a ticket: these, and all
+# that have one of the words in their name.
+SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie x-api-key api-key x-auth-token www-authenticate "
-    "proxy-authenticate authentication-info proxy-authentication-info".split()
+    "proxy-authenticate authentication-info proxy-authentication-info cf-access-client-id".split()
 )
+SECRET_WORDS = "token secret password passwd api-key apikey credential signature session".split()
 # Parameters of a credential that say where and how, not who (RFC 7616 section 3.4).
 PUBLIC_PARAMETERS = frozenset("realm uri algorithm".split())
 # RFC 9113 section 8.2.2: what has no place in HTTP/2.
@@ -350,9 +354,7 @@ class ToolError(Exception):
 
     @property
     def message(self) -> str:
-        if not self.details:
-            return self.template
-        return self.template.format(*self.details)
+        return self.template.format(*self.details) if self.details else self.template
 
     def __str__(self) -> str:
         return self.message
@@ -411,9 +413,7 @@ class Url(NamedTuple):
     def authority(self) -> str:
         """Return what Host and :authority say: no default port, no zone id (RFC 9110 section 7.2)."""
         host = bracketed(self.host.partition("%")[0])
-        if self.port == DEFAULT_PORTS[self.scheme]:
-            return host
-        return f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def text(self) -> str:
@@ -426,14 +426,32 @@ class Url(NamedTuple):
     def origin(self) -> tuple[str, str, int]:
         return self.scheme, self.host, self.port
 
-    @property
-    def server_name(self) -> str:
-        return server_name(self.host)
-
 
 class Body(NamedTuple):
     data: bytes
     content_type: str
+
+
+class ProxyScheme(NamedTuple):
+    """What holds for all proxies of a scheme. `reach` names the hops to the proxy, `opener` the hop that has
+    it open a way to the target (see HOPS).
+    """
+
+    port: int  # where the URL names none
+    reach: tuple[str, ...]
+    opener: str
+    forwards: bool  # for an http target it needs no opener: it is asked for the whole URL
+    resolves: bool  # the proxy looks up the target's name, not this machine
+    trips: int  # round trips that opening a way may take: TLS 1.2 to the proxy and a password included
+
+
+# The trips: one for CONNECT, two for TLS 1.2 before it; three for SOCKS with a password (RFC 1928, 1929).
+PROXY_SCHEMES = {
+    "http": ProxyScheme(80, ("tcp",), "tunnel", forwards=True, resolves=True, trips=1),
+    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", forwards=True, resolves=True, trips=3),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=False, trips=3),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=True, trips=3),
+}
 
 
 class Proxy(NamedTuple):
@@ -444,9 +462,8 @@ class Proxy(NamedTuple):
     password: bytes | None
 
     @property
-    def resolves_here(self) -> bool:
-        """Tell whether the target's name is looked up on this machine for it (socks5, not socks5h)."""
-        return self.scheme == "socks5"
+    def kind(self) -> ProxyScheme:
+        return PROXY_SCHEMES[self.scheme]
 
     @property
     def shown(self) -> str:
@@ -470,23 +487,20 @@ class Route(NamedTuple):
 
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
-        scheme = self.proxy and self.proxy.scheme
-        hops = ["tcp" if self.unix_socket is None else "unix"]
-        if scheme == "https":
-            hops.append("proxy tls")
-        if scheme in ("socks5", "socks5h"):
-            hops.append("socks")
-        elif scheme and url.secure:
-            hops.append("tunnel")
-        if url.secure:
-            hops.append("tls")
-        return tuple(hops)
+        hops: tuple[str, ...] = ("tcp",)
+        if self.unix_socket is not None:
+            hops = ("unix",)
+        elif self.proxy:
+            hops = self.proxy.kind.reach
+            if not self.forwarder(url):
+                hops += (self.proxy.kind.opener,)
+        return (*hops, "tls") if url.secure else hops
 
     def forwarder(self, url: Url) -> Proxy | None:
         """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
-        if {"tunnel", "socks", "tls"} & set(self.hops(url)):
-            return None
-        return self.proxy
+        if self.proxy and self.proxy.kind.forwards and not url.secure:
+            return self.proxy
+        return None
 
 
 class Request(NamedTuple):
@@ -503,42 +517,37 @@ class Request(NamedTuple):
         return self.body.data if self.body else b""
 
 
-class CaBundle(NamedTuple):
-    name: str  # the option or variable and its path, for messages
-    pem: str
-
-
 class Series(NamedTuple):
     """How often a request or chain is measured. `interval` is seconds from start to start; with `reuse` every
-    run after the first goes over the connections of the one before it. With `every_address` each address of
-    the URL's name is measured as often: those that were given, or what a lookup finds.
+    run after the first goes over the connections of the one before it. A single run is a series of one, and
+    is told in a form of its own.
     """
 
-    times: int
-    interval: float
-    reuse: bool
-    every_address: bool = False
-    addresses: tuple[str, ...] = ()
+    times: int = 1
+    interval: float = 0.0
+    reuse: bool = False
+    single: bool = True
+    every_address: bool = False  # each address of the URL's name is a variant of the request
+    addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
+
+
+class PemFile(NamedTuple):
+    """A file with certificates or a key, as it was read; as text, what messages call it."""
+
+    option: str  # or the variable, SSL_CERT_FILE
+    path: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"{self.option} '{self.path}'"
 
 
 class Identity(NamedTuple):
-    """A client certificate with its chain, and its key, both PEM; the names are for messages."""
+    """A client certificate with its chain, and the file of its key, which may be the same."""
 
-    name: str
-    certificate: bytes
-    key_name: str
-    key: bytes
+    certificate: PemFile
+    key: PemFile
     password: bytes | None
-
-
-class Interface(NamedTuple):
-    """Where connections are to begin: an address of this machine, or a network interface by its name.
-
-    `family` is the address's (socket.AF_*), which restricts all lookups; AF_UNSPEC for a name.
-    """
-
-    text: str
-    family: int
 
 
 class Options(NamedTuple):
@@ -546,37 +555,30 @@ class Options(NamedTuple):
 
     request: Request
     secrets: Secrets
-    follow: bool
-    max_time: float
-    http2: bool
-    insecure: bool
-    ca_bundle: CaBundle | None
-    proxy: str | None
     environ: Mapping[str, str]
-    fail: bool
-    family: int
-    overrides: dict[tuple[str, int], str]
-    style: str
-    include: bool
-    json_path: str | None
-    har_path: str | None
-    thresholds: dict[str, float]
-    series: Series | None
-    warnings: tuple[str, ...]
-    target: str | None = None  # the one address that the URL's host and port are asked at
+    follow: bool = False
+    max_time: float = DEFAULT_MAX_TIME
+    http2: bool = True
+    insecure: bool = False
+    ca_bundle: PemFile | None = None
+    proxy: str | None = None
+    fail: bool = False  # a last status that is not good makes the exit code 22
+    family: int = socket.AF_UNSPEC
+    overrides: Mapping[tuple[str, int], str] = {}
+    style: str = "waterfall"
+    include: bool = False
+    exports: Mapping[str, str] = {}  # option -> path
+    thresholds: Mapping[str, float] = {}
+    series: Series = Series()
+    warnings: tuple[str, ...] = ()
+    address: str | None = None  # the one that the URL's host and port are asked at
     identity: Identity | None = None
     unix_socket: str | None = None
-    interface: Interface | None = None
-    prometheus_path: str | None = None
+    interface: str | None = None  # where connections begin: its name, or an address of this machine
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
-
-    @property
-    def exports(self) -> dict[str, str]:
-        """Return the files that were asked for, by option."""
-        paths = {"--json": self.json_path, "--har": self.har_path, "--prometheus": self.prometheus_path}
-        return {option: path for option, path in paths.items() if path is not None}
+    expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
 class Tracing(NamedTuple):
@@ -594,13 +596,6 @@ class Probe(NamedTuple):
 
     host: str
     label: str | None
-
-
-class Trust(NamedTuple):
-    """What decides whether a certificate is believed."""
-
-    insecure: bool
-    ca_bundle: CaBundle | None
 
 
 FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
@@ -627,12 +622,11 @@ class Certificate(NamedTuple):
     serial: str | None
     not_before: datetime.datetime | None
     not_after: datetime.datetime | None
+    sha256: str | None  # of all of it (DER), in hexadecimal
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
-        if self.not_after is None:
-            return None
-        return (self.not_after - now).days
+        return None if self.not_after is None else (self.not_after - now).days
 
 
 class TlsInfo(NamedTuple):
@@ -647,7 +641,7 @@ class TlsInfo(NamedTuple):
     alpn: str | None
     verified: bool
     custom_ca: bool
-    chain: tuple[Certificate | None, ...]
+    chain: tuple[Certificate, ...]
     shown: str = "none given"
     wanted: bool = False
 
@@ -730,9 +724,7 @@ class Timing(NamedTuple):
 
     def ms(self, key: str) -> float | None:
         value: int | None = getattr(self, key)
-        if value is None:
-            return None
-        return value / 1000
+        return None if value is None else value / 1000
 
 
 class Failure(NamedTuple):
@@ -754,6 +746,7 @@ class Network(NamedTuple):
     reuse_refused: str | None = None  # why a kept one would not do
     local_ip: str | None = None
     interface: str | None = None  # as --interface names it
+    connection: str | None = None  # what HAR calls the connection: by the run and step that opened it
 
     @property
     def ip(self) -> str | None:
@@ -771,6 +764,7 @@ class Counters(NamedTuple):
     quiet_us: int  # since the newest data came
     segments_in: int  # with data
     segments_out: int  # with data
+    acknowledgments: int  # segments out that were nothing else
     duplicates: int | None  # segments sent again of which the other side says that it had them (RFC 2883)
     disorder: int | None  # segments that came out of order
 
@@ -780,6 +774,14 @@ class Resolver(NamedTuple):
 
     servers: tuple[str, ...]
     waits: tuple[int, ...]
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.servers)
+
+    @property
+    def is_local(self) -> bool:
+        return len(self.servers) == 1 and (self.listed.startswith("127.") or self.listed == "::1")
 
 
 class Evidence(NamedTuple):
@@ -817,20 +819,22 @@ class Step(NamedTuple):
     starved_us: int
     evidence: Evidence
     span_id: str | None = None  # in the trace of its run
+    expected: tuple[range, ...] = GOOD_STATUSES
 
     @property
     def answer(self) -> Response | None:
         """Return the response of a step that did not fail: one that failed half-way has no status."""
-        if self.error:
-            return None
-        return self.response
+        return None if self.error else self.response
+
+    @property
+    def good(self) -> bool:
+        """Tell whether it was answered with a status that is wanted. All that is summed up rests on this."""
+        return self.answer is not None and any(self.answer.status in each for each in self.expected)
 
     @property
     def timings(self) -> tuple[Metric, ...]:
         """Return what the server says of its own time."""
-        if not self.response:
-            return ()
-        return self.response.timings
+        return self.response.timings if self.response else ()
 
 
 class Finding(NamedTuple):
@@ -844,35 +848,43 @@ class Finding(NamedTuple):
     evidence: Mapping[str, object]
 
 
-class Slot(NamedTuple):
+class Turn(NamedTuple):
     """The place of a run in its series: when it is to start (perf_counter_ns, 0 for at once), and whether the
     one before it was still under way then. In round 0 a name is looked up, and no more.
     """
 
     number: int = 1
     round: int = 1
-    target: str | None = None  # the address that is measured, where each one is
+    variant: str | None = None
     due: int = 0
     overdue: bool = False
 
 
+class Variant(NamedTuple):
+    """What is measured side by side with others: a name, None where there is only one, and its options."""
+
+    name: str | None
+    options: Options
+
+
 class Run(NamedTuple):
-    """A request or chain that was made once, in its place; its clock started at `started`
+    """A request or chain that was made once, and how the budgets judge it; its clock started at `started`
     (perf_counter_ns, 0 if never).
     """
 
     steps: tuple[Step, ...]
     limit_reached: bool
-    slot: Slot = Slot()
+    turn: Turn = Turn()
     started: int = 0
     trace_id: str | None = None
+    verdict: Verdict | None = None
 
     @property
     def late_us(self) -> int | None:
         """Return by how much it started late because of the run before it, None if it was not that."""
-        if not (self.slot.overdue and self.started):
+        if not (self.turn.overdue and self.started):
             return None
-        return round((self.started - self.slot.due) / 1000)
+        return round((self.started - self.turn.due) / 1000)
 
 
 class Violation(NamedTuple):
@@ -881,84 +893,78 @@ class Violation(NamedTuple):
     actual_ms: float
     delta_ms: float
     run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
-    target: str | None = None
+    variant: str | None = None
 
 
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one.
 
-    Too few values were left to judge the keys in `not_judged`, `where` names the targets. `counts` is how
-    many values each statistic had: a number, or the range over all targets.
+    Too few values were left to judge the keys in `not_judged`, `where` names the variants. `counts` is how
+    many values each statistic had: a number, or the range over all variants. `bad_statuses` are those of the
+    answers that plain budgets were held against although they are not good, each with its number of runs.
     """
 
     step_number: int
-    thresholds: dict[str, float]
+    thresholds: Mapping[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()
     counts: Mapping[str, str] = {}
     where: str = ""
+    bad_statuses: Mapping[int, int] = {}
 
     @property
     def passed(self) -> bool:
         return not self.violations and not self.not_judged
 
 
-class Report(NamedTuple):
-    """What is shown, written and judged of one run."""
+class ServerInfo(NamedTuple):
+    """What a server shows of itself, besides its times; None for what is not known."""
 
-    run: Run
-    verdict: Verdict | None
-
-
-class Facts(NamedTuple):
-    """By what the servers at a name's addresses may differ, besides their times."""
-
-    rtt_us: int | None
-    retransmits: int | None
-    certificate: Certificate | None
-    server: str | None
-    http_version: str | None
+    certificate: Certificate | None = None
+    not_after: datetime.datetime | None = None  # the earliest of the certificates that it sent
+    software: str | None = None  # the field Server
+    http_version: str | None = None
 
 
 class Sample(NamedTuple):
     """What is kept of a step of a series, where ten thousand of them may have to be held."""
 
     run: int
-    target: str | None
+    variant: str | None
     number: int
     url: str
     method: str
     started_at: datetime.datetime
     timing: Timing
-    status: int | None  # None where the step failed
+    code: int | None  # the status of the response, also of one that failed half-way
+    body_bytes: int | None  # None without a response
+    good: bool  # as of its step
     failure: Failure | None
     reused: bool | None
     late: bool
     refused: str | None  # why no connection was kept for it
-    judged: bool  # the last successful step of its run
+    judged: bool  # the last step of its run without an error
     last: bool  # of its run
     findings: tuple[Finding, ...]
-    facts: Facts | None
+    rtt_us: int | None
+    retransmits: int | None
+    server: ServerInfo
 
     @property
     def error(self) -> str | None:
         """Return the kind of its failure."""
         return self.failure and self.failure.kind
 
+    @property
+    def status(self) -> int | None:
+        """Return the status, None where the step failed."""
+        return None if self.failure else self.code
 
-class Level(NamedTuple):
-    """What a step of the newest run came to, besides its times; None for what there was not."""
+    @property
+    def bad_status(self) -> bool:
+        """Tell whether it was answered with a status that is not good."""
+        return not (self.good or self.error)
 
-    run: int
-    status: int | None
-    body_bytes: int | None
-    rtt_us: int | None
-    retransmits: int | None
-    not_after: datetime.datetime | None  # the earliest of the certificates that the server sent
-
-
-if TYPE_CHECKING:
-    StepKind = tuple[str | None, int, bool | None]  # target, step number, whether the connection was kept
 
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
 
@@ -978,57 +984,29 @@ def parse_length(text: bytes, base: int) -> int | None:
 # ---------------------------------------------------------------------------------------------------------
 # 4c. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
 # ---------------------------------------------------------------------------------------------------------
-SecretTree = dict[str, "SecretTree"]
+def names_credential(name: str) -> bool:
+    """Tell whether a field or parameter of this name is for a credential."""
+    plain = name.lower().replace("_", "-")
+    return plain in SECRET_FIELDS or any(word in plain for word in SECRET_WORDS)
+
+
+def is_credential(name: str, value: bytes) -> bool:
+    """Tell whether the value of a field or parameter is a credential; up to eight digits are a number."""
+    counts = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
+    return names_credential(name) and not counts
 
 
 class Secrets(NamedTuple):
-    """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`.
+    """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`."""
 
-    However many they are, a text is searched in time linear in it: four characters at every fifth place are
-    looked up, because wherever a credential of eight stands, four of its first eight begin at such a place.
-    """
-
-    tree: SecretTree  # eight characters at a time, and what is left at the end
-    sizes: dict[int, list[int]]  # how much may be left after so many characters, falling
-    pieces: dict[str, list[int]]  # four characters -> how far they may stand behind a start, falling
-    words: re.Pattern[str] | None  # those that are masked where they stand as a whole alone
-
-    def starts(self, text: str) -> Iterator[int]:
-        """Give every place, in order, where eight characters stand that a credential begins with."""
-        if not self.pieces:
-            return
-        for at in [at for at in range(0, len(text) - 3, 5) if text[at : at + 4] in self.pieces]:
-            for offset in self.pieces[text[at : at + 4]]:
-                if at >= offset and text[at - offset : at - offset + MIN_SECRET] in self.tree:
-                    yield at - offset
-
-    def end(self, text: str, start: int) -> int:
-        """Return where the longest credential ends that begins at `start`; 0 when none does."""
-        node, at, end = self.tree, start, 0
-        while node:
-            node = node.get(text[at : at + MIN_SECRET], {})
-            at += MIN_SECRET
-            for size in self.sizes.get(at - start, ()):
-                if text[at : at + size] in node:
-                    end = at + size
-                    break
-        return end
+    patterns: tuple[re.Pattern[str], ...]
+    too_many: bool  # more than MAX_SECRETS: the shorter ones are not looked for
 
     def mask(self, text: str) -> str:
         """Replace every credential in a text by ***."""
-        parts = []
-        done = 0
-        for start in self.starts(text):
-            if start < done:
-                continue  # within the one before
-            end = self.end(text, start)
-            if end:
-                parts += [text[done:start], "***"]
-                done = end
-        masked = "".join(parts) + text[done:]
-        if self.words:
-            return self.words.sub("***", masked)
-        return masked
+        for pattern in self.patterns:
+            text = pattern.sub("***", text)
+        return text
 
 
 def foreign(text: bytes | str) -> Foreign:
@@ -1066,6 +1044,43 @@ def mask_userinfo(text: str) -> str:
     return re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
 
 
+# What the records of a step have of the user's, of this machine's or of this program's own; all other text in
+# them came from the other side.
+OWN_TEXT = {
+    "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected"),
+    "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface", "connection"),
+    "Attempt": ("ip", "error"),
+    "Certificate": ("sha256",),
+    "TlsInfo": ("version", "cipher", "alpn", "shown"),
+    "Response": ("http_version",),
+    "CacheUse": ("source",),
+    "Resolver": ("servers",),
+}
+NO_TEXT = (int, float, datetime.datetime, type(None))
+
+
+def masked(value: Any, secrets: Secrets) -> Any:
+    """Return a record, or what is in one, with no credential in any text of it, but for OWN_TEXT.
+
+    A field that is added to a record is masked like the others. Bytes that hold none stay as they came.
+    """
+    if isinstance(value, str):
+        return secrets.mask(mask_userinfo(value))
+    if isinstance(value, bytes):
+        text = decode(value)
+        shown = masked(text, secrets)
+        return value if shown == text else shown.encode("utf-8")
+    if hasattr(value, "_fields"):
+        own = OWN_TEXT.get(type(value).__name__, ())
+        fields = {name: field for name, field in zip(value._fields, value) if name not in own}
+        return value._replace(**{name: masked(field, secrets) for name, field in fields.items()})
+    if isinstance(value, tuple):
+        return tuple(masked(each, secrets) for each in value)
+    if isinstance(value, NO_TEXT):
+        return value
+    raise TypeError(f"a record holds a {type(value).__name__}, in which nothing would be masked")
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 # ---------------------------------------------------------------------------------------------------------
@@ -1095,25 +1110,27 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
         except BlockingIOError:
             must_poll, lonely = True, False
             continue
-        if not chunk and not lonely:
+        if chunk:
+            lonely = False
+            kept.write(chunk)
+        elif not lonely:
             return kept.getvalue()
-        if not chunk and time.monotonic() >= grace:
+        elif time.monotonic() >= grace:
             raise OSError(errno.EPIPE, "nobody is writing to this pipe")
-        if not chunk:
+        else:
             time.sleep(0.01)
-            continue
-        lonely = False
-        kept.write(chunk)
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
-def read_local(path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input.
+def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages.
 
     Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
     end in `seconds`; OSError when this machine has a limit that forbids it.
     """
-    name = "standard input" if path == "-" else f"'{path}'"
+    where = f"{option}: cannot read '{path}'"
+    if path == "-":
+        where = f"{option}: cannot read standard input"
     try:
         descriptor = 0
         if path != "-":
@@ -1123,7 +1140,7 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
             if stat.S_ISCHR(found.st_mode):
                 limit = min(limit, MAX_DEVICE)
             if found.st_size > limit:
-                raise UsageError(f"cannot read {name}: larger than {limit >> 20} MiB")
+                raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
             return read_descriptor(descriptor, limit, time.monotonic() + seconds)
         finally:
             if path != "-":
@@ -1131,76 +1148,179 @@ def read_local(path: str, limit: int, seconds: float) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if refusal_of(error):
             raise
-        raise UsageError(f"cannot read {name}: {reason_of(error)}") from None
+        raise UsageError(f"{where}: {reason_of(error)}") from None
 
 
-UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def in_memory(data: bytes) -> tuple[int, str]:
-    """Return a file that only this process has, in memory, and the path by which it can be opened.
+def descriptor_of(path: str) -> int | None:
+    """Return the number of the descriptor that a path like /dev/fd/3 stands for, None for any other path."""
+    path = {"/dev/stdin": "/dev/fd/0", "/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}.get(path, path)
+    found = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
+    return int(found[1]) if found else None
 
-    Raises OSError, or AttributeError, where the system has no such files or no /proc.
-    """
-    descriptor = os.memfd_create("httphases")
-    path = f"/proc/self/fd/{descriptor}"
+
+def is_stdin(path: str | None) -> bool:
+    return path is not None and (path == "-" or descriptor_of(path) == 0)
+
+
+def is_stdout(path: str) -> bool:
+    return path == "-" or descriptor_of(path) == 1
+
+
+def is_device(path: str) -> bool:
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
-        os.close(os.open(path, os.O_RDONLY))
+        return stat.S_ISCHR(os.stat(path).st_mode)
     except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor, path
+        return False
+
+
+def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bool:
+    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`."""
+    if is_standard(first) or is_standard(second):
+        return is_standard(first) and is_standard(second)
+    try:
+        alike = os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)
+        return alike and not is_device(first)
+    except (OSError, ValueError):
+        return False
+
+
+def device_of_proc() -> int:
+    """Return the number (st_dev) of the file system at /proc, -1 where there is none."""
+    try:
+        return os.lstat("/proc/self").st_dev
+    except OSError:
+        return -1
+
+
+def split_path(path: str) -> list[str]:
+    """Return the names of a path, the first one last; an empty one stays where it is, as `.` does."""
+    return [name or "." for name in reversed(path.split("/"))]
+
+
+LOOK = getattr(os, "O_PATH", os.O_RDONLY)  # to look at a file, neither to read nor to write it
+
+
+class Place:
+    """Where a file is, or is to be: a name in a folder that is open. Making one raises OSError.
+
+    The way there is gone by descriptors, a name at a time: what is swapped on it later changes nothing. A
+    symbolic link where others may write may be a trap: it has to belong to us, or to the folder's owner. The
+    kernel's protected_symlinks says so of sticky folders alone, and not everywhere.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = ""
+        self.found: os.stat_result | None = None  # under that name, when it was looked at
+        self._rest = split_path(path)  # what is still to be gone through
+        self._links = 0  # that were followed
+        self.folder = os.open("/" if path.startswith("/") else ".", LOOK)
+        try:
+            while self._rest:
+                self._step()
+        except BaseException:
+            os.close(self.folder)
+            raise
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.folder)
+
+    def _step(self) -> None:
+        """Go on by one name."""
+        self.name, self.found = self._rest.pop(), None
+        try:
+            descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
+        except FileNotFoundError:
+            if self._rest:
+                raise
+            return
+        try:
+            self.found = os.fstat(descriptor)
+            if stat.S_ISLNK(self.found.st_mode):
+                self._follow(descriptor, self.found)
+            elif self._rest:
+                self._go(self.name, os.O_NOFOLLOW)
+        finally:
+            os.close(descriptor)
+
+    def _follow(self, descriptor: int, link: os.stat_result) -> None:
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        folder = os.fstat(self.folder)
+        if folder.st_mode & OTHERS_WRITE and link.st_uid not in (os.geteuid(), folder.st_uid):
+            whose = f"the symbolic link '{self.name}' in a folder that others may write to is another user's"
+            raise OSError(errno.EACCES, f"{whose}: name the file itself")
+        if self._rest and link.st_dev == device_of_proc():
+            self._go(self.name, 0)  # /proc/1/root leads where its text does not
+            return
+        target = os.readlink("", dir_fd=descriptor)
+        if target.startswith("/"):
+            self._go("/", 0)
+        self._rest += split_path(target)
+
+    def _go(self, name: str, flags: int) -> None:
+        """Enter a folder; O_DIRECTORY has what is mounted on demand mounted."""
+        folder = os.open(name, LOOK | os.O_DIRECTORY | flags, dir_fd=self.folder)
+        os.close(self.folder)
+        self.folder = folder
+
+    def open(self, flags: int, private: bool) -> int:
+        """Open what is there for writing, or make it; raises OSError where another user may have planted it.
+
+        With `private` that is all that belongs to another, otherwise only what is in a sticky folder.
+        """
+        flags |= os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(self.name, flags, 0o600, dir_fd=self.folder)
+        found, folder = os.fstat(descriptor), os.fstat(self.folder)
+        regular = stat.S_ISREG(found.st_mode)
+        foreign = found.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(found.st_mode))
+        planted = None
+        if foreign and (private or folder.st_mode & stat.S_ISVTX):
+            planted = "it belongs to another user"
+        elif regular and found.st_nlink > 1 and folder.st_mode & OTHERS_WRITE:
+            planted = "it has a second name elsewhere, and others may write to its folder"
+        if planted:
+            os.close(descriptor)
+            raise OSError(errno.EACCES, f"{planted}: name another file")
+        return descriptor
 
 
 class Lent:
-    """Data in a file, for a library that wants a path: in memory where the system can, so that nothing of it
-    reaches a disk; else in a private one that is gone as soon as it was read, or a signal comes.
+    """A file that was read, for a library that wants a path: in memory, so that nothing of it reaches a disk.
 
-    Entering raises OSError when none of the folders takes it.
+    Where the system has no such files, the library reads the file itself, if it is a regular one; entering
+    raises UsageError for any other.
     """
 
-    def __init__(self, data: bytes, folders: Iterable[str]) -> None:
-        self._data, self._folders = data, folders
+    def __init__(self, file: PemFile) -> None:
+        self._file = file
         self._descriptor = -1
-        self._path = ""  # of what is to be removed
 
     def __enter__(self) -> str:
         try:
-            self._descriptor, path = in_memory(self._data)
-        except (OSError, AttributeError):
-            path = self._in_folder()
-        return path
+            self._descriptor = os.memfd_create("httphases")
+            with open(self._descriptor, "wb", closefd=False) as memory:
+                memory.write(self._file.data)
+            path = f"/proc/self/fd/{self._descriptor}"
+            os.close(os.open(path, os.O_RDONLY))
+            return path
+        except (OSError, AttributeError):  # it has no memfd_create, or no /proc
+            self.__exit__()
+        if is_stdin(self._file.path) or not os.path.isfile(self._file.path):
+            needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
+            raise UsageError(f"{self._file}: {needed}")
+        return self._file.path
 
     def __exit__(self, *_: object) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        if self._path:
-            self._remove()
-            UNFINISHED.remove(self._remove)
-
-    def _in_folder(self) -> str:
-        UNFINISHED.append(self._remove)
-        refused = OSError(errno.ENOENT, "there is no folder for temporary files")
-        for folder in self._folders:
-            self._path = os.path.join(folder, f".httphases-{os.urandom(8).hex()}")
-            try:
-                with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(self._data)
-                return self._path
-            except OSError as error:
-                refused = error
-                self._remove()
-        UNFINISHED.remove(self._remove)
-        self._path = ""
-        raise refused
-
-    def _remove(self) -> None:
-        try:
-            os.unlink(self._path)
-        except OSError:
-            pass
+            self._descriptor = -1
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1219,55 +1339,49 @@ def parse_number(text: str) -> float:
     return value
 
 
-def add_budget(thresholds: dict[str, float], entry: str) -> None:
-    """Add one KEY=MS entry; raises SloError."""
-    name, equals, amount = (part.strip() for part in entry.partition("="))
-    if not equals:
-        raise SloError(f"Missing '=' in SLO entry '{entry.strip()}': expected KEY=MS, for example ttfb=500")
-    key = name.lower()
-    phase, dot, statistic = key.partition(".")
-    if phase not in SLO_KEYS:
-        raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}")
-    if dot and statistic not in SLO_STATS:
-        expected = ", ".join(f"{phase}.{known}" for known in SLO_STATS)
-        raise SloError(f"Unknown SLO key '{name}': expected {phase} or one of {expected}")
-    if key in thresholds:
-        raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
-    try:
-        thresholds[key] = parse_number(amount)
-    except ValueError as error:
-        slips = {"s": ", without a unit", ",": ", without a comma after it"}
-        slip = slips.get(amount.lower()[-1:], "")
-        raise SloError(
-            f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{slip}"
-        ) from None
-
-
-def split_budgets(specification: str) -> list[str]:
-    """Split KEY=MS[,KEY=MS] into its entries; raises SloError for a comma too many."""
-    entries = specification.split(",")
-    if len(entries) > 1 and not all(entry.strip() for entry in entries):
-        what = "a trailing comma"
-        if entries[-1].strip():
-            what = "a comma too many"
-        raise SloError(f"SLO specification '{specification.strip()}' has {what}: expected KEY=MS[,KEY=MS]")
-    return entries
-
-
 def parse_slo(entries: Iterable[str]) -> dict[str, float]:
     """Read budgets from KEY=MS entries; raises SloError."""
     thresholds: dict[str, float] = {}
     for entry in entries:
-        add_budget(thresholds, entry)
+        name, equals, amount = (part.strip() for part in entry.partition("="))
+        if not equals:
+            raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
+        key = name.lower()
+        phase, dot, statistic = key.partition(".")
+        if phase not in SLO_KEYS:
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}")
+        if dot and statistic not in SLO_STATS:
+            expected = ", ".join(f"{phase}.{known}" for known in SLO_STATS)
+            raise SloError(f"Unknown SLO key '{name}': expected {phase} or one of {expected}")
+        if key in thresholds:
+            raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
+        try:
+            thresholds[key] = parse_number(amount)
+        except ValueError as error:
+            slips = {"s": ", without a unit", ",": ", without a comma after it"}
+            slip = slips.get(amount.lower()[-1:], "")
+            message = f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{slip}"
+            raise SloError(message) from None
     return thresholds
+
+
+def split_budgets(specification: str) -> list[str]:
+    """Split KEY=MS[,KEY=MS] into its entries; raises SloError for a comma too many."""
+    entries = [entry.strip() for entry in specification.split(",")]
+    if not any(entries):
+        raise SloError("Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000")
+    if not all(entries):
+        what = "a comma too many" if entries[-1] else "a trailing comma"
+        raise SloError(f"SLO specification '{specification.strip()}' has {what}: expected KEY=MS[,KEY=MS]")
+    return entries
 
 
 def read_slo_file(path: str, seconds: float) -> dict[str, float]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
-        text = read_local(path, MAX_SLO_FILE, seconds).decode("utf-8-sig")
+        text = read_local("--slo-file", path, MAX_FILE, seconds).decode("utf-8-sig")
     except UsageError as error:
-        raise SloError(f"--slo-file: {error.message}") from None
+        raise SloError(error.message) from None
     except UnicodeDecodeError as error:
         raise SloError(f"--slo-file '{path}' is not UTF-8: byte {error.start} cannot be read") from None
     lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
@@ -1280,38 +1394,29 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float]:
         raise SloError(f"{error.message} (in '{path}')") from None
 
 
-def parse_budgets(inline: Sequence[str] | None, path: str | None, seconds: float) -> dict[str, float]:
+def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> dict[str, float]:
     """Merge --slo over --slo-file; raises SloError."""
-    thresholds: dict[str, float] = {}
-    if path is not None:
-        thresholds.update(read_slo_file(path, seconds))
-    if inline:
-        if not all(specification.strip() for specification in inline):
-            raise SloError(
-                "Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000"
-            )
-        thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
-    known = (key + end for key in SLO_KEYS for end in ("", *(f".{statistic}" for statistic in SLO_STATS)))
+    thresholds = {} if path is None else read_slo_file(path, seconds)
+    thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
+    known = [key + end for key in SLO_KEYS for end in ("", *(f".{statistic}" for statistic in SLO_STATS))]
     return {key: thresholds[key] for key in known if key in thresholds}
 
 
-def check_statistics(thresholds: Iterable[str], series: Series | None) -> None:
-    """Raise SloError for a budget on a statistic that the number of runs cannot support."""
+def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
+    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 if none was given."""
+    values, what = count, "runs"
+    if reuse:
+        values, what = count - 1, "runs on a kept connection"
     for key in thresholds:
-        _, dot, statistic = key.partition(".")
-        if not dot:
+        statistic = key.partition(".")[2]
+        if not statistic:
             continue
-        if series is None:
+        if not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count")
-        values, what = series.times, "runs"
-        if series.reuse:
-            values, what = series.times - 1, "runs on a kept connection"
-        if values < SUPPORT[statistic]:
-            count = SUPPORT[statistic] + series.reuse
-            raise SloError(
-                f"SLO key '{key}' needs at least {SUPPORT[statistic]} {what}, "
-                f"and --count {series.times} gives {values}: expected --count {count} or more"
-            )
+        needed = SUPPORT[statistic]
+        if values < needed:
+            message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
+            raise SloError(f"{message}: expected --count {needed + reuse} or more")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1328,9 +1433,7 @@ IDNA_IGNORED = (
 # What mapping must not leave: dots that were part of a character, and symbols that are valid in no name.
 IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
-BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"} | dict.fromkeys(
-    ("ES", "CS", "ET", "ON", "BN"), "o"
-)
+BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
 BIDI_LABEL = "(L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*"
 # Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
 JOINS_NEXT = (
@@ -1369,7 +1472,7 @@ def map_name(text: str) -> str:
 
 
 def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner stands where it may not (RFC 5892 appendix A.1 and A.2), or not be known to.
+    """Tell whether a joiner stands where it may not, or may not for all we know (RFC 5892 A.1 and A.2).
 
     It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
     them not counted.
@@ -1388,9 +1491,7 @@ def stray_joiner(label: str) -> bool:
 
 def encode_label(plain: str) -> str:
     """Return a label as it goes on the wire: in Punycode (RFC 3492) where it is not ASCII."""
-    if plain.isascii():
-        return plain
-    return "xn--" + plain.encode("punycode").decode("ascii")
+    return plain if plain.isascii() else "xn--" + plain.encode("punycode").decode("ascii")
 
 
 def decode_label(label: str) -> str:
@@ -1418,7 +1519,7 @@ def ascii_host(text: str) -> str:
     from unicodedata import bidirectional
 
     labels = [decode_label(label) for label in map_name(text).split(".")]
-    classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "x") for char in label) for label in labels]
+    classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "o") for char in label) for label in labels]
     if re.search("[RA]", "".join(classes)):
         for each in filter(None, classes):
             if not re.fullmatch(BIDI_LABEL, each):
@@ -1429,46 +1530,48 @@ def ascii_host(text: str) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 7b. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
 # ---------------------------------------------------------------------------------------------------------
+def ip_family(host: str) -> int:
+    """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
+    for family in FAMILY_NAMES:
+        try:
+            socket.inet_pton(family, host.partition("%")[0])
+            return family
+        except (OSError, ValueError):
+            continue
+    return socket.AF_UNSPEC
+
+
 def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
-    """Tell whether a host is an address literal (of a family); an IPv6 zone id is allowed."""
-    for candidate in (socket.AF_INET, socket.AF_INET6):
-        if family in (socket.AF_UNSPEC, candidate):
-            try:
-                socket.inet_pton(candidate, host.partition("%")[0])
-                return True
-            except (OSError, ValueError):
-                continue
-    return False
+    """Tell whether a host is an address literal, where a family is given one of that family."""
+    found = ip_family(host)
+    return found != socket.AF_UNSPEC and family in (found, socket.AF_UNSPEC)
 
 
 def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
-    if text.isascii():
-        host = text.lower()
-    elif len(text) > MAX_HOST:  # before its characters are looked at, each of which takes time
-        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
-    else:
+    shown = f"host '{clip(text, MAX_FOREIGN)}'"
+    host = text.lower()
+    if not text.isascii() and len(text) <= MAX_HOST:  # each of its characters takes time
         try:
             host = ascii_host(text)
         except ValueError as error:
-            raise UsageError(f"host '{text}' has no sure ASCII form: {error}; write its xn-- form") from None
+            raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
+    name = host.removesuffix(".")
+    if len(name) > MAX_HOST:
+        raise UsageError(f"{shown} is longer than {MAX_HOST} characters")
     wrong = re.search(r"[^a-z0-9._-]", host)
     if wrong:
-        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds '{wrong[0]}', which no host name can")
-    name = re.sub(r"\.$", "", host)
-    for label in name.split("."):
-        if not label:
-            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds an empty label")
-        if len(label) > 63:
-            what = f"a label of {len(label)} characters, 63 are allowed"
-            raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' holds {what}")
-    if len(name) > MAX_HOST:
-        raise UsageError(f"host '{clip(text, MAX_FOREIGN)}' is longer than {MAX_HOST} characters")
+        raise UsageError(f"{shown} holds '{wrong[0]}', which no host name can")
+    sizes = [len(label) for label in name.split(".")]
+    if 0 in sizes:
+        raise UsageError(f"{shown} holds an empty label")
+    if max(sizes) > 63:
+        raise UsageError(f"{shown} holds a label of {max(sizes)} characters, 63 are allowed")
     return host
 
 
 def parse_port(text: str) -> int:
-    """Read a port; raises UsageError for what is none, 0 among it."""
+    """Read a port from 1 to 65535; raises UsageError."""
     if not re.fullmatch(r"0*[0-9]{1,5}", text) or not 1 <= int(text[-5:]) <= 65535:
         raise UsageError(f"port '{text}' is not a number from 1 to 65535")
     return int(text)
@@ -1476,16 +1579,15 @@ def parse_port(text: str) -> int:
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
-    bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
-    if bracketed:
-        address, _, zone = bracketed[1].partition("%")
+    literal = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
+    if literal:
+        address, percent, zone = literal[1].partition("%")
         if zone.startswith("25") and len(zone) > 2:
             zone = zone[2:]
-        if not is_ip(address, socket.AF_INET6) or (
-            "%" in bracketed[1] and not re.fullmatch(r"[\w.~-]+", zone, re.A)
-        ):
-            raise UsageError(f"'[{bracketed[1]}]' is not an IPv6 address")
-        host, port = f"{address.lower()}%{zone}".rstrip("%"), bracketed[2] or ""
+        wrong_zone = percent and not re.fullmatch(r"[\w.~-]+", zone, re.A)
+        if wrong_zone or not is_ip(address, socket.AF_INET6):
+            raise UsageError(f"'[{literal[1]}]' is not an IPv6 address")
+        host, port = address.lower() + percent + zone, literal[2]
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -1493,9 +1595,7 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
         if not name:
             raise UsageError("there is no host in it")
         host = parse_host(name)
-    if not port:
-        return host, default_port
-    return host, parse_port(port)
+    return host, parse_port(port) if port else default_port
 
 
 def remove_dot_segments(path: str) -> str:
@@ -1526,25 +1626,25 @@ def normal_target(target: str) -> str:
     return percent_encode(remove_dot_segments(path) + mark + query)
 
 
-def suggest_url(rest: str) -> str:
-    """Say what was meant by a URL without a scheme, where that is a URL."""
-    if rest.startswith("***@"):
-        return f"did you mean 'https://{rest[4:]}' with -H \"Authorization: Basic …\" (or Bearer …)?"
-    try:
-        split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
-    except UsageError:
-        return "expected https://host/path"
-    return f"did you mean 'https://{rest}'?"
+INSTEAD_OF_USERINFO = '-H "Authorization: Basic …" (or Bearer …)'
 
 
 def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks."""
+    """Say what a URL without a scheme lacks, and what was meant."""
     shown = re.sub(r"^[^/?#]*@", "***@", clip(mask_location(text)))
     if re.match(r"(?i)https?:", shown):
-        return UsageError(
-            "URL '{}' lacks the // after its scheme: expected https://host/path", foreign(shown)
-        )
-    return UsageError("URL '{}' has no scheme: {}", foreign(shown), foreign(suggest_url(shown.lstrip("/"))))
+        message = "URL '{}' lacks the // after its scheme: expected https://host/path"
+        return UsageError(message, foreign(shown))
+    rest = shown.lstrip("/")
+    meant = f"did you mean 'https://{rest}'?"
+    if rest.startswith("***@"):
+        meant = f"did you mean 'https://{rest[4:]}' with {INSTEAD_OF_USERINFO}?"
+    else:
+        try:
+            split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
+        except UsageError:
+            meant = "expected https://host/path"
+    return UsageError("URL '{}' has no scheme: {}", foreign(shown), foreign(meant))
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -1576,50 +1676,41 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
             raise UsageError("URL '{}' cannot be read", shown) from None
         at = "@"
     if at and not drop_userinfo:
-        raise UsageError(
-            "URL '{}' holds a user name or password: "
-            'send it as a header instead, -H "Authorization: Basic …" (or Bearer …)',
-            shown,
-        )
+        message = "URL '{}' holds a user name or password: send it as a header instead, "
+        raise UsageError(message + INSTEAD_OF_USERINFO, shown)
     return Url(scheme, host, port, normal_target(target))
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
-    scheme = scheme.lower()
-    shown = scheme + separator
     if not separator:
-        scheme, shown, rest = "http", "", text
+        scheme, rest = "", text
     # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
-    shown += at.replace("@", "***@") + address
+    hidden = "***@" if at else ""
+    shown = f"{source}: proxy '{scheme.lower()}{separator}{hidden}{address}'"
     if re.search(r"[/?#]", userinfo):
-        raise UsageError(
-            f"{source}: proxy '{shown}': / ? # in a user name or password are written %2F %3F %23"
-        )
+        raise UsageError(f"{shown}: / ? # in a user name or password are written %2F %3F %23")
     if not separator and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", rest):
         raise UsageError(f"{source}: a proxy scheme ends in ://, as in http://host:port")
-    if scheme not in DEFAULT_PORTS:
-        raise UsageError(
-            f"{source}: proxy '{shown}' has the scheme '{scheme}': expected http, https, socks5 or socks5h"
-        )
+    if not separator:
+        scheme = "http"
+    kind = PROXY_SCHEMES.get(scheme.lower())
+    if not kind:
+        expected = " or ".join(", ".join(PROXY_SCHEMES).rsplit(", ", 1))
+        raise UsageError(f"{shown} has the scheme '{scheme.lower()}': expected {expected}")
     if re.search(r"[\x00-\x20\x7f]", rest):
-        raise UsageError(f"{source}: proxy '{shown}' holds blanks or control characters")
+        raise UsageError(f"{shown} holds blanks or control characters")
     try:
-        host, port = split_authority(address, DEFAULT_PORTS[scheme])
+        host, port = split_authority(address, kind.port)
     except UsageError as error:
-        raise UsageError(f"{source}: proxy '{shown}': {error.message}") from None
-    name, colon, secret = userinfo.partition(":")
-    username = password = None
-    if at:
-        username = urllib.parse.unquote_to_bytes(name)
-    if colon:
-        password = urllib.parse.unquote_to_bytes(secret)
-    if scheme.startswith("socks") and max(len(username or b""), len(password or b"")) > 255:
+        raise UsageError(f"{shown}: {error.message}") from None
+    name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
+    if kind.opener == "socks" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
-    return Proxy(scheme, host, port, username, password)
+    return Proxy(scheme.lower(), host, port, name if at else None, secret if colon else None)
 
 
 def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -1641,9 +1732,9 @@ def address_in(host: str, network: str) -> bool:
 
 
 def read_no_proxy(text: str) -> list[tuple[str, str]]:
-    """Return name and port ("" for any) of each entry; raises UsageError for a name that cannot be told.
+    """Return name and port ("" for any) of each entry; raises UsageError for a name without an ASCII form.
 
-    All are read, used or not: a redirect may need the others, when it is too late for a usage error.
+    All entries are read at the start: a redirect may need them, when it is too late for a usage error.
     """
     entries = []
     for entry in re.split(r"[,\s]+", text.strip()):
@@ -1771,8 +1862,8 @@ def next_request(request: Request, status: int, url: Url) -> Request:
         body = None
         headers = tuple(item for item in headers if not item[0].lower().startswith("content-"))
     if url.origin != request.url.origin:
-        # Proxy-Authorization stays: it only ever goes to a proxy, which is the same for every origin.
-        private = SECRET_HEADERS - {"proxy-authorization"} | {"host"}
+        private = {"host", *(name.lower() for name, _ in headers if names_credential(name))}
+        private.discard("proxy-authorization")  # it may be for the same proxy: see `begin_step`
         headers = tuple(item for item in headers if item[0].lower() not in private)
     return Request(method, url, headers, body)
 
@@ -1794,26 +1885,32 @@ def parse_header(text: str) -> Header:
     return name, os.fsencode(value.strip(" \t"))
 
 
-def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
-    """Read all of -H; raises UsageError, which says which one of several it is."""
-    headers = []
+def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, str]]:
+    """Give each header of -H with its place; @FILE stands for the lines of a file that are not blank.
+
+    Raises UsageError.
+    """
     for number, text in enumerate(texts, 1):
+        if not text.startswith("@"):
+            yield f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H", text
+            continue
+        if text == "@":
+            raise UsageError("-H '@': expected a file name after @, or @- for standard input")
+        data = read_local("-H", text[1:], MAX_HEADER_BYTES, seconds).removeprefix(codecs.BOM_UTF8)
+        for line_number, line in enumerate(os.fsdecode(data).split("\n"), 1):
+            if line.strip():
+                yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
+
+
+def parse_headers(texts: Sequence[str], seconds: float) -> tuple[Header, ...]:
+    """Read all of -H; raises UsageError, which says where."""
+    headers = []
+    for place, line in header_lines(texts, seconds):
         try:
-            headers.append(parse_header(text))
+            headers.append(parse_header(line))
         except UsageError as error:
-            which = f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H"
-            raise UsageError(f"{which}: {error.message}") from None
+            raise UsageError(f"{place}: {error.message}") from None
     return tuple(headers)
-
-
-def check_length(headers: Iterable[Header], body: Body | None) -> None:
-    """Raise UsageError for a Content-Length that is not the body's."""
-    length = len(body.data if body else b"")
-    for name, value in headers:
-        if name.lower() == "content-length" and parse_length(value, 10) != length:
-            raise UsageError(
-                f"-H: 'Content-Length' is not the body's, which has {length} bytes: leave it out"
-            )
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
@@ -1834,11 +1931,13 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
         return
     yield value, False
     scheme, blank, rest = value.partition(" ")
-    for parameter, content, token in re.findall(
-        r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest if blank else value).strip(" =")
-    ):
+    parameters = rest if blank else value
+    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', parameters.strip(" ="))
+    for parameter, content, token in words:
         if parameter.lower() not in PUBLIC_PARAMETERS:
             yield (token or content).strip('"'), False
+    if scheme.lower() == "bearer":  # whatever is in it: RFC 6750 section 2.1 is not kept by all
+        yield rest.strip(), False
     if scheme.lower() == "basic":
         token = rest.strip(" =")
         try:
@@ -1847,32 +1946,45 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
             pass  # no Basic, whatever it says
 
 
+def any_of(texts: Collection[str]) -> str:
+    """Return a pattern for the longest of some texts, which looks at no character of them twice.
+
+    What several begin with stands in it once: tok, token1 and token2 become tok(?:en(?:1|2))?. If each of 64
+    texts were tried at every character, a megabyte would take 1 s in place of 0.06.
+    """
+    head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
+    groups: dict[str, set[str]] = {}
+    for text in texts:
+        groups.setdefault(text[len(head) :][:1], set()).add(text[len(head) :])
+    may_end = "?" if groups.pop("", None) else ""
+    if not groups:
+        return re.escape(head)
+    return f"{re.escape(head)}(?:{'|'.join(map(any_of, groups.values()))}){may_end}"
+
+
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search; True beside one that is masked however short it is."""
-    long, short = set(), set()
-    for secret, always in found:
-        forms = {secret, urllib.parse.quote(secret, safe=""), percent_encode(secret)}
-        forms.add(secret.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
-        if len(secret) >= MIN_SECRET:
-            long |= forms
-        elif secret and always:
-            short |= forms
-    tree: SecretTree = {}
-    sizes: dict[int, list[int]] = {}
-    for secret in long:
-        node = tree
-        for at in range(0, len(secret) + 1, MIN_SECRET):
-            node = node.setdefault(secret[at : at + MIN_SECRET], {})
-    for length in sorted(set(map(len, long)), reverse=True):
-        sizes.setdefault(length - length % MIN_SECRET, []).append(length % MIN_SECRET)
-    pieces: dict[str, list[int]] = {}
-    for offset in range(MIN_SECRET - 4, -1, -1):
-        for piece in {head[offset : offset + 4] for head in tree}:
-            pieces.setdefault(piece, []).append(offset)
-    # The text first: that is what re searches for quickly.
-    quoted = [re.escape(secret) for secret in sorted(short, key=len, reverse=True)]
-    words = "|".join(rf"{secret}(?<![^\W_]{secret})(?![^\W_])" for secret in quoted)
-    return Secrets(tree, sizes, pieces, re.compile(words) if words else None)
+    """Arrange credentials for a search; True beside one that is masked however short it is.
+
+    A long one is masked wherever it stands, also in the middle of a word. One of less than MIN_SECRET
+    characters is masked as a word alone: of the password `abc`, abc and :abc@, but nothing of abcd.
+    """
+    wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
+    ranked = sorted(wanted, key=lambda secret: (-len(secret), secret))
+    long: set[str] = set()
+    short: set[str] = set()
+    for secret in ranked[:MAX_SECRETS]:
+        # A host, a scheme and over HTTP/2 the name of a field are turned to lower case before they are shown.
+        for text in (secret, secret.lower()):
+            forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
+            forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
+            # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
+            forms |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in forms}
+            (long if len(secret) >= MIN_SECRET else short).update(forms)
+    # The text stands first, before what must not be around it: re finds what is literal quickly.
+    quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
+    words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
+    patterns = [any_of(long) if long else "", words]
+    return Secrets(tuple(re.compile(text) for text in patterns if text), len(ranked) > MAX_SECRETS)
 
 
 def proxy_secrets(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
@@ -1888,12 +2000,8 @@ def proxy_secrets(url: Url, proxy: str | None, environ: Mapping[str, str]) -> It
 
 def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]) -> Secrets:
     """Gather every credential that the user gave, in a header or for a proxy."""
-    found: list[tuple[str, bool]] = []
-    for name, value in request.headers:
-        if name.lower() in SECRET_HEADERS:
-            found += header_secrets(name, decode(value))
-    # A host, a scheme and over HTTP/2 the name of a field are turned to lower case before they are shown.
-    found += [(text.lower(), alone) for text, alone in found if not text.islower()]
+    fields = [(name, decode(value)) for name, value in request.headers if is_credential(name, value)]
+    found = [secret for name, value in fields for secret in header_secrets(name, value)]
     return index_secrets([*found, *proxy_secrets(request.url, proxy, environ)])
 
 
@@ -1938,29 +2046,26 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
     return overrides
 
 
-def collect_targets(entries: Iterable[Override]) -> tuple[str, ...]:
-    """Return the addresses to measure; raises UsageError for one that comes twice, or too many."""
+def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
+    """Return the addresses to measure, of those that were given; those of the other family are left out.
+
+    Raises UsageError where none is left, one comes twice, or there are too many.
+    """
     targets: dict[bytes, str] = {}
     for text, _, address in entries:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        if not is_ip(address, family):
+            continue
         plain, _, zone = address.partition("%")
-        key = socket.inet_pton(family, plain) + zone.encode()
+        key = socket.inet_pton(ip_family(plain), plain) + zone.encode()
         if key in targets:
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
-    if len(targets) > MAX_TARGETS:
-        raise UsageError(
-            f"--resolve: {len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
-        )
-    return tuple(targets.values())
-
-
-def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the addresses to measure of those that were given; raises UsageError where none is left."""
-    left = [entry for entry in entries if is_ip(entry.address, family)]
-    if entries and not left:
+    if not targets:
         check_families(entries, family, chosen_by)
-    return collect_targets(left)
+    if len(targets) > MAX_TARGETS:
+        message = f"{len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
+        raise UsageError(f"--resolve: {message}")
+    return tuple(targets.values())
 
 
 def parse_method(text: str | None, has_data: bool) -> str:
@@ -1971,13 +2076,30 @@ def parse_method(text: str | None, has_data: bool) -> str:
     return text.upper()
 
 
-def parse_seconds(text: str | None, otherwise: float) -> float:
+def parse_expect(text: str | None) -> tuple[range, ...]:
+    """Read which statuses are good; raises UsageError."""
+    if text is None:
+        return GOOD_STATUSES
+    found = []
+    for word in text.lower().split(","):
+        low, _, high = word.strip().partition("-")
+        statuses = range(0)
+        if re.fullmatch("[1-9]xx|[1-9][0-9]{2}(-[1-9][0-9]{2})?", word.strip()):
+            statuses = range(int(low.replace("x", "0")), int((high or low).replace("x", "9")) + 1)
+        if not statuses:
+            raise UsageError(f"--expect '{clip(text)}': expected statuses: 200, 2xx, 200-299 or 2xx,401")
+        found.append(statuses)
+    return tuple(found)
+
+
+def parse_amount(option: str, text: str | None, otherwise: float, expected: str) -> float:
+    """Read a number above 0, `otherwise` where none was given; raises UsageError."""
     if text is None:
         return otherwise
     try:
         return parse_number(text)
     except ValueError as error:
-        raise UsageError(f"-m '{text}' {error}: expected seconds above 0, for example 5 or 0.5") from None
+        raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
 
 
 def parse_count(text: str) -> int:
@@ -1989,16 +2111,10 @@ def parse_count(text: str) -> int:
 
 def parse_interval(text: str | None) -> float:
     """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
-    if text is None:
-        return DEFAULT_INTERVAL
-    if text.isascii() and re.fullmatch(r"0+(\.0*)?|\.0+", text):
+    if re.fullmatch(r"0+(\.0*)?|\.0+", text or ""):
         return 0.0
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--interval '{text}' {error}: expected seconds, for example 0.5, or 0 for one after the other"
-        ) from None
+    expected = "seconds, for example 0.5, or 0 for one after the other"
+    return parse_amount("--interval", text, DEFAULT_INTERVAL, expected)
 
 
 def is_json(data: bytes) -> bool:
@@ -2007,12 +2123,9 @@ def is_json(data: bytes) -> bool:
         return False
     import json
 
-    def reject(constant: str) -> NoReturn:
-        raise ValueError(constant)
-
     try:
-        # Numbers stay text: one of 5,000 digits is JSON too, but no int().
-        json.loads(data.decode("utf-8"), parse_constant=reject, parse_int=str, parse_float=str)
+        # Numbers stay text: one of 5,000 digits is JSON too, but no int(). NaN and Infinity are neither.
+        json.loads(data.decode("utf-8"), parse_constant=int, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False
     return True
@@ -2031,55 +2144,47 @@ def is_utf8(data: bytes) -> bool:
 
 def detect_type(data: bytes, extension: str) -> str:
     """Return the media type of a body: by file extension, else by what the bytes are."""
-    by_extension = {
-        ".json": "application/json",
-        ".xml": "application/xml",
-        ".txt": "text/plain; charset=utf-8",
-    }
+    text = "text/plain; charset=utf-8"
+    by_extension = {".json": "application/json", ".xml": "application/xml", ".txt": text}
     if extension in by_extension:
         return by_extension[extension]
     if is_json(data):
         return "application/json"
     if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
         return "application/xml"
-    return "text/plain; charset=utf-8" if is_utf8(data) else "application/octet-stream"
+    return text if is_utf8(data) else "application/octet-stream"
 
 
 def read_body(argument: str | None, seconds: float, typed: bool) -> Body | None:
     """Load -d's text or file and name its media type, unless the user did (`typed`); raises UsageError."""
     if argument is None:
         return None
-    if not argument.startswith("@"):
-        data = os.fsencode(argument)
-        return Body(data, "" if typed else detect_type(data, ""))
-    path = argument[1:]
-    if not path:
+    if argument == "@":
         raise UsageError("-d '@': expected a file name after @, or @- for standard input")
-    try:
-        data = read_local(path, MAX_BODY, seconds)
-    except UsageError as error:
-        raise UsageError(f"-d: {error.message}") from None
-    return Body(data, "" if typed else detect_type(data, os.path.splitext(path)[1].lower()))
+    data, extension = os.fsencode(argument), ""
+    if argument.startswith("@"):
+        data = read_local("-d", argument[1:], MAX_BODY, seconds)
+        extension = os.path.splitext(argument)[1].lower()
+    return Body(data, "" if typed else detect_type(data, extension))
 
 
-def read_ca_bundle(path: str, option: str, seconds: float) -> CaBundle:
-    """Return the certificates of a PEM file; raises UsageError when there are none."""
-    try:
-        data = read_local(path, MAX_CA_BUNDLE, seconds)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error.message}") from None
+def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | None:
+    """Return the certificates of a PEM file, if one is named; raises UsageError when it has none."""
+    if not path:
+        return None
+    data = read_local(option, path, MAX_CA_BUNDLE, seconds)
     pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
     if not pem:
         raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
-    return CaBundle(f"{option} '{path}'", b"\n".join(pem).decode("latin-1"))
+    return PemFile(option, path, b"\n".join(pem))
 
 
-def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
+def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
     """Trust the certificates of a bundle; raises UsageError when one of them cannot be read."""
     try:
-        context.load_verify_locations(cadata=bundle.pem)
+        context.load_verify_locations(cadata=bundle.data.decode("latin-1"))
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
+        raise UsageError(f"{bundle} holds a certificate that cannot be read: {error}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2087,119 +2192,82 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: CaBundle) -> None:
 # ---------------------------------------------------------------------------------------------------------
 PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
 PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
-TO_PEM = {  # what a file is that is no PEM, and what makes PEM of it
-    "PKCS #12": "openssl pkcs12 -in {} -nodes -out cert.pem",
-    "a key in DER": "openssl pkey -inform DER -in {} -out key.pem",
-    "a certificate in DER": "openssl x509 -inform DER -in {} -out cert.pem",
-}
+# What a file is that is no PEM, how it begins, and what makes PEM of it. All are sequences in DER or BER
+# (X.690 section 8.1), and the first thing in one tells: in PKCS #12 the version 3 (RFC 7292 section 4), in a
+# key the version 0 or 1 (RFC 5958, 8017, 5915), in an encrypted key a sequence that begins with an object
+# identifier (RFC 5958 section 3), in a certificate any other sequence.
+DER_LENGTH = rb"(?:[\0-\x80]|\x81.|\x82..|\x83.{3}|\x84.{4})"
+DER_SEQUENCE = rb"\x30" + DER_LENGTH
+NOT_PEM = (
+    ("PKCS #12", rb"\x02\x01\x03", "openssl pkcs12 -in {} -nodes -out cert.pem"),
+    ("a key in DER", rb"\x02\x01|" + DER_SEQUENCE + rb"\x06", "openssl pkey -inform DER -in {} -out key.pem"),
+    ("a certificate in DER", rb"\x30", "openssl x509 -inform DER -in {} -out cert.pem"),
+)
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
-
-
-def is_standard_input(path: str | None) -> bool:
-    return path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-
-
-def same_source(first: str, second: str) -> bool:
-    """Tell whether two paths lead to the same file or pipe, of which the second would find nothing left."""
-    if is_standard_input(first) or is_standard_input(second):
-        return is_standard_input(first) and is_standard_input(second)
-    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def shell_word(path: str) -> str:
     """Return a path as a shell takes it; a name to be replaced for standard input."""
-    return "FILE" if is_standard_input(path) else "'" + path.replace("'", "'\\''") + "'"
+    return "FILE" if is_stdin(path) else "'" + path.replace("'", "'\\''") + "'"
 
 
-def after_length(data: bytes, at: int) -> int:
-    """Return where the content begins whose length stands at `at` (X.690 section 8.1.3)."""
-    first = data[at : at + 1]
-    if first > b"\x80":
-        return at + 1 + (first[0] & 0x7F)
-    return at + 1
-
-
-def der_content(data: bytes) -> str | None:
-    """Say what a file in DER or BER holds, a key of TO_PEM; None for what is neither (X.690 section 8.1).
-
-    The first thing in the outer sequence tells: the version of PKCS #12 (RFC 7292 section 4) is 3, that of a
-    key 0 or 1 (RFC 5958, 8017, 5915), and a certificate has another sequence there.
-    """
-    if data[:1] != b"\x30" or len(data) < 8:
-        return None
-    at = after_length(data, 1)
-    if data[at : at + 2] == b"\x02\x01":
-        return "PKCS #12" if data[at + 2 : at + 3] == b"\x03" else "a key in DER"
-    # An encrypted key, too, begins with a sequence: of an object identifier (RFC 5958 section 3).
-    inner = after_length(data, at + 1)
-    if data[at : at + 1] == b"\x30":
-        return "a key in DER" if data[inner : inner + 1] == b"\x06" else "a certificate in DER"
-    return None
-
-
-def read_secret_file(option: str, path: str, seconds: float) -> bytes:
+def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
     """Read what an option of the client certificate names; raises UsageError."""
     try:
-        return read_local(path, MAX_IDENTITY, seconds)
-    except UsageError as error:
+        return PemFile(option, path, read_local(option, path, MAX_FILE, seconds))
+    except UsageError:
         before, colon, _ = path.rpartition(":")
         if option == "--cert" and colon and os.path.exists(before):  # as curl takes it: not to be repeated
             message = f"a password cannot follow the path '{before}': write it into a file"
             raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
-        raise UsageError(f"{option}: {error.message}") from None
+        raise
 
 
-def check_pem(option: str, path: str, data: bytes, wanted: bytes) -> None:
+def check_pem(file: PemFile, wanted: bytes) -> None:
     """Raise UsageError unless a file holds PEM of the wanted kind; it says how to make PEM of what it is."""
-    if re.search(wanted, data):
+    if re.search(wanted, file.data):
         return
-    name = "standard input" if is_standard_input(path) else f"'{path}'"
-    what = {PEM_CERTIFICATE: "certificate", PEM_KEY: "private key"}[wanted]
-    other = der_content(data)
-    if other:
-        command = TO_PEM[other].format(shell_word(path))
-        raise UsageError(f"{option}: {name} is {other}; PEM is needed: {command}")
-    if option == "--cert" and what == "private key":
-        raise UsageError(f"--cert: {name} holds no private key: name the file that does with --key")
-    found = ", it is empty" * (not data)
-    if re.search(PEM_KEY, data):
-        found = ", only a private key: that goes to --key"
-    elif re.search(PEM_CERTIFICATE, data):
-        found = ", only a certificate"
-    raise UsageError(f"{option}: {name} holds no {what} in PEM{found}")
+    for other, beginning, command in NOT_PEM:
+        if re.match(DER_SEQUENCE + b"(?:" + beginning + b")", file.data, re.DOTALL):
+            command = command.format(shell_word(file.path))
+            raise UsageError(f"{file} is {other}; PEM is needed: {command}")
+    what = "private key" if wanted == PEM_KEY else "certificate"
+    instead = ""
+    if not file.data:
+        instead = ", it is empty"
+    elif file.option == "--cert" and wanted == PEM_KEY:
+        instead = ": name the file that does with --key"
+    elif re.search(PEM_KEY, file.data):
+        instead = ", only a private key: that goes to --key"
+    elif re.search(PEM_CERTIFICATE, file.data):
+        instead = ", only a certificate"
+    raise UsageError(f"{file} holds no {what} in PEM{instead}")
 
 
 def read_password(path: str, seconds: float) -> bytes:
     """Return the first line of a file, without its end; raises UsageError."""
-    line = read_secret_file("--key-password-file", path, seconds).partition(b"\n")[0]
-    password = line
-    if line.endswith(b"\r"):
-        password = line[:-1]
+    file = read_secret_file("--key-password-file", path, seconds)
+    password = file.data.partition(b"\n")[0].removesuffix(b"\r")
     if len(password) > MAX_PASSWORD:
-        message = f"its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed"
-        raise UsageError(f"--key-password-file: '{path}': {message}")
+        raise UsageError(f"{file}: its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed")
     return password
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     """Return the client certificate of --cert with its key, each file read once; raises UsageError."""
-    for option, path in (("--key", args.key), ("--key-password-file", args.key_password_file)):
-        if args.cert is None and path is not None:
-            raise UsageError(f"{option} needs --cert, the client certificate that the key belongs to")
     if args.cert is None:
         return None
     certificate = key = read_secret_file("--cert", args.cert, seconds)
-    check_pem("--cert", args.cert, certificate, PEM_CERTIFICATE)
-    key_name, password = f"--cert '{args.cert}'", None
-    if args.key is not None:
-        key_name = f"--key '{args.key}'"
-    if args.key is not None and not same_source(args.key, args.cert):
+    check_pem(certificate, PEM_CERTIFICATE)
+    if args.key is not None and same_file(args.key, args.cert, is_stdin):
+        key = PemFile("--key", args.key, certificate.data)
+    elif args.key is not None:
         key = read_secret_file("--key", args.key, seconds)
-    option, path = ("--cert", args.cert) if args.key is None else ("--key", args.key)
-    check_pem(option, path, key, PEM_KEY)
+    check_pem(key, PEM_KEY)
+    password = None
     if args.key_password_file is not None:
         password = read_password(args.key_password_file, seconds)
-    return Identity(f"--cert '{args.cert}'", certificate, key_name, key, password)
+    return Identity(certificate, key, password)
 
 
 def explain_identity(
@@ -2210,24 +2278,22 @@ def explain_identity(
     It does not tell which of the two it cannot read: as one that is trusted, the certificate is read alone.
     """
     if error.reason in MISMATCHES:
-        message = "{} is not the key of the first certificate in {}"
-        return UsageError(message, identity.key_name, identity.name)
+        return UsageError(f"{identity.key} is not the key of the first certificate in {identity.certificate}")
     if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
         words = error.reason.lower().replace("_", " ")
-        return UsageError(
-            "{}: this machine's OpenSSL finds it too weak to be safe ({})", identity.name, words
-        )
+        weak = f"this machine's OpenSSL finds it too weak to be safe ({words})"
+        return UsageError(f"{identity.certificate}: {weak}")
     if asked:
-        return UsageError("{}: the password in --key-password-file does not open it", identity.key_name)
-    blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate)
+        return UsageError(f"{identity.key}: the password in --key-password-file does not open it")
+    blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate.data)
     try:
         context.load_verify_locations(cadata=b"\n".join(blocks).decode("ascii"))
     except (ssl.SSLError, ValueError):
-        return UsageError("{} holds a certificate that cannot be read", identity.name)
-    return UsageError("{} holds a private key that cannot be read", identity.key_name)
+        return UsageError(f"{identity.certificate} holds a certificate that cannot be read")
+    return UsageError(f"{identity.key} holds a private key that cannot be read")
 
 
-def load_identity(context: ssl.SSLContext, identity: Identity, environ: Mapping[str, str]) -> None:
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Have a context show a client certificate where it is asked for one; raises UsageError.
 
     OpenSSL reads both from files alone, and would ask for a missing password on the terminal.
@@ -2238,94 +2304,51 @@ def load_identity(context: ssl.SSLContext, identity: Identity, environ: Mapping[
         nonlocal asked
         asked = True
         if identity.password is None:
-            message = "{} is encrypted: name a file whose first line is its password, --key-password-file"
-            raise UsageError(message, identity.key_name)
+            wanted = "name a file whose first line is its password, --key-password-file"
+            raise UsageError(f"{identity.key} is encrypted: {wanted}")
         return identity.password
 
-    folders = [folder for folder in (environ.get("TMPDIR"), "/dev/shm", "/tmp", "/var/tmp", ".") if folder]
     try:
-        with Lent(identity.certificate, folders) as certificate, Lent(identity.key, folders) as key:
+        with Lent(identity.certificate) as certificate, Lent(identity.key) as key:
             context.load_cert_chain(certificate, key, password)
     except ssl.SSLError as error:
         raise explain_identity(context, identity, error, asked) from None
     except OSError as error:
         if refusal_of(error):
             raise
-        raise UsageError("{} cannot be given to OpenSSL: {}", identity.name, reason_of(error)) from None
+        raise UsageError(f"{identity.certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
 
 
-def load_own_certificate(
-    args: argparse.Namespace, seconds: float, url: Url, environ: Mapping[str, str]
-) -> Identity | None:
-    """Return what --cert and --key name; raises UsageError."""
-    identity = read_identity(args, seconds)
-    if identity and not url.secure:  # for https the handshake's context finds out, before anything is sent
-        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), identity, environ)
-    return identity
-
-
-def parse_interface(text: str | None, family: int) -> Interface | None:
-    """Read --interface, whatever the machine has; raises UsageError, also where `family` excludes it."""
-    if text is None:
-        return None
-    if not is_ip(text):
-        return Interface(text, socket.AF_UNSPEC)
-    version, own = (4, socket.AF_INET) if is_ip(text, socket.AF_INET) else (6, socket.AF_INET6)
+def check_interface(text: str, family: int) -> None:
+    """Raise UsageError for an address that no connection can begin at, or that is not of the `family`."""
+    own = ip_family(text)
+    if not own:
+        return  # it is the name of a network interface, whatever the machine has
     packed = socket.inet_pton(own, text.partition("%")[0])
-    if not any(packed) or packed[0] == 0xFF or (version == 4 and packed[0] >= 224):
-        raise UsageError(
-            f"--interface '{text}' is no address that a connection can begin at: give one of its own"
-        )
+    if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
+        wrong = "is no address that a connection can begin at: give one of its own"
+        raise UsageError(f"--interface '{text}' {wrong}")
     if not is_ip(text, family):
-        raise UsageError(f"--interface '{text}' is an IPv{version} address, which -{10 - version} excludes")
-    return Interface(text, own)
-
-
-def check_socket_path(path: str | None) -> None:
-    """Raise UsageError for a path that is too long to be a unix socket's."""
-    size = len(os.fsencode(path or ""))
-    if size > MAX_SOCKET_PATH:
-        message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
-        raise UsageError(f"--unix-socket '{clip(path or '', MAX_FOREIGN)}' {message}")
-
-
-def check_identity_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options of this section that exclude others, or that say nothing."""
-    for name in ("cert", "key", "key_password_file", "unix_socket"):
-        if getattr(args, name) == "":
-            raise UsageError(f"--{name.replace('_', '-')} '': expected a path")
-    if args.interface == "":
-        raise UsageError("--interface '': expected the name of a network interface, or an address")
-    if args.unix_socket is None:
-        return
-    excluded = {
-        "-x": args.proxy is not None,
-        "--resolve": bool(args.resolve),
-        "-4": args.ipv4,
-        "-6": args.ipv6,
-        "--interface": args.interface is not None,
-        "--all-addresses": args.all_addresses,
-    }
-    for option, given in excluded.items():
-        if given:
-            raise UsageError(f"--unix-socket and {option} exclude each other: a unix socket has no address")
+        excluded_by = "-4" if family == socket.AF_INET else "-6"
+        wrong = f"is an {FAMILY_NAMES[own]} address, which {excluded_by} excludes"
+        raise UsageError(f"--interface '{text}' {wrong}")
 
 
 def check_standard_input(args: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice, because the second finds nothing left."""
-    given = (args.cert, args.key, args.key_password_file)
-    body = args.data[1:] if (args.data or "").startswith("@") else None
-    paths = {
-        "-d": body,
-        "--cacert": args.cacert,
-        "--slo-file": args.slo_file,
-        "--cert": args.cert,
-        "--key": None if is_standard_input(args.cert) else args.key,
-        "--key-password-file": args.key_password_file,
-    }
-    readers = [option for option, path in paths.items() if is_standard_input(path)]
-    if len(readers) > 1 and any(map(is_standard_input, given)):
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input")
+    """Raise UsageError where standard input would be read twice: the second reader would find nothing."""
+    paths = [
+        ("the program itself", sys.argv[0]),  # python3 - < tool.py
+        *(("-H", text[1:]) for text in args.header if text.startswith("@")),
+        ("-d", args.data[1:] if (args.data or "").startswith("@") else None),
+        ("--cacert", args.cacert),
+        ("--slo-file", args.slo_file),
+        ("--cert", args.cert),
+        ("--key", None if is_stdin(args.cert) else args.key),
+        ("--key-password-file", args.key_password_file),
+    ]
+    readers = [reader for reader, path in paths if is_stdin(path)]
+    if len(readers) > 1:
+        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2339,12 +2362,12 @@ OWN_FIELDS = ("content-length", "content-type", "transfer-encoding")  # of what 
 
 
 def whole_characters(text: str) -> str:
-    """Return text of the command line or environment as UTF-8 can hold it; what is none is U+FFFD."""
+    """Return text of the command line or environment as UTF-8 can hold it; other bytes become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def percent_decode(text: str) -> str:
-    """Undo percent-encoding; raises ValueError for what is none, or no UTF-8."""
+    """Undo percent-encoding; raises ValueError where it is malformed or not UTF-8."""
     if re.search("%(?![0-9A-Fa-f]{2})", text):
         raise ValueError
     return urllib.parse.unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8")
@@ -2363,10 +2386,8 @@ def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, st
         except ValueError:
             key = equals = value = ""
         if not key or not equals:
-            raise UsageError(
-                f"{variable}: entry {number} of {len(entries)} is malformed: "
-                "expected KEY=VALUE, with commas in between, percent-encoded"
-            )
+            expected = "expected KEY=VALUE, with commas in between, percent-encoded"
+            raise UsageError(f"{variable}: entry {number} of {len(entries)} is malformed: {expected}")
         pairs.append((key, value))
     return pairs
 
@@ -2397,18 +2418,14 @@ def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
 def parse_collector(text: str) -> Url:
     """Return where traces are sent; raises UsageError."""
     if re.match(r"(?i)https?://[^/?#\\]*@", text):
-        raise UsageError(
-            f"--otlp '{{}}' holds a user name or password: give it as a header, in {HEADERS_VARIABLE}",
-            foreign(mask_location(text)),
-        )
+        message = "--otlp '{}' holds a user name or password: give it as a header, in " + HEADERS_VARIABLE
+        raise UsageError(message, foreign(mask_location(text)))
     try:
         url = parse_url(text)
     except UsageError as error:
         raise UsageError(f"--otlp: {error.template}", *error.details) from None
     path, mark, query = url.target.partition("?")
-    path = path.rstrip("/")
-    if not path.endswith(TRACES_PATH):
-        path += TRACES_PATH
+    path = path.rstrip("/").removesuffix(TRACES_PATH) + TRACES_PATH
     return url._replace(target=path + mark + query)
 
 
@@ -2424,32 +2441,20 @@ CURL_OPTIONS = (  # what those who are used to curl type, and what there is inst
     ("-b --cookie", "use -H 'Cookie: …'"),
     ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
     ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
-    (
-        "-o --output -O --remote-name",
-        "leave it out: the body is measured, not kept; --json PATH has the report",
-    ),
+    ("-o --output -O --remote-name", "leave it out: the body is not kept; --json PATH has the report"),
     ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
-    (
-        "-v --verbose",
-        "leave it out: the report shows the connection, -i the header fields, --json - has both",
-    ),
+    ("-v --verbose", "leave it out: the report shows the connection, -i the header fields, --json - both"),
     ("-D --dump-header", "-i shows the header fields, --json - has them too"),
     ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
     ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
     ("-E", "use --cert PATH; its key's password goes into a file, --key-password-file PATH"),
     ("--pass", "write the password into a file: --key-password-file PATH"),
-    (
-        "--cert-type --key-type",
-        "leave it out: --cert and --key take PEM, and say how to make it of anything else",
-    ),
+    ("--cert-type --key-type", "leave it out: --cert and --key take PEM, and say how to make it of others"),
     ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
     ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
     ("--retry", "nothing is sent twice: run it again when it exits with 75"),
     ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
-    (
-        "--tls-max --tlsv1.2 --tlsv1.3",
-        "leave it out: TLS 1.2 or newer is agreed on, with -k older ones too, and the report says which",
-    ),
+    ("--tls-max --tlsv1.2 --tlsv1.3", "leave it out: TLS 1.2 or newer is used, with -k older ones too"),
     ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
 )
 OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
@@ -2466,7 +2471,7 @@ def split_flags(word: str) -> list[str]:
 def explain_options(words: Iterable[str]) -> str:
     """Name the options that do not exist, never with their values, and say what there is instead."""
     names = []
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}  # by hint
     for word in words:
         name = word.partition("=")[0]
         if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
@@ -2489,7 +2494,7 @@ exit codes (the first that applies, from the top):
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
-   22 HTTP 4xx or 5xx, with --fail
+   22 the last status is 4xx or 5xx, with --fail, or none that --expect names
     4 a latency budget was exceeded
     0 success
 
@@ -2515,10 +2520,6 @@ OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 class Answered(Exception):
     """An option asked for a text in place of a run: exit 0."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
 
 class Answer(argparse.Action):
     """An option whose answer is its constant, or the whole help."""
@@ -2527,62 +2528,29 @@ class Answer(argparse.Action):
         raise Answered(self.const or parser.format_help())
 
 
-class Once(argparse.Action):
-    """An option whose earlier value would be lost if it were given again."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise UsageError(f"{option_string} was given twice")
-        setattr(namespace, self.dest, values)
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(mask_location(message))
-
-    def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, which names what is not understood."""
-        # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
-        self._has_negative_number_optionals.clear()
-        words = list(sys.argv[1:] if argv is None else argv)
-        end = words.index("--") if "--" in words else len(words)
-        options = [part for word in words[:end] for part in split_flags(word)]
-        args, unknown = self.parse_known_args(options + words[end:])
-        if any(word.startswith("-") for word in unknown):
-            raise UsageError(explain_options(unknown))
-        args.url += unknown
-        return args
-
-
-STATISTICS_HELP = f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
+SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
+SLO_HELP += f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
         ("-d --data", "DATA", "request body: text, @FILE, or @- for standard input"),
-        ("-H --header", "'NAME: VALUE'", "add a header; may be repeated"),
+        ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
         ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is one of these: 200, 2xx, 200-299"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
         ("-6 --ipv6", "", "use IPv6 addresses only"),
         ("--resolve", "HOST:PORT:ADDR", "use ADDR for HOST:PORT, without a lookup; may be repeated"),
-        (
-            "-x --proxy",
-            "URL",
-            "http, https, socks5 or socks5h proxy; '' for none, whatever the environment says",
-        ),
+        ("-x --proxy", "URL", f"proxy ({', '.join(PROXY_SCHEMES)}); '' for none, not even the environment's"),
         ("--unix-socket", "PATH", "connect to this unix socket, for every step, in place of TCP"),
         ("--interface", "NAME_OR_ADDRESS", "connect from this network interface or address of the machine"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
     ),
     "TLS": (
-        (
-            "-k --insecure --ignore-ssl",
-            "",
-            "do not verify certificates; allow old protocols and weak ciphers",
-        ),
+        ("-k --insecure --ignore-ssl", "", "verify no certificate; allow old protocols and weak ciphers"),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
         ("--cert", "PATH", "client certificate (PEM, with its chain); only the URL's own origin sees it"),
         ("--key", "PATH", "its private key (PEM), where that is not in the same file"),
@@ -2602,26 +2570,73 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for standard output"),
     ),
     "into the systems that watch": (
-        (
-            "--prometheus",
-            "PATH",
-            "write metrics for node_exporter's textfile collector; - for standard output",
-        ),
+        ("--prometheus", "PATH", "write metrics for node_exporter's textfile collector; - for stdout"),
         ("--label", "TEXT", "tell this probe from others, in all that is written for machines"),
         ("--otlp", "URL", "send a trace of each run to this OpenTelemetry collector (OTLP/JSON over HTTP)"),
         ("--propagate", "", "with --otlp: name the trace to the server, in traceparent (W3C)"),
     ),
     "latency budgets": (
-        (
-            "--slo",
-            "KEY=MS[,KEY=MS]",
-            f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. {STATISTICS_HELP}",
-        ),
+        ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
 }
-COLLECTED = ("-H", "--resolve", "--slo")  # each value counts; of the others the last one does
-GIVEN_ONCE = ("-d", "--json", "--har", "--prometheus", "--label", "--otlp", "--slo-file")
+COLLECTED = ("-H", "--resolve", "--slo")  # each value counts
+# An earlier value would be lost; of all other options the last value counts.
+GIVEN_ONCE = ("-d", "--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
+NAMES = {  # of each option in what argparse returns
+    word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
+    for options in OPTIONS.values()
+    for text, _, _ in options
+    for word in text.split()
+}
+NOT_EMPTY = {  # what a value must be that cannot be empty
+    **dict.fromkeys((*EXPORT_OPTIONS, "--cacert", "--cert", "--key", "--key-password-file"), "a path"),
+    "--unix-socket": "a path",
+    "--interface": "the name of a network interface, or an address",
+    "--label": "a text that tells this probe from others",
+}
+NO_ADDRESS = ": a unix socket has no address"
+EXCLUSIONS = (  # two options that cannot both be given, and why
+    ("-4", "-6", ""),
+    ("-k", "--cacert", ": verify with that bundle, or not at all"),
+    ("--unix-socket", "-x", NO_ADDRESS),
+    ("--unix-socket", "--resolve", NO_ADDRESS),
+    ("--unix-socket", "-4", NO_ADDRESS),
+    ("--unix-socket", "-6", NO_ADDRESS),
+    ("--unix-socket", "--interface", NO_ADDRESS),
+    ("--unix-socket", "--all-addresses", NO_ADDRESS),
+)
+KEY_OF = ", the client certificate that the key belongs to"
+NEEDS = (  # an option, those of which it needs one, and why
+    ("--interval", ("--count",), ": it is for a series of runs"),
+    ("--reuse", ("--count",), ": it is for a series of runs"),
+    ("--key", ("--cert",), KEY_OF),
+    ("--key-password-file", ("--cert",), KEY_OF),
+    ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(mask_location(message))
+
+    def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse a whole command line; raises UsageError, which names what is not understood."""
+        # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
+        self._has_negative_number_optionals.clear()
+        words = list(sys.argv[1:] if argv is None else argv)
+        end = words.index("--") if "--" in words else len(words)
+        options = [part for word in words[:end] for part in split_flags(word)]
+        args, unknown = self.parse_known_args(options + words[end:])
+        if any(word.startswith("-") for word in unknown):
+            raise UsageError(explain_options(unknown))
+        args.url += unknown
+        for option in GIVEN_ONCE:
+            values = getattr(args, NAMES[option]) or [None]
+            if len(values) > 1:
+                raise UsageError(f"{option} was given twice")
+            setattr(args, NAMES[option], values[0])
+        return args
 
 
 def build_parser(width: int) -> Parser:
@@ -2648,10 +2663,8 @@ def build_parser(width: int) -> Parser:
             kind: dict[str, Any] = {"metavar": value}
             if not value:
                 kind = {"action": "store_true"}
-            elif spellings[0] in COLLECTED:
+            elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
-            elif spellings[0] in GIVEN_ONCE:
-                kind.update(action=Once)
             group.add_argument(*spellings, help=explanation, **kind)
     about = parser.add_argument_group("about")
     version = f"httphases {__version__}\n"
@@ -2663,57 +2676,48 @@ def build_parser(width: int) -> Parser:
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
-def is_stdout(path: str | None) -> bool:
-    return path in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def is_device(path: str) -> bool:
-    try:
-        return stat.S_ISCHR(os.stat(path).st_mode)
-    except OSError:
-        return False
-
-
-def same_file(first: str, second: str) -> bool:
-    if is_stdout(first) or is_stdout(second):
-        return is_stdout(first) and is_stdout(second)
-    try:
-        return os.path.realpath(first) == os.path.realpath(second) and not is_device(first)
-    except (OSError, ValueError):
-        return False
-
-
-def choose_series(args: argparse.Namespace) -> Series | None:
+def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
     if args.count is not None:
-        return Series(parse_count(args.count), parse_interval(args.interval), args.reuse, args.all_addresses)
-    for option, given in (("--interval", args.interval is not None), ("--reuse", args.reuse)):
-        if given:
-            raise UsageError(f"{option} is for a series of runs: it needs --count")
-    if args.all_addresses:
-        return Series(1, 0.0, False, True)
-    return None
+        times, interval = parse_count(args.count), parse_interval(args.interval)
+        return Series(times, interval, args.reuse, False, args.all_addresses)
+    return Series(single=not args.all_addresses, every_address=args.all_addresses)
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
     """Raise UsageError for options that exclude each other, or want one another."""
-    if args.ipv4 and args.ipv6:
-        raise UsageError("-4 and -6 exclude each other")
-    if args.insecure and args.cacert is not None:
-        raise UsageError("-k and --cacert exclude each other: verify with that bundle, or not at all")
-    exports = {"--json": args.json, "--har": args.har, "--prometheus": args.prometheus}
-    for option, path in (*exports.items(), ("--cacert", args.cacert)):
-        if path == "":
-            raise UsageError(f"{option} '': expected a path")
-    check_identity_conflicts(args)
+
+    def given(option: str) -> bool:
+        return getattr(args, NAMES[option]) not in (None, False, [])
+
+    for option, expected in NOT_EMPTY.items():
+        if getattr(args, NAMES[option]) == "":
+            raise UsageError(f"{option} '': expected {expected}")
+    for option, other, why in EXCLUSIONS:
+        if given(option) and given(other):
+            raise UsageError(f"{option} and {other} exclude each other{why}")
+    for option, needed, why in NEEDS:
+        if given(option) and not any(map(given, needed)):
+            raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
+
+
+def list_exports(args: argparse.Namespace) -> dict[str, str]:
+    """Return the files that are to be written, by option."""
+    paths = {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS}
+    return {option: path for option, path in paths.items() if path is not None}
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Raise UsageError where a file would be read or written twice, or a socket's path is too long."""
     check_standard_input(args)
-    check_socket_path(args.unix_socket)
-    if args.label == "":
-        raise UsageError("--label '': expected a text that tells this probe from others")
-    asked = [option for option, path in exports.items() if path is not None]
-    for number, option in enumerate(asked):
-        for other in asked[:number]:
-            if same_file(exports[other], exports[option]):
+    size = len(os.fsencode(args.unix_socket or ""))
+    if size > MAX_SOCKET_PATH:
+        message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
+        raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
+    exports = list_exports(args)
+    for number, option in enumerate(exports):
+        for other in list(exports)[:number]:
+            if same_file(exports[other], exports[option], is_stdout):
                 raise UsageError(f"{other} and {option} both write to '{exports[option]}'")
 
 
@@ -2723,15 +2727,14 @@ def check_routes(options: Options) -> None:
     for scheme in schemes:
         route = route_to(options.request.url._replace(scheme=scheme), options)
         if "socks" in route.hops(options.request.url) and optional("socks") is None:
-            raise UsageError(
-                f"{route.source}: a SOCKS proxy needs PySocks, which is not installed: "
-                "pip install PySocks, or use httphases.pyz, which contains it"
-            )
+            remedy = "pip install PySocks, or use httphases.pyz, which contains it"
+            message = f"a SOCKS proxy needs PySocks, which is not installed: {remedy}"
+            raise UsageError(f"{route.source}: {message}")
 
 
 def check_targets(options: Options) -> None:
     """Raise UsageError, or SloError, for what cannot be asked of each address by itself."""
-    if not options.series or not options.series.every_address:
+    if not options.series.every_address:
         return
     route = choose_route(options.request.url, options.proxy, options.environ)
     if route.proxy:
@@ -2741,55 +2744,26 @@ def check_targets(options: Options) -> None:
         )
     for key in options.thresholds:
         if key.partition(".")[0] == "dns":
-            raise SloError(
-                f"SLO key '{key}': with --all-addresses the name is looked up once, before all runs"
-            )
-
-
-def collector_options(url: Url, environ: Mapping[str, str]) -> Options:
-    """Return how a collector is asked: its own way, by none of the options of what is measured.
-
-    Raises UsageError.
-    """
-    headers = parse_collector_headers(environ)
-    given = [(decode(value), True) for _, value in headers]
-    given += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
-    return Options(
-        request=Request("POST", url, headers, None),
-        secrets=index_secrets([*given, *proxy_secrets(url, None, environ)]),
-        follow=False,
-        max_time=COLLECTOR_TIME,
-        http2=False,
-        insecure=False,
-        ca_bundle=None,
-        proxy=None,
-        environ=environ,
-        fail=False,
-        family=socket.AF_UNSPEC,
-        overrides={},
-        style="waterfall",
-        include=False,
-        json_path=None,
-        har_path=None,
-        thresholds={},
-        series=None,
-        warnings=(),
-    )
+            why = "with --all-addresses the name is looked up once, before all runs"
+            raise SloError(f"SLO key '{key}': {why}")
 
 
 def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
-    """Return where traces go, None for nowhere; raises UsageError."""
+    """Return where traces go, None for nowhere; raises UsageError.
+
+    The collector is asked its own way, by none of the options of what is measured.
+    """
     if args.otlp is None:
-        if args.propagate:
-            raise UsageError("--propagate names the trace that --otlp sends: it needs --otlp")
         return None
-    tracing = Tracing(
-        sender=collector_options(parse_collector(args.otlp), environ),
-        resource=parse_resource(environ),
-        propagate=args.propagate,
-    )
-    check_routes(tracing.sender)
-    return tracing
+    url = parse_collector(args.otlp)
+    headers = parse_collector_headers(environ)
+    found = [(decode(value), True) for _, value in headers]
+    found += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
+    secrets = index_secrets([*found, *proxy_secrets(url, None, environ)])
+    request = Request("POST", url, headers, None)
+    sender = Options(request, secrets, environ, max_time=COLLECTOR_TIME, http2=False)
+    check_routes(sender)
+    return Tracing(sender, parse_resource(environ), args.propagate)
 
 
 def check_tracing(options: Options) -> None:
@@ -2799,37 +2773,29 @@ def check_tracing(options: Options) -> None:
     named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
     if options.tracing.propagate and named:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    if options.series:
-        runs = options.series.times * max(1, len(options.series.addresses))
-        if runs > MAX_TRACES:
-            raise UsageError(
-                f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request"
-            )
-
-
-def explain_urls(urls: Sequence[str], headers: Sequence[str]) -> str:
-    """Say why none or several words are no URL; what looks like part of a header is not repeated."""
-    if not urls:
-        return "no URL given: httphases [OPTIONS] URL; --help shows more"
-    for header in headers:
-        if header.endswith(":"):
-            return f"expected one URL, got {len(urls)} words: -H '{header} …' needs quotes around all of it"
-    name, colon, rest = urls[1].partition(":")
-    if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
-        return f"expected one URL, got {len(urls)}: is '{name}: …' a header? It goes after -H"
-    return f"expected one URL, got {len(urls)}: '{clip(mask_location(urls[1]))}' is one too many"
+    runs = options.series.times * max(1, len(options.series.addresses))
+    if runs > MAX_TRACES:
+        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
 def check_urls(args: argparse.Namespace) -> None:
-    """Raise UsageError unless there is just one URL."""
+    """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
     if len(args.url) == 1:
         return
-    taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
-    if not args.url and taken:
-        raise UsageError(
-            f"no URL given: '{clip(mask_location(taken[0]))}' was taken as the value of an option"
-        )
-    raise UsageError(explain_urls(args.url, args.header))
+    if not args.url:
+        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+        why = "httphases [OPTIONS] URL; --help shows more"
+        if taken:
+            why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
+        raise UsageError(f"no URL given: {why}")
+    expected = f"expected one URL, got {len(args.url)}"
+    for header in args.header:
+        if header.endswith(":"):
+            raise UsageError(f"{expected} words: -H '{header} …' needs quotes around all of it")
+    name, colon, rest = args.url[1].partition(":")
+    if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
+        raise UsageError(f"{expected}: is '{name}: …' a header? It goes after -H")
+    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many")
 
 
 def choose_family(args: argparse.Namespace) -> int:
@@ -2851,10 +2817,10 @@ def choose_style(args: argparse.Namespace) -> str:
 
 def warn_of_series(options: Options) -> Iterator[str]:
     """Say what would only show after many runs: a file without a folder, a budget without a value."""
-    if options.series is None:
+    if options.series.single:
         return
-    for option, path in (("--json", options.json_path), ("--har", options.har_path)):
-        if path and not is_stdout(path) and not os.path.isdir(os.path.dirname(path) or "."):
+    for option, path in options.exports.items():
+        if not is_stdout(path) and not os.path.isdir(os.path.dirname(path) or "."):
             yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
         phase, dot, _ = key.partition(".")
@@ -2882,22 +2848,37 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
             yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
 
 
-def load_bundle(args: argparse.Namespace, seconds: float, url: Url) -> CaBundle | None:
-    """Return what --cacert names; raises UsageError."""
-    if args.cacert is None:
-        return None
-    bundle = read_ca_bundle(args.cacert, "--cacert", seconds)
-    if not url.secure:  # for https the handshake's context finds out, before anything is sent
-        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), bundle)
-    return bundle
+def warn_of_secrets(options: Options) -> Iterator[str]:
+    """Say what will not be masked."""
+    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
+        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
+
+
+def check_certificates(options: Options) -> None:
+    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use.
+
+    For https the context of the handshake finds out, before anything is sent.
+    """
+    if options.request.url.secure or not (options.ca_bundle or options.identity):
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if options.ca_bundle:
+        load_ca_bundle(context, options.ca_bundle)
+    if options.identity:
+        load_identity(context, options.identity)
 
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
     """Return the first request; raises UsageError."""
-    headers = parse_headers(args.header)
-    body = read_body(args.data, seconds, any(name.lower() == "content-type" for name, _ in headers))
-    check_length(headers, body)
-    return Request(parse_method(args.request, args.data is not None), url, headers, body)
+    headers = parse_headers(args.header, seconds)
+    typed = any(name.lower() == "content-type" for name, _ in headers)
+    body = read_body(args.data, seconds, typed)
+    request = Request(parse_method(args.request, args.data is not None), url, headers, body)
+    for name, value in headers:
+        if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
+            size = len(request.data)
+            raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
+    return request
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
@@ -2908,23 +2889,24 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     args = build_parser(width).parse_all(argv)
     check_urls(args)
     check_conflicts(args)
+    check_files(args)
     series = choose_series(args)
-    seconds = parse_seconds(args.max_time, TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME)
+    otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
+    seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
-    check_statistics(thresholds, series if args.count is not None else None)
+    check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
     url = parse_url(args.url[0])
     family = choose_family(args)
-    interface = parse_interface(args.interface, family)
     chosen_by = "-4 or -6" if family else "--interface"
-    family = family or (interface.family if interface else socket.AF_UNSPEC)
+    if args.interface is not None:
+        check_interface(args.interface, family)
+        family = ip_family(args.interface) or family
     entries = [parse_resolve(text) for text in args.resolve]
-    if series and series.every_address:
+    if series.every_address:
         here = [entry for entry in entries if entry.place == (url.host, url.port)]
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
-    ca_bundle = load_bundle(args, seconds, url)
-    identity = load_own_certificate(args, seconds, url, environ)
     request = read_request(args, seconds, url)
     options = Options(
         request=request,
@@ -2933,30 +2915,30 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         max_time=seconds,
         http2=not args.no_http2,
         insecure=args.insecure,
-        ca_bundle=ca_bundle,
+        ca_bundle=read_ca_bundle("--cacert", args.cacert, seconds),
         proxy=args.proxy,
         environ=environ,
-        fail=args.fail,
+        fail=args.fail or args.expect is not None,
         family=family,
         overrides=collect_overrides(entries),
         style=choose_style(args),
         include=args.include,
-        json_path=args.json,
-        har_path=args.har,
+        exports=list_exports(args),
         thresholds=thresholds,
         series=series,
-        warnings=(),
-        identity=identity,
+        identity=read_identity(args, seconds),
         unix_socket=args.unix_socket,
-        interface=interface,
-        prometheus_path=args.prometheus,
+        interface=args.interface,
         label=args.label and whole_characters(args.label),
         tracing=choose_tracing(args, environ),
+        expected=parse_expect(args.expect),
     )
+    check_certificates(options)
     check_routes(options)
     check_targets(options)
     check_tracing(options)
-    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
+    warnings = (*warn_of_contradictions(args, options), *warn_of_secrets(options))
+    return options._replace(warnings=warnings)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2964,55 +2946,67 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 #     from that log, at its end and at the deadline alike. Nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
 class Event(NamedTuple):
-    """Something that happened, and when. The names, each with its instant and its detail:
+    """Something that happened, and when (perf_counter_ns): a word, or a record. In their usual order:
 
-    start       the clock starts; whether a name is to be looked up
-    resolving   a hop asks for addresses; the number of the hop
-    resolved    they are known; the addresses, of the first hop
-    looked up   the addresses were all that was wanted
-    dialling    a SYN is about to leave; Dialling
-    dialled     the attempt ended: SYN-ACK, or its failure; Dialled
-    connection  from here on the socket is this one
-    open        the answer that opened a hop came; when the first flight of what is above it left
-    handshake   a handshake with the target ended, or failed; Handshake
-    wanted      the target asked for a client certificate
-    declined    it was told that there is none that fits
-    shown       it was sent one
-    local       the connection's own end is known; its address
-    asking      the exchange begins; the Exchange
-    sent        the kernel has taken the last byte of the request
-    interim     a 1xx response came; its status code
-    first byte  of the final response
-    response    its header section is whole; the Response
-    kept        the connection is one of an earlier run; the Peer
-    counters    struct tcp_info was read; for which field of Evidence, and the struct
-    done        the last byte of the body
-    failed      the step failed; the NetworkError
+    "start"       the clock starts
+    AttemptBegun  a SYN is about to leave
+    AttemptEnded  the SYN-ACK came, or the attempt failed
+    Connected     from here on this is the socket
+    Counted       struct tcp_info was read
+    Opened        the answer came that opened a hop
+    "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
+    Handshake     a handshake with the target ended, or failed
+    Reused        in place of all hops: the connection was kept from an earlier run
+    Exchange      the exchange begins
+    "sent"        the kernel has taken the last byte of the request
+    "first byte"  of the final response
+    Response      its header section is whole
+    "gap filled"  bytes came that others had waited for
+    "done"        the last byte of the body
+    "looked up"   in place of all after "start": addresses were all that was wanted
+    NetworkError  the step failed
     """
 
-    name: str
     at: int
-    detail: Any
+    what: object
 
 
-class Dialling(NamedTuple):
-    """An attempt to connect; `peer` is None where there is no address, on a unix socket."""
+class AttemptBegun(NamedTuple):
+    """`peer` is None where there is no address, on a unix socket."""
 
     number: int
     peer: Peer | None
 
 
-class Dialled(NamedTuple):
+class AttemptEnded(NamedTuple):
     number: int
     error: str | None
+
+
+class Connected(NamedTuple):
+    socket: socket.socket
+    local_ip: str | None = None
+
+
+class Opened(NamedTuple):
+    departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
+
+
+class Reused(NamedTuple):
+    peer: Peer | None
+
+
+class Counted(NamedTuple):
+    field: str  # of Evidence
+    info: bytes  # struct tcp_info
 
 
 def divide(answered: int, departed: int) -> int:
     """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
 
-    The one should end when the other side's answer came (`answered`), the wait start when the request that
-    this let go was sent (`departed`). Each bears half of what lies between, of a usual wake-up that is: the
-    wait never bears more, or the server would be blamed for a machine that is short of CPUs.
+    The phase should end when the other side's answer came (`answered`), and the wait should start when the
+    request left (`departed`). The time between belongs to neither: each bears half of it. The wait never
+    bears more than half of a usual wake-up, or the server would be blamed for a machine short of CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
@@ -3023,19 +3017,26 @@ class History(NamedTuple):
     """A log at one moment. Each answer is a pure function of the events."""
 
     hops: tuple[str, ...]
-    events: tuple[Event, ...]
+    looks_up: bool
+    asking: int
     received: int
+    events: tuple[Event, ...]
 
-    def all(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
+    def all(self, kind: type[Thing]) -> list[tuple[int, Thing]]:
+        """Return when, and what, of all events of a kind."""
+        return [(at, what) for at, what in self.events if isinstance(what, kind)]
 
-    def instant(self, name: str) -> int | None:
+    def last(self, kind: type[Thing]) -> Thing | None:
+        """Return the newest of a kind, None when there is none."""
+        return next((what for _, what in reversed(self.events) if isinstance(what, kind)), None)
+
+    def instant(self, word: str) -> int | None:
         """Return when something first happened, None if it has not."""
-        return next((event.at for event in self.events if event.name == name), None)
+        return next((at for at, what in self.events if what == word), None)
 
-    def detail(self, name: str) -> Any:
-        """Return the newest detail of that name, None when there is none."""
-        return next((event.detail for event in reversed(self.events) if event.name == name), None)
+    def failing(self, error: NetworkError, at: int) -> History:
+        """Return this history with a failure at its end."""
+        return self._replace(events=(*self.events, Event(at, error)))
 
     @property
     def start(self) -> int:
@@ -3043,26 +3044,29 @@ class History(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        return self.instant("kept") is not None
+        return self.last(Reused) is not None
 
     @property
     def stale(self) -> bool:
-        """Tell whether the answer came before the request could leave: then it answers another. As far as the
-        kernel's clock and ours can be told apart.
+        """Tell whether the answer came before the request could leave: then it answers another. The kernel's
+        clock and ours may differ a little.
         """
         first = self.instant("first byte")
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
 
     @property
     def ended(self) -> bool:
-        return any(self.instant(end) is not None for end in ("done", "failed", "looked up"))
+        failed = self.last(NetworkError) is not None
+        return failed or self.instant("done") is not None or self.instant("looked up") is not None
 
     @property
     def hop(self) -> int:
         """Return the number of the hop under way, `len(hops)` when all are open."""
-        if self.instant("dialling") is None:
-            return self.detail("resolving") or 0
-        return len(self.all("open"))
+        if self.kept:
+            return len(self.hops)
+        if not self.last(AttemptBegun):
+            return self.asking
+        return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
         """Return when the first `count` hops were open.
@@ -3070,23 +3074,23 @@ class History(NamedTuple):
         Between two hops that is when the answer came. Between the last one and the request it is the end of
         a wait for the network and the start of one for the server: see `divide`.
         """
-        opened = self.all("open")
+        opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
-        last = opened[count - 1]
+        answered, (departed,) = opened[count - 1]
         if count < len(self.hops):
-            return last.at
-        return divide(last.at, last.detail)
+            return answered
+        return divide(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for what is not over."""
         if self.kept:  # the wait is the first phase
             yield from (self.start,) * PHASES.index("wait")
         else:
-            dialling = self.instant("dialling")
-            if dialling is not None and not self.detail("start"):
-                dialling = self.start  # no name was looked up: dns takes no time at all
-            yield dialling
+            begun = next((at for at, _ in self.all(AttemptBegun)), None)
+            if begun is not None and not self.looks_up:
+                begun = self.start  # dns takes no time at all
+            yield begun
             yield self._opened(self.hops.count("connect"))
             yield self._opened(len(self.hops))
         yield self.instant("first byte")
@@ -3145,27 +3149,30 @@ class History(NamedTuple):
 
     def attempts(self, now: int) -> tuple[Attempt, ...]:
         """Return the attempts to connect, in the order in which they began."""
-        outcomes = {event.detail.number: event for event in self.all("dialled")}
+        outcomes = {number: (at, error) for at, (number, error) in self.all(AttemptEnded)}
         attempts = []
-        for begun in self.all("dialling"):
-            if begun.detail.peer is None:  # a unix socket has no address
+        for begun, (number, peer) in self.all(AttemptBegun):
+            if peer is None:  # a unix socket has no address
                 continue
             # At the deadline some have no outcome yet: they took until now.
-            pending = Event("", now, Dialled(0, "no answer"))
-            ended = outcomes.get(begun.detail.number, pending)
-            duration = max(0, round((ended.at - begun.at) / 1000))
-            attempts.append(Attempt(begun.detail.peer.ip, duration, ended.detail.error))
+            ended, error = outcomes.get(number, (now, "no answer"))
+            attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
         return tuple(attempts)
+
+    @property
+    def stood(self) -> tuple[int, int] | None:
+        """Return when the newest connection stood, and the number of its attempt."""
+        return next(
+            ((at, number) for at, (number, error) in reversed(self.all(AttemptEnded)) if not error), None
+        )
 
     @property
     def peer(self) -> Peer | None:
         """Return the other end of the newest connection that stood."""
-        if self.kept:
-            kept: Peer | None = self.detail("kept")
-            return kept
-        peers = {event.detail.number: event.detail.peer for event in self.all("dialling")}
-        stood = [event.detail.number for event in self.all("dialled") if event.detail.error is None]
-        return peers[stood[-1]] if stood else None
+        reused = self.last(Reused)
+        if reused or not self.stood:
+            return reused and reused.peer
+        return next(peer for _, (number, peer) in self.all(AttemptBegun) if number == self.stood[1])
 
 
 def tcp_info(connection: socket.socket | None) -> bytes:
@@ -3193,8 +3200,8 @@ def counter_at(info: bytes, place: int) -> int | None:
 def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
     """Return (round trip in us, retransmitted segments), None where they are not told.
 
-    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements. Nothing
-    but zeros, the state included, comes from what plays a kernel's part and keeps no such books.
+    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements. An
+    emulation of Linux that does not count fills it all with zeros.
     """
     if len(info) < 104 or not any(info):
         return None, None
@@ -3216,6 +3223,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         return None
     rtt, retransmits = read_tcp_info(info)
     segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
+    (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
         segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
@@ -3225,6 +3233,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         quiet_us=(counter_at(info, QUIET) or 0) * 1000,
         segments_in=segments_in,
         segments_out=segments_out,
+        acknowledgments=all_out - segments_out,
         duplicates=counter_at(info, 216),  # tcpi_dsack_dups
         disorder=counter_at(info, DISORDER),
     )
@@ -3245,29 +3254,39 @@ def run_delay(thread_id: int) -> int:
 class Log:
     """The events of one step. The measuring thread appends; any thread may look at any moment.
 
-    `hops` names the phase that each hop of the way belongs to, in the order of opening. `received` counts
-    the bytes of the body: reads are too many to be events.
+    `hops` names the phase that each hop of the way belongs to, in the order of opening, `asking` is the
+    number of the one that asks for addresses, and `looks_up` tells whether that asks a resolver. `received`
+    counts the bytes of the body: reads are too many to be events. `addresses` are those of the first hop.
     """
 
     def __init__(self) -> None:
         self.hops: tuple[str, ...] = ()
+        self.looks_up = False
+        self.asking = 0
         self.received = 0
+        self.addresses: tuple[str, ...] = ()
+        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
+        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self._events: list[Event] = []
 
-    def add(self, name: str, detail: Any = None, at: int | None = None) -> None:
+    def add(self, what: object, at: int | None = None) -> None:
         if at is None:
             at = time.perf_counter_ns()
         # Without a lock: an append, like the copy in `history`, is one step for the other threads.
-        self._events.append(Event(name, at, detail))
+        self._events.append(Event(at, what))
 
-    def count(self, instant: str) -> None:
+    @property
+    def connection(self) -> socket.socket | None:
+        """Return the newest socket, None before there is one."""
+        return next((e.what.socket for e in reversed(self._events) if isinstance(e.what, Connected)), None)
+
+    def count(self, field: str) -> None:
         """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
-        connection = next((e.detail for e in reversed(self._events) if e.name == "connection"), None)
-        self.add("counters", (instant, tcp_info(connection)))
+        self.add(Counted(field, tcp_info(self.connection)))
 
     def history(self) -> History:
         """Return what has happened so far."""
-        return History(self.hops, tuple(self._events), self.received)
+        return History(self.hops, self.looks_up, self.asking, self.received, tuple(self._events))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3315,10 +3334,13 @@ def read_der(data: bytes) -> list[Der]:
 
 
 def der_serial(element: Der) -> str:
-    """Return a serial number in hexadecimal, without the byte of zeros that makes an INTEGER positive."""
+    """Return a serial number in hexadecimal; RFC 5280 section 4.1.2.2 reckons with negative ones."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
-    return element.content.lstrip(b"\0").hex().upper() or "00"
+    number = int.from_bytes(element.content, "big", signed=True)
+    digits = f"{abs(number):X}"
+    digits = digits.zfill(len(digits) + len(digits) % 2)  # whole bytes, as OpenSSL shows them
+    return f"-{digits}" if number < 0 else digits
 
 
 DER_CODECS = {  # of string types that are not UTF-8; the codecs' names would be imported when first used
@@ -3338,8 +3360,7 @@ def der_time(element: Der) -> datetime.datetime:
     """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5)."""
     text = element.content.decode("ascii")
     if element.tag == 0x17:
-        century = {True: "19", False: "20"}[text[:2] >= "50"]
-        text = century + text
+        text = f"19{text}" if text[:2] >= "50" else f"20{text}"
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
     year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
@@ -3369,18 +3390,19 @@ def name_text(name: Der) -> str:
 
 
 def alternative_names(extensions: Der) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of subjectAltName."""
-    names = []
+    """Return the DNS names, addresses, mail addresses and URIs of subjectAltName; the first one counts."""
     for extension in read_der(read_der(extensions.content)[0].content):
         fields = read_der(extension.content)
         if fields[0].content != SUBJECT_ALT_NAME:
             continue
+        names = []
         for name in read_der(read_der(fields[-1].content)[0].content):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
             elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
                 names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name.content)], name.content))
-    return tuple(names)
+        return tuple(names)
+    return ()
 
 
 def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
@@ -3424,20 +3446,22 @@ def legible(read: Callable[[Der], Any], element: Der) -> Any:
         return None
 
 
-def parse_certificate(der: bytes | None) -> Certificate | None:
-    """Read what a report shows of a certificate, each field by itself; None for what is no certificate."""
-    fields = certificate_fields(der or b"")
-    if len(fields) < 5:
-        return None
+def parse_certificate(der: bytes) -> Certificate:
+    """Read what a report shows of a certificate, each field by itself."""
+    import hashlib
+
+    fields = [*certificate_fields(der), *[Der(0, b"")] * 5]
     serial, _, issuer, validity, subject = fields[:5]
     extensions = [field for field in fields[5:] if field.tag == 0xA3]
+    names: tuple[str, ...] | None = () if subject.tag else None
     return Certificate(
         common_name=legible(common_name, subject),
-        names=legible(alternative_names, extensions[0]) if extensions else (),
-        issuer=legible(name_text, issuer),
+        names=legible(alternative_names, extensions[0]) if extensions else names,
+        issuer=legible(name_text, issuer) if issuer.tag else None,
         serial=legible(der_serial, serial),
         not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
         not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
+        sha256=hashlib.sha256(der).hexdigest(),
     )
 
 
@@ -3521,75 +3545,99 @@ INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network o
 HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
-BROKEN = {  # where a connection broke, while which kind of exchange was at which point
-    "upload": (
+RAISE_M = "raise -m if that is to be expected."
+FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
+    "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
+    "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
+    "proxy: no answer": (
+        "the proxy {} hung up without answering CONNECT",
+        "Check that the address belongs to an HTTP proxy, and the proxy's log.",
+    ),
+    "proxy: page": (
+        "the proxy {} answered CONNECT with a page of its own, as a web server would",
+        "That address most likely belongs to a web server: check host and port of the proxy.",
+    ),
+    "network: handshake": (
+        "{} during the TLS handshake",
+        (
+            "A server or firewall that dislikes the TLS version or the host name does this; "
+            "or the port does not speak TLS."
+        ),
+    ),
+    "tls: closed": (
+        "the server closed the connection during the TLS handshake",
+        "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve.",
+    ),
+    # Where the connection of an exchange broke.
+    "network: upload": (
         "{} while the request was being sent",
         "The server broke off while taking the body: look at its limit for bodies, and its log.",
     ),
-    "sending in the clear": (
+    "network: sending in the clear": (
         "{} while the request was being sent",
         f"{CUT}, or the port speaks TLS: try https://.",
     ),
-    "sending over TLS": ("{} while the request was being sent", f"{CUT}: look at its log."),
-    "waiting in the clear": (
+    "network: sending over TLS": ("{} while the request was being sent", f"{CUT}: look at its log."),
+    "network: waiting in the clear": (
         "{} before any answer came",
         f"{CUT}, or the port speaks TLS: try https://.",
     ),
-    "waiting over TLS": ("{} before any answer came", f"{CUT}: look at its log."),
-    "header": ("{} in the middle of the header", CLOSED_EARLY),
-    "body": ("{} after {} bytes of the body", CLOSED_EARLY),
-}
-HANDSHAKE_BROKEN = (
-    "A server or firewall that dislikes the TLS version or the host name does this; "
-    "or the port does not speak TLS."
-)
-HANDSHAKE_HUNG_UP = (
-    "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve."
-)
-RAISE_M = "raise -m if that is to be expected."
-TIMEOUTS = {  # what the step was waiting for: the message, and what to try
-    "start": (
+    "network: waiting over TLS": ("{} before any answer came", f"{CUT}: look at its log."),
+    "network: header": ("{} in the middle of the header", CLOSED_EARLY),
+    "network: body": ("{} after {} bytes of the body", CLOSED_EARLY),
+    # What a step was waiting for when the time of -m was over.
+    "timeout: start": (
         "the time of {} was over before this step began",
         f"This machine or its CA store is too slow: {RAISE_M}",
     ),
-    "later start": ("the time of {} was over before this step began", f"Earlier steps took it: {RAISE_M}"),
-    "lookup": (
+    "timeout: later start": (
+        "the time of {} was over before this step began",
+        f"Earlier steps took it: {RAISE_M}",
+    ),
+    "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
         (
             "Check that the name servers in /etc/resolv.conf can be reached; "
             "--resolve HOST:PORT:ADDR goes around them."
         ),
     ),
-    "connection": (
+    "timeout: connection": (
         "no connection to {} within {}",
         "Nothing came back: a firewall drops packets, the host is down, or the service is too busy.",
     ),
-    "proxy": ("{} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"),
-    "handshake": (
+    "timeout: proxy": ("{} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"),
+    "timeout: handshake": (
         "the TLS handshake was not finished within {}",
         "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
     ),
-    "handshake behind a proxy": (
+    "timeout: handshake behind a proxy": (
         "the TLS handshake was not finished within {}",
         "The proxy opened the way, but the target does not shake hands: look at both their logs.",
     ),
-    "upload": (
+    "timeout: upload": (
         "the request could not be sent whole within {}",
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
     ),
-    "answer": (
+    "timeout: answer": (
         "no response came within {}",
         f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
     ),
-    "final answer": (
+    "timeout: final answer": (
         "only interim responses ({}) came within {}",
         f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
     ),
-    "body": (
+    "timeout: body": (
         "the response was not complete within {}: {}",
         f"A large body, a slow path or a stalled server: {RAISE_M}",
     ),
 }
+
+
+def network_error(what: str, *details: Detail) -> NetworkError:
+    """Return the failure that a row of FAILURES describes; `details` fill its message."""
+    kind = what.partition(":")[0]
+    message, hint = FAILURES[what]
+    return NetworkError(kind, message, hint, *details)
 
 
 def words_of_system(error: Exception) -> str:
@@ -3606,7 +3654,7 @@ def explain_refusal(error: BaseException) -> NetworkError | None:
     return NetworkError("network", "{}", REFUSED_HINT, refusal)
 
 
-def explain_unprepared(error: Exception) -> NetworkError | None:
+def explain_unprepared(error: BaseException) -> NetworkError | None:
     """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
     if isinstance(error, InterfaceError):
         hint = "It was there when the run began: look at the network of this machine."
@@ -3621,12 +3669,6 @@ def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) ->
     return NetworkError("protocol", message, hint, *details)
 
 
-def timed_out(waiting_for: str, *details: Detail) -> NetworkError:
-    """Say what a step was waiting for when the time of -m was over; `details` fill the message."""
-    message, hint = TIMEOUTS[waiting_for]
-    return NetworkError("timeout", message, hint, *details)
-
-
 def unix_failed(path: str, error: Exception) -> NetworkError:
     """Say why a unix socket could not be connected to."""
     words, hint = UNIX_FAILURES.get(
@@ -3636,87 +3678,63 @@ def unix_failed(path: str, error: Exception) -> NetworkError:
     return NetworkError("network", "no connection to the unix socket {}: {}", hint, clip(path), words)
 
 
-def explain_interface(interface: Interface, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
+def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
     """Say why nothing can be sent from where --interface says, and what to give instead.
 
     `own` are the addresses of this machine by interface.
     """
-    listed = ", ".join(f"{name} ({', '.join(found)})" if found else name for name, found in own.items())
-    start = f"--interface '{clip(interface.text, MAX_FOREIGN)}'"
-    if interface.family:
-        fitting = [address for found in own.values() for address in found if is_ip(address, interface.family)]
-        instead = "it has none of that family"
-        if fitting:
-            instead = f"give one of its own: {', '.join(fitting)}"
+    family = ip_family(interface)
+    if family:
+        found = [address for each in own.values() for address in each if is_ip(address, family)]
+        why, instead = words_of_system(error), "it has none of that family"
         if error.errno == errno.EADDRNOTAVAIL:
-            return InterfaceError(f"{start}: this machine has no such address; {instead}")
-        return InterfaceError(f"{start}: {words_of_system(error)}; {instead}")
-    if error.errno == errno.ENODEV:
-        return InterfaceError(f"{start}: this machine has no such interface; give one of these: {listed}")
-    addresses = own.get(interface.text, ())
-    instead = "it has no address to give instead"
-    if addresses:
-        instead = f"give its address instead: {' or '.join(f'--interface {each}' for each in addresses)}"
-    reason = reason_of(error).lower()
-    return InterfaceError(f"{start}: this machine does not permit binding to it ({reason}); {instead}")
-
-
-def negotiation_broken(error: Exception) -> NetworkError:
-    """Say how a connection ended before a proxy had opened the way."""
-    message = "{} during the negotiation with the proxy"
-    return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
-
-
-def handshake_broken(error: Exception) -> NetworkError:
-    """Say how a connection ended in a TLS handshake: EOFError when the other side closed it."""
-    if isinstance(error, EOFError):
-        message = "the server closed the connection during the TLS handshake"
-        return NetworkError("tls", message, HANDSHAKE_HUNG_UP)
-    message = "{} during the TLS handshake"
-    return NetworkError("network", message, HANDSHAKE_BROKEN, words_of_system(error))
-
-
-def no_answer_to_connect(proxy: Proxy) -> NetworkError:
-    """Say what it means that nothing came to CONNECT."""
-    hint = "Check that the address belongs to an HTTP proxy, and the proxy's log."
-    return NetworkError("proxy", "the proxy {} hung up without answering CONNECT", hint, proxy.shown)
-
-
-def no_tunnel(proxy: Proxy) -> NetworkError:
-    """Say what it means that more than an empty answer came to CONNECT."""
-    hint = "That address most likely belongs to a web server: check host and port of the proxy."
-    message = "the proxy {} answered CONNECT with a page of its own, as a web server would"
-    return NetworkError("proxy", message, hint, proxy.shown)
-
-
-def lookup_failed(host: str, error: Exception) -> NetworkError:
-    """Say that a lookup ended in an error that says nothing of the name."""
-    hint = "Check the resolver of this machine."
-    return NetworkError("dns", "{} could not be looked up: {}", hint, host, reason_of(error))
+            why = "this machine has no such address"
+        if found:
+            instead = f"give one of its own: {', '.join(found)}"
+    elif error.errno == errno.ENODEV:
+        listed = (f"{name} ({', '.join(each)})" if each else name for name, each in own.items())
+        why, instead = "this machine has no such interface", f"give one of these: {', '.join(listed)}"
+    else:
+        why = f"this machine does not permit binding to it ({reason_of(error).lower()})"
+        instead = "it has no address to give instead"
+        options = [f"--interface {address}" for address in own.get(interface, ())]
+        if options:
+            instead = f"give its address instead: {' or '.join(options)}"
+    return InterfaceError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}; {instead}")
 
 
 def family_option(options: Options) -> str:
     """Name the option that restricts lookups to one family."""
-    if options.interface and options.interface.family:
-        return f"--interface {options.interface.text}"
+    if options.interface and is_ip(options.interface):
+        return f"--interface {options.interface}"
     return "-4" if options.family == socket.AF_INET else "-6"
 
 
-def explain_lookup(host: str, options: Options, error: socket.gaierror) -> NetworkError:
-    """Tell a name that does not exist from one without such an address, and both from a silent resolver."""
+def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
+    """Tell a name that does not exist from one without such an address, and both from a failed name server.
+
+    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; silence takes its time
+    (`took`, s). glibc says of a name server without a route that the name is unknown.
+    """
     wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
-    if error.errno == socket.EAI_AGAIN:
-        message = "the resolver gave no answer for {} (temporary failure)"
-        hint = "Check that the name servers in /etc/resolv.conf can be reached from this machine."
+    if error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
+        message = "the name servers failed to look {} up (SERVFAIL, REFUSED), or none of them listens there"
+        hint = "See what `dig NAME` says; for SERVFAIL look at the name's own name servers and its DNSSEC."
+    elif error.errno == socket.EAI_AGAIN:
+        message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
+        hint = "Check that those in /etc/resolv.conf can be reached from this machine: `dig NAME` asks them."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
         message = f"{{}} has no {wanted} address, or no such name exists"
         hint = f"Check the spelling, or leave out {family_option(options)} to use whatever addresses it has."
-    elif error.errno in no_name:
+    elif error.errno == no_name[1]:
+        message = "no address was found for {}"
+        hint = "The name servers know the name: check its A and AAAA records, and the spelling."
+    elif error.errno == socket.EAI_NONAME:
         message = "the name {} was not found"
-        hint = "Check the spelling, the search domain, and whether this machine asks the right name servers."
+        hint = "Check the spelling, the search domain, the name servers of this machine, and its way to them."
     else:
-        return lookup_failed(host, error)
+        return network_error("dns: lookup failed", host, reason_of(error))
     return NetworkError("dns", message, hint, host)
 
 
@@ -3747,21 +3765,19 @@ def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> Networ
     return NetworkError("proxy", message, hint, proxy.shown, response.status, foreign(response.reason))
 
 
-class SocksRefusal(NetworkError):
-    """A SOCKS proxy did not open the way; `reply` is its code (RFC 1928 section 6), None without one."""
+def socks_reply(error: Any) -> int | None:
+    """Return the code of a proxy's reply (RFC 1928 section 6), None for another error of PySocks."""
+    reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
+    return int(reply[1], 16) if reply else None
 
-    reply: int | None = None
 
-
-def explain_socks(error: Any, proxy: Proxy) -> SocksRefusal:
-    """Put an error of PySocks in words."""
-    reply = re.match(r"0x([0-9a-f]{2}): (.*)", error.msg)
+def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
+    """Put an error of PySocks in words, after so many addresses were `tried`."""
+    code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
-    code = None
-    if reply:
-        code = int(reply[1], 16)
-        message = f"the proxy {{}} refused: {reply[2].lower()} (SOCKS reply {code})"
+    if code is not None:
+        message = f"the proxy {{}} refused: {error.msg[6:].lower()} (SOCKS reply {code})"
         hint = SOCKS_HINTS.get(code, "Look at the proxy's log.")
     elif type(error).__name__ == "SOCKS5AuthError":
         message = "the proxy {} refused the credentials, or the lack of them"
@@ -3769,9 +3785,9 @@ def explain_socks(error: Any, proxy: Proxy) -> SocksRefusal:
     elif "closed unexpectedly" not in error.msg:
         message = "the proxy {} does not answer like SOCKS5: {}"
         details.append(error.msg.lower())
-    refusal = SocksRefusal("proxy", message, hint, *details)
-    refusal.reply = code
-    return refusal
+    if tried > 1:
+        message += f" ({tried} addresses tried)"
+    return NetworkError("proxy", message, hint, *details)
 
 
 def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
@@ -3874,18 +3890,29 @@ VERDICTS = {  # of OpenSSL's on a chain, those that its versions word in their o
 }
 
 
+FURTHER_UP = "a certificate further up the chain"
+VALIDITY = {  # OpenSSL's verdicts on a certificate's times: in short, in full, and what to try
+    9: (
+        "is not valid yet",
+        "is not valid yet for another {}",
+        "Check the clock of this machine, then the certificate on the server.",
+    ),
+    10: ("expired", "expired {} ago", "Renew it on the server."),
+}
+
+
 class TlsFailure(NamedTuple):
     """What is known of a handshake, or of a record after it, that failed."""
 
     error: ssl.SSLError
-    chain: tuple[Certificate | None, ...]  # that the other side sent, its own first
+    chain: tuple[Certificate, ...]  # that the other side sent, its own first
     wanted: bool  # the other side asked for a certificate
     alert: int | None  # of the other side, where it had the last word
     spoken: bool  # a record of TLS came
     stray: bytes  # what came where a record had to begin, and cannot begin one
     established: bool
     place: tuple[str, int]
-    trust: Trust
+    options: Options
     on_socket: bool = False  # a unix socket, which has no port
     shown: str = "none given"  # what became of the client certificate, a key of SHOWN
 
@@ -3930,48 +3957,28 @@ def has_trust_store() -> bool:
         return False
 
 
-def trusted_ca_expired(trust: Trust) -> NetworkError:
-    """Say that the certificate whose time is over is none that the server sent, but one that is trusted."""
-    where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
-    if trust.ca_bundle is not None:
-        where, hint = "the bundle given with --cacert", "Renew it in the bundle."
-    return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
-
-
-def culprit(own_time: datetime.datetime | None) -> str:
-    """Say whose time is wrong, where it is not the server's own, which may not be known (None)."""
-    return "a certificate further up the chain" if own_time else "the certificate"
-
-
-def expiry_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate's time is over (10), as their own times tell."""
-    now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
-    ends = [(each, each and each.not_after) for each in failure.chain]
-    hint = f"Renew it on the server. {INSECURE_HINT}"
-    if own and own.not_after and own.not_after < now:
-        return NetworkError("tls", "the certificate expired {} ago", hint, in_days(own.not_after, now))
-    for each, end in ends[1:]:
-        if each and end and end < now:
-            message = "a certificate further up the chain expired {} ago: {}"
-            return NetworkError("tls", message, hint, in_days(end, now), foreign(certificate_name(each)))
-    if all(end for _, end in ends) and ends:
-        return trusted_ca_expired(failure.trust)
-    return NetworkError("tls", f"{culprit(own and own.not_after)} expired", hint)
-
-
-def prematurity_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate's time has not come (9)."""
-    now, own = datetime.datetime.now(datetime.timezone.utc), failure.certificate
-    hint = f"Check the clock of this machine, then the certificate on the server. {INSECURE_HINT}"
-    if own and own.not_before and own.not_before > now:
-        message = "the certificate is not valid yet for another {}"
-        return NetworkError("tls", message, hint, in_days(own.not_before, now))
-    for each in failure.chain[1:]:
-        if each and each.not_before and each.not_before > now:
-            message = "a certificate further up the chain is not valid yet: {}, from {} on"
-            begin = f"{each.not_before:%Y-%m-%d}"
-            return NetworkError("tls", message, hint, foreign(certificate_name(each)), begin)
-    return NetworkError("tls", f"{culprit(own and own.not_before)} is not valid yet", hint)
+def validity_error(failure: TlsFailure) -> NetworkError:
+    """Say which certificate's time is over (10) or has not come (9), as their own times tell."""
+    now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
+    verdict, by_how_much, what_to_do = VALIDITY[failure.code]
+    hint = f"{what_to_do} {INSECURE_HINT}"
+    moments = [each.not_before if early else each.not_after for each in failure.chain]
+    for number, moment in enumerate(moments):
+        if moment and (moment > now) == early:
+            span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
+            if number == 0:
+                return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
+            if early:
+                message = f"{FURTHER_UP} {verdict}: {{}}, from {{}} on"
+                return NetworkError("tls", message, hint, name, f"{moment:%Y-%m-%d}")
+            return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
+    if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
+        where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
+        if failure.options.ca_bundle is not None:
+            where, hint = "the bundle given with --cacert", "Renew it in the bundle."
+        return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
+    whose = FURTHER_UP if any(moments[:1]) else "the certificate"
+    return NetworkError("tls", f"{whose} {verdict}", hint)
 
 
 def and_more(names: Sequence[str], most: int) -> str:
@@ -3995,14 +4002,25 @@ def name_error(failure: TlsFailure) -> NetworkError:
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
     """Say that no trusted CA stands behind a certificate, and how to name one."""
-    issuer = ""
-    if failure.certificate and failure.certificate.issuer:
-        issuer = f" ({clip(failure.certificate.issuer)})"
-    message = ISSUER_VERDICTS.get(failure.code, "the certificate's issuer is unknown{}")
+    last = own = failure.certificate
+    for each in failure.chain[1:]:  # up to the last that the server's own leads to
+        if last and last.issuer and each.common_name and f"CN={each.common_name}" in last.issuer:
+            last = each
+    issuer = f" ({clip(last.issuer)})" if last and last.issuer else ""
+    sent = last is not own
+    unknown = "the certificate's issuer is unknown{}"
+    if sent:
+        unknown = "the issuer at the end of the certificate's chain is unknown{}"
+    message = ISSUER_VERDICTS.get(failure.code, unknown)
     hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
     hint += "if not, the server may not send its intermediate certificates."
-    if failure.trust.ca_bundle is not None:
-        hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
+    if failure.options.ca_bundle is not None:
+        lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
+        hint = f"The {lacking}."
+        if failure.code not in ISSUER_VERDICTS and sent:
+            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
+        elif failure.code not in ISSUER_VERDICTS:
+            hint = f"The server may not send its intermediate certificates; or the {lacking}."
     elif not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
@@ -4013,7 +4031,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 def explain_certificate(failure: TlsFailure) -> NetworkError:
     """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
-    explainers = {9: prematurity_error, 10: expiry_error, 62: name_error, 64: name_error}
+    explainers = {9: validity_error, 10: validity_error, 62: name_error, 64: name_error}
     explainers.update(dict.fromkeys((18, 19, 20, 21), issuer_error))
     if failure.code in explainers:
         return explainers[failure.code](failure)
@@ -4061,7 +4079,7 @@ def tls_hint(reason: str, failure: TlsFailure) -> str:
         return SHOWN["sent"]
     if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
         return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
-    if reason in OLD_TLS and not failure.trust.insecure:
+    if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
     if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
         return "Something damages data on the way: check middleboxes, network cards and memory."
@@ -4150,7 +4168,7 @@ def resolver_option(options: str, name: str, default: int, most: int) -> int:
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
     """Read whom this machine asks for names (resolv.conf(5)); None when that cannot be read."""
     try:
-        text = decode(read_local("/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
+        text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
@@ -4201,12 +4219,13 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
         raise NetworkError("dns", "{} has no {} address", hint, host, family)
     if literal:
         return [literal_peer(literal, port)]
+    began = time.perf_counter()
     try:
         return look_up(host, port, options.family)
     except socket.gaierror as error:
-        raise explain_lookup(host, options, error) from None
+        raise explain_lookup(host, options, error, time.perf_counter() - began) from None
     except (OSError, UnicodeError) as error:
-        raise lookup_failed(host, error) from None
+        raise network_error("dns: lookup failed", host, reason_of(error)) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4250,7 +4269,8 @@ class Stream:
     may not read on until its answer is read. `source` is asked whenever everything before has been
     handed to the kernel; empty means nothing to send for now. `began` and `arrived` are when the first and
     the last of the newest bytes reached this machine (perf_counter_ns); of a socket, which tells of the last
-    byte alone, both are that. `truncated` tells that TLS ended without close_notify.
+    byte alone, both are that. `truncated` tells that TLS ended without close_notify. `in_bulk` asks for large
+    reads, while no instant inside them matters.
     """
 
     def __init__(self) -> None:
@@ -4258,6 +4278,7 @@ class Stream:
         self.began = 0
         self.arrived = 0
         self.truncated = False
+        self.in_bulk = False
 
     @property
     def alpn(self) -> str | None:
@@ -4287,9 +4308,6 @@ class Stream:
     def send_until_readable(self) -> None:
         """Send what `source` offers, until something can be read or there is nothing to send for now."""
         raise NotImplementedError
-
-    def hurry(self, yes: bool = True) -> None:
-        """Prefer large reads, while no instant inside them matters; or do so no longer."""
 
     def has_input(self) -> bool:
         """Tell whether a read would find something, the end too, without waiting."""
@@ -4332,7 +4350,7 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # for what was read last, which had not come when it was asked for
         self._disorder = 0  # how many segments had come out of order by then
-        self.note: Callable[[str, object, int], object] = UNHEARD
+        self.note: Callable[[str, int], object] = UNHEARD
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -4382,7 +4400,7 @@ class SocketStream(Stream):
             if self._waited:
                 whole = max(whole, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
         if whole - arrived > JIFFY or (grown > 0 and self._waited and noticed - called > JIFFY):
-            self.note("gap filled", None, whole)
+            self.note("gap filled", whole)
         return whole
 
     def hold(self) -> None:
@@ -4442,6 +4460,7 @@ class SocketStream(Stream):
 # at every record. Without it the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
+RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
@@ -4491,7 +4510,6 @@ class HandshakeTap:
         self.happened: list[str] = []  # what was noted
         self.note: Callable[[str], object] = callable  # which does nothing
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.requests = 0  # CertificateRequests that came
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
 
@@ -4512,7 +4530,6 @@ class HandshakeTap:
                 self._note("shown" if any(each_certificate(data, version)) else "declined")
             return
         if (content, kind) == (22, 13):
-            self.requests += 1
             self._note("wanted")
         if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
             self.hello_retry = True
@@ -4544,16 +4561,26 @@ def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
 
 
 class TlsStream(Stream):
-    """TLS over another stream. Made before the clock starts, ClientHello and all."""
+    """TLS over another stream. Made before the clock starts, ClientHello and all.
+
+    OpenSSL reads and writes memory alone. What it writes to `_outgoing` the stream below sends: `ciphertext`
+    is its source. What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
+
+        | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
+        |<------- one record --------->|
+        |<------- in bulk: whatever one read gives ------>|<-------- `_rest` ------->|
+
+    One by one, each record has a time of arrival of its own. In bulk all records of a read share one, and a
+    read may end within a record: when records are read one by one again, `_rest` comes first.
+    """
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
         self.established = False
         self.spoken = False  # a record of TLS came
         self.stray = b""  # what came where a record had to begin, and cannot begin one
-        self._failure: OSError | None = None  # to be told by the next call
-        self._precise = True  # every instant matters: records are read one by one
-        self._rest = 0  # bytes of the record under way that are still to be read
+        self._failure: OSError | None = None  # to be raised by the next call
+        self._rest = 0  # bytes of the newest record that are still to be read
         self._answered = 0  # when the handshake ended, if with a flight of the other side
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
@@ -4625,10 +4652,6 @@ class TlsStream(Stream):
     def send_until_readable(self) -> None:
         self._inner.send_until_readable()
 
-    def hurry(self, yes: bool = True) -> None:
-        self._precise = not yes
-        self._inner.hurry(yes)
-
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
         while count is None:
@@ -4676,17 +4699,17 @@ class TlsStream(Stream):
     def _decrypt(self, view: memoryview) -> int | None:
         """Take what is decrypted, 0 after close_notify, None when more must come first.
 
-        One record at a time while instants matter, then as many as there are. What fails behind them is told
-        by the next call: OpenSSL says it only once.
+        That is one record, or in bulk as many as there are. What fails behind them is raised by the next
+        call: OpenSSL says it only once. Raises NetworkError for a request that HTTP/2 forbids.
         """
         if self._failure:
             raise self._failure
-        count, asked = 0, self.tap.requests
+        count, room, noted = 0, len(view), len(self.tap.happened)
         try:
-            while count < len(view):
-                got: int = self._tls.read(len(view) - count, view[count:])  # type: ignore[assignment]
+            while count < room:
+                got: int = self._tls.read(room, view[count:])  # type: ignore[assignment]
                 count += got
-                if not got or self._precise:
+                if not got or not self.in_bulk:
                     break
         except ssl.SSLWantReadError:
             return count or None
@@ -4697,70 +4720,54 @@ class TlsStream(Stream):
                 raise
             self._failure = error
         finally:
-            if self.tap.requests > asked:
-                self._check_request()
+            # RFC 9113 section 9.2.3. The answer has not left this memory, and never will.
+            if len(self.tap.happened) > noted and self.alpn == "h2":
+                raise broken_http2("it asked for a client certificate after the handshake")
         return count
-
-    def _check_request(self) -> None:
-        """Raise NetworkError if a client certificate was asked for over HTTP/2 (RFC 9113 section 9.2.3).
-
-        The answer has not left this memory, and never will.
-        """
-        if self.alpn == "h2":
-            raise broken_http2("it asked for a client certificate after the handshake")
 
     def _pull(self) -> bool:
-        """Feed OpenSSL what comes next; False at the end. One record at a time while instants matter."""
-        read = self._read_record
-        if not self._precise:
-            self._inner.send_until_readable()  # after the last byte of an upload instants matter again
-        if not self._precise:
-            read = self._read_records
-        count = read()
-        self._incoming.write(self._buffer[:count])
-        return count > 0
+        """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end.
 
-    def _read_records(self) -> int:
-        """Read what there is, up to the middle of a record perhaps, but never of its header."""
-        count = self._inner.read_into(self._buffer[:-5])  # where a header is cut off, the rest has room
-        self.began, self.arrived = self._inner.began, self._inner.arrived
-        end = self._rest
-        while end < count:
-            while count < end + 5:
-                got = self._inner.read_into(self._buffer[count : end + 5])
-                if not got:
-                    return count
-                count += got
-                self.arrived = self._inner.arrived
-            end += 5 + self._length_at(end)
-        self._rest = end - count
-        return count
-
-    def _length_at(self, at: int) -> int:
-        return self._buffer[at + 3] << 8 | self._buffer[at + 4]
-
-    def _read_record(self) -> int:
-        """Read one TLS record: nothing in it can be read before all of it came (RFC 8446 section 5.2)."""
-        # Not a byte more than the record: what comes behind it is to keep its own time of arrival. After
-        # reading in bulk the rest of a record may be left, whose header was seen then.
-        begun, count, wanted = self._rest > 0, 0, self._rest or 5
+        One record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2);
+        the last one in bulk perhaps only to the end of its header, which tells where the next one begins.
+        """
+        if self.in_bulk:
+            self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
+        self._inner.in_bulk = in_bulk = self.in_bulk
+        buffer, count = self._buffer, 0
+        end = self._rest  # of the newest record whose header is known
+        wanted = end or 5
+        if in_bulk:
+            wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
         while count < wanted:
-            got = self._inner.read_into(self._buffer[count:wanted])
+            got = self._inner.read_into(buffer[count:wanted])
             if not got:
                 break
             if not count:
                 self.began = self._inner.began
             count += got
             self.arrived = self._inner.arrived
-            if count == 5 and not begun:
-                kind, major, length = self._buffer[0], self._buffer[1], self._length_at(0)
-                if not (20 <= kind <= 24 and major == 3 and length <= MAX_RECORD):
-                    self.stray = self.stray or bytes(self._buffer[:5])
-                    break  # not TLS: OpenSSL says so, and waiting for the rest could take for ever
-                self.spoken = True
-                wanted += length
-        self._rest = 0
-        return count
+            if not in_bulk and (end, count) == (0, 5) and not self._begins_record():
+                break  # OpenSSL says so, and waiting for the rest could take for ever
+            while count >= end + 5:
+                end += 5 + RECORD_LENGTH.unpack_from(buffer, end)[0]
+            wanted = end
+            if count > end:
+                wanted = end + 5  # a header is cut off
+            elif in_bulk:
+                break
+        self._rest = max(0, end - count)
+        self._incoming.write(buffer[:count])
+        return count > 0
+
+    def _begins_record(self) -> bool:
+        """Tell whether the buffer begins with the header of a record, and keep what else it begins with."""
+        header = bytes(self._buffer[:5])
+        if 20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD:
+            self.spoken = True
+        else:
+            self.stray = self.stray or header
+        return not self.stray
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4783,33 +4790,30 @@ def build_trusting_context() -> ssl.SSLContext:
     return context
 
 
-def build_context(
-    trust: Trust, environ: Mapping[str, str], seconds: float, take_store: Callable[[], ssl.SSLContext | None]
-) -> ssl.SSLContext:
+def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    `seconds` is the patience with a bundle that is no plain file, `take_store` gives a context for which the
-    store has been read ahead, with what OpenSSL made of SSL_CERT_FILE if that is set. Raises UsageError when
-    that names a file that is no bundle.
+    `take_store` gives a context for which the store has been read ahead, with what OpenSSL made of
+    SSL_CERT_FILE if that is set. Raises UsageError when that names a file that is no bundle.
     """
-    if trust.insecure:
+    if options.insecure:
         return build_trusting_context()
-    ahead, bundle = None, trust.ca_bundle
+    ahead, bundle = None, options.ca_bundle
     if not bundle:
-        if environ.get("SSL_CERT_FILE"):
-            # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
-            bundle = read_ca_bundle(environ["SSL_CERT_FILE"], "SSL_CERT_FILE", seconds)
+        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
+        bundle = read_ca_bundle("SSL_CERT_FILE", options.environ.get("SSL_CERT_FILE"), options.max_time)
         ahead = take_store()
-    if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.pem.count("BEGIN"):
+    if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
         ahead = None  # one is broken or stands there twice: loading them anew tells which
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The system's OpenSSL configuration may demand more; Python built with ciphers of its own hides that.
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
     if bundle and not ahead:
         load_ca_bundle(context, bundle)
         folder = ssl.get_default_verify_paths().capath
-        if folder and not trust.ca_bundle:
+        if folder and not options.ca_bundle:
             context.load_verify_locations(capath=folder)
     elif not ahead:
         context.load_default_certs()
@@ -4819,29 +4823,31 @@ def build_context(
 def log_keys(context: ssl.SSLContext, path: str) -> str | None:
     """Have session keys written where SSLKEYLOGFILE says; return the reason why that cannot be done."""
     try:
-        # Opened here first: OpenSSL would wait for ever for the reader of a pipe.
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600))
-        context.keylog_filename = path
+        # Opened here first: OpenSSL would follow any link, and wait for ever for the reader of a pipe.
+        if descriptor_of(path) is None:
+            with Place(path) as place:
+                descriptor = place.open(os.O_APPEND | os.O_CREAT, private=True)
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+        with open(descriptor, "ab"):
+            context.keylog_filename = f"/proc/self/fd/{descriptor}"
     except (OSError, ValueError) as error:
         return reason_of(error)
     return None
 
 
 NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
-ROOM_TO_START = 4 << 20  # bytes; CPython takes memory from the system by the megabyte
 
 
 def start_thread(work: Callable[[], None], patience: float = 0.0) -> None:
     """Start a thread that nobody waits for; raises one of NO_THREAD_NOW if none can be had within `patience`.
 
-    One that finds no memory for its first call dies without a sign, for which threading.Thread would wait for
-    ever: there is room for it, held until it exists.
+    threading.Thread would wait for ever for one that finds no memory for its first call and dies.
     """
     give_up = time.monotonic() + patience
     while True:
         try:
-            with mmap.mmap(-1, ROOM_TO_START, mmap.MAP_PRIVATE):
-                _thread.start_new_thread(work, ())
+            _thread.start_new_thread(work, ())
             return
         except NO_THREAD_NOW:
             if time.monotonic() >= give_up:
@@ -4872,11 +4878,11 @@ class PendingContext:
 
     def _make(self) -> None:
         options = self._options
-        trust = Trust(options.insecure, options.ca_bundle)
         try:
-            context = build_context(trust, options.environ, options.max_time, self._take_store)
+            optional("hashlib")  # which certificates are named by
+            context = build_context(options, self._take_store)
             if self._identity:
-                load_identity(context, self._identity, options.environ)
+                load_identity(context, self._identity)
                 context.post_handshake_auth = True
             if self._key_log:
                 self._unlogged = log_keys(context, self._key_log)
@@ -4978,14 +4984,6 @@ class Reader:
     def peek(self, count: int) -> bytes:
         """Return the next bytes, as far as they have been read, without taking them."""
         return bytes(self._view[self._at : min(self._at + count, self._end)])
-
-    @property
-    def began(self) -> int:
-        return self.stream.began
-
-    @property
-    def arrived(self) -> int:
-        return self.stream.arrived
 
     def line(self, most: int) -> bytes:
         """Return the next line without its ending.
@@ -5129,11 +5127,11 @@ def read_head(reader: Reader, log: Log) -> Response:
         # One byte alone, because the kernel tells when the last of what was read came, not the first.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte = reader.began
+        first_byte = reader.stream.began
         line = read_status_line(reader)
         version, status, reason = parse_status_line(line)
         if status >= 200:
-            log.add("first byte", at=first_byte)
+            log.add("first byte", first_byte)
             log.count("answered")
         try:
             headers, size = read_headers(reader)
@@ -5143,7 +5141,7 @@ def read_head(reader: Reader, log: Log) -> Response:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
             return Response(status, reason, version, tuple(headers), len(line) + 2 + size)
-        log.add("interim", status)
+        log.interim += (status,)
     raise protocol_error(TOO_MANY_INTERIM)
 
 
@@ -5211,14 +5209,6 @@ def count_body(reader: Reader, length: int, log: Log) -> None:
         log.received += count
 
 
-def read_body_by_length(reader: Reader, length: int, log: Log) -> None:
-    try:
-        count_body(reader, length, log)
-    except EOFError:
-        message = f"the body ended after {log.received} of {length} bytes"
-        raise protocol_error(message, hint=CLOSED_EARLY) from None
-
-
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
     """Pass over a chunked body and its trailers (RFC 9112 section 7.1)."""
     while True:
@@ -5262,11 +5252,13 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
         if last == b"chunked":
             read_body_in_chunks(reader, log)
         elif length is not None and last in (b"", b"identity"):
-            read_body_by_length(reader, length, log)
+            count_body(reader, length, log)
         else:
             read_body_to_end(reader, log)
     except EOFError:
-        message = f"the chunked body ended after {log.received} bytes, without its last chunk"
+        message = f"the body ended after {log.received} of {length} bytes"
+        if last == b"chunked":
+            message = f"the chunked body ended after {log.received} bytes, without its last chunk"
         raise protocol_error(message, hint=CLOSED_EARLY) from None
 
 
@@ -5516,35 +5508,34 @@ class Exchange(Stage):
         return mention_forwarder(self._forwarder, found)
 
     def explain(self, error: Exception, history: History) -> NetworkError:
-        broken = "waiting in the clear"
-        if history.phase == "xfer" and history.detail("response"):
-            broken = "body"
+        broken = "network: waiting in the clear"
+        if history.phase == "xfer" and history.last(Response) is not None:
+            broken = "network: body"
         elif history.phase == "xfer":  # from the first byte on
-            broken = "header"
+            broken = "network: header"
         elif history.instant("sent") is None and self.request.body:
-            broken = "upload"
+            broken = "network: upload"
         elif history.instant("sent") is None:
-            broken = "sending in the clear"
+            broken = "network: sending in the clear"
         if self.request.url.secure:
             broken = broken.replace("in the clear", "over TLS")
-        message, hint = BROKEN[broken]
-        return NetworkError("network", message, hint, words_of_system(error), history.received)
+        return network_error(broken, words_of_system(error), history.received)
 
     def stuck(self, limit: str, history: History) -> NetworkError:
-        interim = history.all("interim")
+        interim = self.log.interim
         if history.phase == "xfer":
-            found = timed_out("body", limit, self._progress(history))
+            found = network_error("timeout: body", limit, self._progress(history))
         elif history.instant("sent") is None:
-            found = timed_out("upload", limit)
+            found = network_error("timeout: upload", limit)
         elif interim:
-            found = timed_out("final answer", ", ".join(str(event.detail) for event in interim[-3:]), limit)
+            found = network_error("timeout: final answer", ", ".join(map(str, interim[-3:])), limit)
         else:
-            found = timed_out("answer", limit)
+            found = network_error("timeout: answer", limit)
         return self.blame(found, history)
 
     def _progress(self, history: History) -> str:
         """Say how much of the response came."""
-        response = history.detail("response")
+        response = history.last(Response)
         if not response:
             return "not even its header is whole"
         lengths = announced_lengths(response.headers) - {None}
@@ -5607,24 +5598,23 @@ class Http1Exchange(Exchange):
         if self.log.history().stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
-        self.log.add("response", response)
-        stream.hurry()  # of the instants in the body only the last one counts, which no large read delays
+        self.log.add(response)
+        stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self._reader, self.request.method, response, self.log)
-        self.log.add("done", at=self._reader.arrived)
+        self.log.add("done", stream.arrived)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18a. HTTP/2, connections. h2 speaks the protocol (RFC 9113); DATA and its credit are read and written here,
-#      since servers send two WINDOW_UPDATE for every few KiB, and h2 takes several times as long for each of
-#      these frames. GOAWAY and RST_STREAM too: h2 would refuse what may follow them.
+# 18a. HTTP/2, connections (RFC 9113). Which frames h2 takes and which are read here: see Http2Connection.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
 MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
+FRAME_HEADER = struct.Struct(">IBI")  # length and kind, flags, stream (section 4.1)
 HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
     "NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
     "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
@@ -5677,57 +5667,13 @@ def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
     """Return the nine bytes before a payload (RFC 9113 section 4.1)."""
-    return struct.pack(">IBI", length << 8 | kind, flags, stream)
+    return FRAME_HEADER.pack(length << 8 | kind, flags, stream)
 
 
-class SendWindows:
-    """What the other side lets us send, on the connection (0) and on the stream of the request (1), as
-    RFC 9113 section 5.2 has it.
-    """
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self._initial = INITIAL_WINDOW
-        self._room = [INITIAL_WINDOW, INITIAL_WINDOW]
-        self._uncredited = [0, 0]  # of what was sent
-
-    def open_stream(self) -> None:
-        """Begin another stream, whose window is whole."""
-        self._room[1], self._uncredited[1] = self._initial, 0
-
-    @property
-    def room(self) -> int:
-        """Return how many bytes may be sent now; below 0 where SETTINGS made the stream's window smaller."""
-        return min(self._room)
-
-    def use(self, size: int) -> None:
-        self.sent += size
-        for stream in (0, 1):
-            self._room[stream] -= size
-            self._uncredited[stream] += size
-
-    def widen(self, stream: int, payload: bytes) -> bool:
-        """Take a WINDOW_UPDATE; tell whether it returns credit for anything that was sent."""
-        increment = int.from_bytes(payload, "big") & MAX_WINDOW
-        if len(payload) != 4:
-            raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
-        if not increment:
-            raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
-        self._grow(stream, increment)
-        # Updates can be sent without end, too: those that return nothing count as chatter.
-        returns = self._uncredited[stream] > 0
-        self._uncredited[stream] = max(0, self._uncredited[stream] - increment)
-        return returns
-
-    def resize(self, initial: int) -> None:
-        """Take a new SETTINGS_INITIAL_WINDOW_SIZE, which counts from the start (section 6.9.2)."""
-        self._grow(1, initial - self._initial)
-        self._initial = initial
-
-    def _grow(self, stream: int, increment: int) -> None:
-        self._room[stream] += increment
-        if self._room[stream] > MAX_WINDOW:
-            raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
+def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
+    """Return the length, kind, flags and stream of a frame from its first nine bytes."""
+    first, flags, stream = FRAME_HEADER.unpack_from(data)
+    return first >> 8, first & 0xFF, flags, stream & 0x7FFFFFFF  # the first bit is reserved
 
 
 class Unlogged:
@@ -5770,17 +5716,32 @@ def import_h2() -> bool:
     return found is not None
 
 
-class Http2Session:
-    """What an HTTP/2 connection keeps from one request to the next (RFC 9113 section 3.4 and 5.1)."""
+class Http2Connection(Reader):
+    """An HTTP/2 connection: all that one request leaves to the next. Its frames are h2's or our own:
+
+        we send                              the server sends
+        h2   preface, SETTINGS               h2   SETTINGS
+        h2   WINDOW_UPDATE 0                 h2   SETTINGS ACK
+        h2   HEADERS 1                       own  WINDOW_UPDATE 0, WINDOW_UPDATE 1
+        own  DATA 1, DATA 1 END_STREAM       h2   HEADERS 1, CONTINUATION 1
+        h2   SETTINGS ACK                    own  DATA 1, DATA 1
+        h2   PING ACK                        h2   PING
+        own  WINDOW_UPDATE 0 and 1           own  DATA 1 END_STREAM (or RST_STREAM 1), GOAWAY
+
+    Our own are those that come by the thousand, for which h2 takes several times as long, and RST_STREAM and
+    GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and checks fields,
+    answers SETTINGS and PING, and refuses what is out of its place. For that it gets our own frames too where
+    they have no place: with a wrong length, on a stream that never was, within a header section.
+    """
 
     def __init__(self) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
-        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
+        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded
         from h2.settings import SettingCodes, Settings
 
-        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
-        self.reader = Reader()
+        super().__init__()
+        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
         # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
@@ -5796,33 +5757,102 @@ class Http2Session:
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
-        self.windows = SendWindows()
-        self.credit = b""  # frames that return it to the other side, once something is sent
-        self.consumed = 0  # bytes of DATA for which none was returned
-        self.unanswered = 1  # SETTINGS of ours
+        self.newest = 0  # the stream that was opened last
+        # How many bytes may be sent on the connection, 0, and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. Of those that were sent, how many gave no credit back yet.
+        self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
+        self.sent = 0
         self.in_block = False  # HEADERS came, the CONTINUATION that ends them did not
-        self.farewell: NetworkError | None = None
+        self.farewell: NetworkError | None = None  # what GOAWAY said
+        self._initial_window = INITIAL_WINDOW  # of a stream
+        self._unacknowledged = True  # our SETTINGS
+        self._consumed = 0  # bytes of DATA for which no credit was returned
+        self._own = b""  # frames of our own that are still to be sent
 
     def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
         """Queue a request's header section; return the number of its stream."""
-        self.windows.open_stream()
-        stream: int = self.h2.get_next_available_stream_id()
-        self.h2.send_headers(stream, fields, end_stream=ended)
-        return stream
-
-    def has_room(self) -> bool:
-        """Tell whether the server allows a stream, of which we have one at a time (RFC 9113, 5.1.2)."""
-        return bool(self.h2.remote_settings.max_concurrent_streams)
+        self.newest = self.h2.get_next_available_stream_id()
+        self.room = {0: self.room[0], self.newest: self._initial_window}
+        self.owed = {0: self.owed[0], self.newest: 0}
+        self.h2.send_headers(self.newest, fields, end_stream=ended)
+        return self.newest
 
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
-        self.credit += self.h2.data_to_send()
+        self._own = self.outgoing()
         if self.h2.streams[stream].closed:  # it had no bodies
             return
         self.h2.reset_stream(stream)
         given_up = self.h2.data_to_send()
         if not whole:
-            self.credit += given_up
+            self._own += given_up
+
+    def outgoing(self) -> bytes:
+        """Return all frames that are to be sent but for DATA."""
+        frames: bytes = self._own + self.h2.data_to_send()
+        self._own = b""
+        return frames
+
+    def return_credit(self, size: int) -> None:
+        """Let the other side send as much again as it sent (RFC 9113 section 6.9)."""
+        self._consumed += size
+        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
+        if self._consumed >= HTTP2_WINDOW // 4:
+            update = struct.pack(">I", self._consumed)
+            for stream in self.room:
+                self._own += frame_header(4, WINDOW_UPDATE, 0, stream) + update
+            self._consumed = 0
+
+    def skip_data(self, stream: int) -> int:
+        """Pass over the DATA frames of a stream that came whole; return how many bytes of content they had.
+
+        A fast server sends frames of one size, whose headers are alike: this loop is for those.
+        """
+        at, header, count = self._at, self.peek(9), 0
+        if len(header) < 9:
+            return 0
+        length, *what = read_frame_header(header)
+        if what != [DATA, 0, stream] or not 0 < length <= MAX_FRAME:
+            return 0
+        while at + 9 + length <= self._end and self._buffer[at : at + 9] == header:
+            at += 9 + length
+            count += 1
+        self._at = at
+        return count * length
+
+    def use_room(self, size: int) -> None:
+        self.sent += size
+        for stream in self.room:
+            self.room[stream] -= size
+            self.owed[stream] += size
+
+    def take_credit(self, stream: int, payload: bytes) -> bool:
+        """Take a WINDOW_UPDATE; tell whether it gives back anything that was sent."""
+        increment = int.from_bytes(payload, "big") & MAX_WINDOW
+        if len(payload) != 4:
+            raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
+        if not increment:
+            raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
+        self._widen(stream, increment)
+        # Updates can be sent without end, too: those that give nothing back count as chatter.
+        owed = self.owed[stream]
+        self.owed[stream] = max(0, owed - increment)
+        return owed > 0
+
+    def _widen(self, stream: int, increment: int) -> None:
+        self.room[stream] += increment
+        if self.room[stream] > MAX_WINDOW:
+            raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
+
+    def follow_settings(self, flags: int) -> bool:
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        if flags & ACK:
+            awaited, self._unacknowledged = self._unacknowledged, False
+            return awaited
+        initial = self.h2.remote_settings.initial_window_size
+        self._widen(self.newest, initial - self._initial_window)  # section 6.9.2
+        self._initial_window = initial
+        return False
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5831,27 +5861,27 @@ class Http2Session:
 class Http2Exchange(Exchange):
     """HTTP/2 (RFC 9113): one request on a stream of its own."""
 
-    def __init__(self, setup: Setup, session: Http2Session | None = None) -> None:
+    def __init__(self, setup: Setup, connection: Http2Connection | None = None) -> None:
         super().__init__(setup)
-        self._session = session or Http2Session()
-        self._reader = self._session.reader
+        self._reader = self._connection = connection or Http2Connection()
         self.headers = fit_for_http2(self.headers)
         self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
-        self._stream = self._session.open_stream(fields, not self._body)
+        self._stream = self._connection.open_stream(fields, not self._body)
         self._chatter = 0
         self._headers_at = 0
         self._interim = 0
         self._ended = self._given_up = False
 
     def again(self, setup: Setup) -> Exchange:
-        return Http2Exchange(setup, self._session)
+        return Http2Exchange(setup, self._connection)
 
     def last_word(self) -> str | None:
-        if self._session.farewell:
-            return clip(render(self._session.farewell, self._secrets))
-        if not self._session.has_room():
+        if self._connection.farewell:
+            return clip(render(self._connection.farewell, self._secrets))
+        # One at a time is what we have (RFC 9113 section 5.1.2).
+        if not self._connection.h2.remote_settings.max_concurrent_streams:
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
@@ -5863,64 +5893,65 @@ class Http2Exchange(Exchange):
             if not self._reader.fill_from_waiting():
                 return self.last_word()
             header = self._reader.peek(9)
-            if self._reader.left < 9 + int.from_bytes(header[:3], "big"):
+            if len(header) < 9 or self._reader.left < 9 + read_frame_header(header)[0]:
                 return "the server stopped in the middle of an HTTP/2 frame"
-            if int.from_bytes(header[5:], "big") & 0x7FFFFFFF > self._stream:
+            if read_frame_header(header)[3] > self._stream:
                 return UNASKED
             self._read_frame()
         return NO_END
 
     def run(self, stream: Stream) -> None:
         self._reader.stream = stream
-        stream.hurry(bool(self._body))  # what comes during an upload is credit, nearly always
+        stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
                 self._read_frame()
         except EOFError:
             raise self._hung_up() from None
         self._check_length()
-        self.log.add("done", at=self._reader.arrived)
-        self._session.close_stream(self._stream, not (self._body or self._given_up))
+        self.log.add("done", stream.arrived)
+        self._connection.close_stream(self._stream, not (self._body or self._given_up))
 
     def _hung_up(self) -> NetworkError:
-        if self._session.farewell:
-            return self._session.farewell
+        if self._connection.farewell:
+            return self._connection.farewell
         if self._response is None:
             return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         message = f"the connection ended after {self.log.received} bytes, before the end of the response"
         return protocol_error(message, hint=CLOSED_EARLY)
 
     def source(self) -> bytes:
-        """Return what h2 has to send, then as much of the body as the windows allow."""
-        data: bytes = self._session.credit + self._session.h2.data_to_send()
-        self._session.credit = b""
-        if data:
-            return data
-        if not self._body and not self._sent:
+        """Return what is to be sent but for the body, then as much of that as the windows allow."""
+        frames = self._connection.outgoing()
+        if frames:
+            return frames
+        if self._body:
+            return self._next_data()
+        if not self._sent:
             self._note_sent()
             # From here on what comes is the answer: its first byte needs a time of its own.
-            self._reader.stream.hurry(self._response is not None)
-        return self._next_data()
+            self._reader.stream.in_bulk = self._response is not None
+        return b""
 
     def _next_data(self) -> bytes:
         """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
-        left = min(self._session.windows.room, len(self._body), UPLOAD_PIECE)
+        connection = self._connection
+        left = min(len(self._body), UPLOAD_PIECE, *connection.room.values())
         parts: list[bytes | memoryview] = []
         while left > 0:
-            size = min(left, self._session.h2.max_outbound_frame_size)
+            size = min(left, connection.h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
             parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
-            self._session.windows.use(size)
+            connection.use_room(size)
             left -= size
         return b"".join(parts)
 
     def _read_frame(self) -> None:
         """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
-        reader = self._reader
-        header = reader.exactly(9)
-        began = reader.began
-        length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
-        stream = int.from_bytes(header[5:9], "big") & 0x7FFFFFFF
+        connection = self._connection
+        header = connection.exactly(9)
+        began = connection.stream.began
+        length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
             raise protocol_error(
                 "the server agreed on HTTP/2 but answers in HTTP/1", hint="Ask with --http1.1."
@@ -5928,106 +5959,43 @@ class Http2Exchange(Exchange):
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
         # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
-        if kind == DATA and stream == self._stream and self._response and not self._session.in_block:
+        if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_at = began  # the first byte of the answer, if it proves to be no 1xx
-        if not self._serves(header, reader.exactly(length)):
+        payload, serves = connection.exactly(length), None
+        if not connection.in_block:
+            serves = self._take(kind, stream, payload)
+        if serves is None:
+            serves = self._give_h2(header + payload)
+        if not serves:
             self._count_chatter()
 
-    def _serves(self, header: bytes, payload: bytes) -> bool:
-        """Take a frame; tell whether it serves the request or its response."""
-        kind, flags, stream = header[3], header[4], int.from_bytes(header[5:], "big") & 0x7FFFFFFF
-        # Within a header block only CONTINUATION may come (section 6.10): the rest goes to h2, which says so.
-        # So does what has the wrong length or stream.
-        if not self._session.in_block:
-            served = self._serves_itself(kind, stream, payload)
-            if served is not None:
-                return served
-        self._give(header + payload)
-        if kind == SETTINGS:
-            return self._acknowledges(flags)
-        if kind in (HEADERS, CONTINUATION):
-            self._session.in_block = not flags & END_HEADERS
-        return kind == HEADERS and stream == self._stream and not self._ended
-
-    def _serves_itself(self, kind: int, stream: int, payload: bytes) -> bool | None:
-        """Take a frame that h2 does not see; tell whether it serves the request, None where h2 takes it."""
-        if kind == WINDOW_UPDATE and stream in (0, self._stream):
-            return self._session.windows.widen(min(stream, 1), payload)
-        if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self._stream:
+    def _take(self, kind: int, stream: int, payload: bytes) -> bool | None:
+        """Take a frame that is not h2's; tell whether it serves the request, None where it is h2's."""
+        connection = self._connection
+        if kind == WINDOW_UPDATE and stream in connection.room:
+            return connection.take_credit(stream, payload)
+        if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < connection.newest:
             return False  # late, for an earlier request (section 5.1, closed)
         if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
-            if self._ended:
-                return False  # servers end so what they did not read of an upload (section 8.1)
             raise self._reset(http2_error(payload))
         if kind == GOAWAY and stream == 0 and len(payload) >= 8:
             self._go_away(payload)
             return False
         return None
 
-    def _acknowledges(self, flags: int) -> bool:
-        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
-        session = self._session
-        if not flags & ACK:
-            session.windows.resize(session.h2.remote_settings.initial_window_size)
-            return False
-        awaited = session.unanswered > 0
-        session.unanswered = 0
-        return awaited
+    def _give_h2(self, frame: bytes) -> bool:
+        """Have h2 take a frame; tell whether it serves the request or its response.
 
-    def _count_chatter(self) -> None:
-        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
-        self._chatter += 1
-        if self._chatter > MAX_HTTP2_CHATTER + (self._session.windows.sent + self.log.received) // 1024:
-            raise protocol_error(
-                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
-            )
-
-    def _count_data(self, length: int, flags: int) -> None:
-        """Pass over one DATA frame and return its credit to the sender (RFC 9113 section 6.1, 6.9)."""
-        reader, content = self._reader, length
-        if flags & PADDED:
-            padding = reader.exactly(1)[0] if length else 0
-            if padding >= length:
-                raise protocol_error("an HTTP/2 DATA frame has more padding than content")
-            content -= 1 + padding
-        count_body(reader, content, self.log)
-        if flags & PADDED:
-            reader.exactly(padding)  # counts as flow, not as body
-        self._ended = bool(flags & END_STREAM)
-        if not content and not self._ended:
-            self._count_chatter()
-        session = self._session
-        session.consumed += length
-        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
-        if session.consumed >= HTTP2_WINDOW // 4:
-            update = struct.pack(">I", session.consumed)
-            session.credit += b"".join(
-                frame_header(4, WINDOW_UPDATE, 0, each) + update for each in (0, self._stream)
-            )
-            session.consumed = 0
-
-    def _reset(self, code: str) -> NetworkError:
-        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
-        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
-
-    def _go_away(self, payload: bytes) -> None:
-        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
-        last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
-        if words:
-            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
-        self._session.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
-            raise self._session.farewell
-
-    def _give(self, frame: bytes) -> None:
-        """Let h2 take a frame; raises NetworkError for whatever it does not accept."""
-        interim, final, ended, reset = self._session.events
+        Raises NetworkError for whatever h2 does not accept.
+        """
+        connection = self._connection
+        _, kind, flags, stream = read_frame_header(frame)
+        interim, final, ended = connection.events
         try:
-            events = self._session.h2.receive_data(frame)
+            events = connection.h2.receive_data(frame)
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
@@ -6040,25 +6008,67 @@ class Http2Exchange(Exchange):
                 self._interim += 1
                 if self._interim > MAX_INTERIM:
                     raise protocol_error(TOO_MANY_INTERIM)
-                self.log.add("interim", parse_http2_status(event.headers))
+                self.log.interim += (parse_http2_status(event.headers),)
             elif isinstance(event, final):
                 self._answer(event.headers)
-            elif isinstance(event, ended) and event.stream_id == self._stream:
+            elif isinstance(event, ended):
                 self._ended = True
-            elif isinstance(event, reset) and event.stream_id == self._stream:  # by h2 itself
-                code = http2_error(int(event.error_code).to_bytes(4, "big"))
-                raise protocol_error(f"the server broke the rules of HTTP/2 ({code})", hint=HTTP2_HINT)
+        if kind == SETTINGS:
+            return connection.follow_settings(flags)
+        if kind in (HEADERS, CONTINUATION):
+            connection.in_block = not flags & END_HEADERS
+        return kind == HEADERS and stream == self._stream and not self._ended
+
+    def _count_chatter(self) -> None:
+        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
+        self._chatter += 1
+        if self._chatter > MAX_HTTP2_CHATTER + (self._connection.sent + self.log.received) // 1024:
+            raise protocol_error(
+                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
+            )
+
+    def _count_data(self, length: int, flags: int) -> None:
+        """Pass over a DATA frame (RFC 9113 section 6.1), and over those that came whole behind it."""
+        connection, content, padding, more = self._connection, length, 0, 0
+        if flags & PADDED:
+            padding = connection.exactly(1)[0] if length else 0
+            if padding >= length:
+                raise protocol_error("an HTTP/2 DATA frame has more padding than content")
+            content -= 1 + padding
+        count_body(connection, content, self.log)
+        connection.exactly(padding)  # counts as flow, not as body
+        self._ended = bool(flags & END_STREAM)
+        if not self._ended:
+            if not content:
+                self._count_chatter()
+            more = connection.skip_data(self._stream)
+            self.log.received += more
+        connection.return_credit(length + more)
+
+    def _reset(self, code: str) -> NetworkError:
+        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
+        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
+
+    def _go_away(self, payload: bytes) -> None:
+        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
+        last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
+        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
+        if words:
+            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
+        self._connection.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
+            raise self._connection.farewell
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
-        self.log.add("first byte", at=self._headers_at)
+        self.log.add("first byte", self._headers_at)
         self.log.count("answered")
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self._response = Response(status, "", "HTTP/2", headers, None)
-        self.log.add("response", self._response)
-        self._reader.stream.hurry()
+        self.log.add(self._response)
+        self._reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
 
@@ -6086,9 +6096,14 @@ def end_connection(connection: socket.socket) -> None:
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` makes it stand, in the timed region. Then what is above sends its first flight, before any book is
-    kept: what passes between the answer that opened a hop and that flight is neither the network's time nor
-    the server's. `stands` keeps the books.
+    `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
+    notes what happened: what passes between the answer that opened a hop and that flight is neither the
+    network's time nor the server's.
+
+    Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
+    - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
+    - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
+    - stuck: the time of -m is over here. tunnel says "the proxy p did not open the way within 5 s".
     """
 
     phase = "connect"
@@ -6106,7 +6121,7 @@ class Hop(Stage):
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
 
     def open(self, below: Stream) -> Stream:
-        """Make this hop stand on the stream below, and return the stream that leads on.
+        """Open this hop on the stream below, and return the stream that leads on.
 
         Raises NetworkError, OSError, ssl.SSLError, and EOFError when the other side hangs up.
         """
@@ -6116,15 +6131,14 @@ class Hop(Stage):
         """Note when the answer came that opened this hop; the flight above it left at `departed`."""
         raise NotImplementedError
 
-    def tell(self, log: Log) -> None:
-        """Report to another log from now on: of the next request over the same connection."""
+    def report_to(self, log: Log) -> None:
+        """Use another log from now on: that of the next request over the same connection."""
         self.log = log
 
     def give_up(self) -> None:
         """Have what waits on this hop fail at once; called by another thread than the one that waits."""
-        connection = self.log.history().detail("connection")
-        if connection:
-            end_connection(connection)
+        if self.log.connection:
+            end_connection(self.log.connection)
 
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
@@ -6135,15 +6149,43 @@ class Hop(Stage):
         return blame_proxy(self.proxy, found, history.peer is not None)
 
     def explain(self, error: Exception, history: History) -> NetworkError:
-        return negotiation_broken(error)
+        return network_error("network: negotiation", words_of_system(error))
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
-        return timed_out("proxy", f"the proxy {self.proxy.shown}", limit)
+        return network_error("timeout: proxy", f"the proxy {self.proxy.shown}", limit)
 
 
-def open_socket(family: int) -> socket.socket:
-    """Return a TCP socket that does not block and whose bytes bear the time of their arrival."""
+SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
+IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
+SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
+
+
+def bind_source(connection: socket.socket, interface: str | None) -> None:
+    """Have a connection begin where --interface says; raises OSError."""
+    if interface is None:
+        return
+    if not is_ip(interface):
+        name = os.fsencode(interface)
+        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+    except OSError:
+        pass
+    try:
+        connection.bind(literal_peer(interface, 0).address)
+    except NetworkError:  # its zone is no interface of this machine
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+
+
+def open_socket(family: int, interface: str | None) -> socket.socket:
+    """Return a TCP socket that does not block and whose bytes bear the time of their arrival.
+
+    Raises OSError, also where it cannot begin at `interface`.
+    """
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)  # so that connect() does not wait for the answer
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
@@ -6156,32 +6198,12 @@ def open_socket(family: int) -> socket.socket:
             made.setsockopt(level, option, 1)
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
-    return made
-
-
-SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
-IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
-SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
-
-
-def bind_source(connection: socket.socket, interface: Interface | None) -> None:
-    """Have a connection begin where --interface says; raises OSError."""
-    if interface is None:
-        return
-    if not interface.family:
-        name = os.fsencode(interface.text)
-        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
-        return
     try:
-        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+        bind_source(made, interface)
     except OSError:
-        pass
-    try:
-        connection.bind(literal_peer(interface.text, 0).address)
-    except NetworkError:  # its zone is no interface of this machine
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+        made.close()
+        raise
+    return made
 
 
 def own_addresses() -> dict[str, list[str]]:
@@ -6200,7 +6222,7 @@ def own_addresses() -> dict[str, list[str]]:
             except OSError:
                 pass
     try:
-        lines = decode(read_local("/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0)).splitlines()
+        lines = decode(read_local("--interface", "/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0)).splitlines()
     except UsageError:
         lines = []
     for line in lines:
@@ -6223,8 +6245,8 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     return begun + rtt * 1000
 
 
-class Contender(NamedTuple):
-    """An attempt to connect that has no outcome yet; `begun` is when its SYN left."""
+class PendingAttempt(NamedTuple):
+    """An attempt to connect that is under way; `begun` is when its SYN left."""
 
     number: int
     begun: int
@@ -6237,16 +6259,16 @@ class Race:
     `spare` holds sockets that were made before the clock, by family; the others begin at `interface`.
     """
 
-    def __init__(self, log: Log, spare: dict[int, socket.socket], interface: Interface | None) -> None:
-        self.noticed = 0  # when the winner was seen to stand
+    def __init__(self, log: Log, spare: dict[int, socket.socket], interface: str | None) -> None:
+        self.noticed = 0  # when it was seen that the winner is connected
         self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
-        self._under_way: dict[int, Contender] = {}  # by descriptor
+        self._under_way: dict[int, PendingAttempt] = {}  # by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self, peers: Iterable[Peer]) -> Contender:
-        """Return the first that stands; raises OSError, the first failure, when none does."""
+    def run(self, peers: Iterable[Peer]) -> PendingAttempt:
+        """Return the first that is connected; raises OSError, the first failure, when none is."""
         waiting = list(peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
@@ -6258,68 +6280,55 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                contender = self._under_way.pop(descriptor)
+                number, _, connection = pending = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
-                if events == select.POLLOUT or not self._has_failed(contender):
-                    return contender
+                code = 0
+                if events != select.POLLOUT:
+                    code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if not code:
+                    return pending
+                self._poller.unregister(connection)
+                self._fail(number, code, connection)
         raise self._failures[0]
 
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
         for other in self._under_way.values():
-            self._log.add("dialled", Dialled(other.number, GIVEN_UP), self.noticed)
+            self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
 
     @property
-    def contenders(self) -> list[socket.socket]:
-        """Return the connections that have no outcome yet; any thread may ask."""
-        return [contender.connection for contender in list(self._under_way.values())]
+    def connections(self) -> list[socket.socket]:
+        """Return those of the attempts under way; any thread may ask."""
+        return [pending.connection for pending in list(self._under_way.values())]
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.history().all("dialling"))  # a step may have several races, through SOCKS
-        error: OSError | None = None
+        number = len(self._log.history().all(AttemptBegun))  # a step may have several races, through SOCKS
+        connection = self._spare.pop(peer.family, None)
+        code: int | None = 0
         try:
-            connection = self._spare.pop(peer.family, None) or self._open(peer.family)
-        except OSError as refused:
-            error = refused  # noted below, as an attempt like any other
+            connection = connection or open_socket(peer.family, self._interface)
+        except OSError as error:
+            code = error.errno  # noted below, as that of an attempt like any other
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
-        self._log.add("dialling", Dialling(number, peer), begun)
-        if error:
-            self._fail(number, error)
-            return
-        code = connection.connect_ex(peer.address)
-        contender = Contender(number, begun, connection)
-        if code not in (0, errno.EINPROGRESS):
+        self._log.add(AttemptBegun(number, peer), begun)
+        if connection:
+            code = connection.connect_ex(peer.address)
+            if code in (0, errno.EINPROGRESS):
+                self._under_way[connection.fileno()] = PendingAttempt(number, begun, connection)
+                self._poller.register(connection, select.POLLOUT)
+                return
+        self._fail(number, code or 0, connection)
+
+    def _fail(self, number: int, code: int, connection: socket.socket | None) -> None:
+        if connection:
             connection.close()
-            self._fail(number, OSError(code, os.strerror(code)))
-            return
-        self._under_way[connection.fileno()] = contender
-        self._poller.register(connection, select.POLLOUT)
-
-    def _open(self, family: int) -> socket.socket:
-        """Return another socket; raises OSError."""
-        made = open_socket(family)
-        try:
-            bind_source(made, self._interface)
-        except OSError:
-            made.close()
-            raise
-        return made
-
-    def _has_failed(self, contender: Contender) -> bool:
-        code = contender.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            self._poller.unregister(contender.connection)
-            contender.connection.close()
-            self._fail(contender.number, OSError(code, os.strerror(code)))
-        return bool(code)
-
-    def _fail(self, number: int, error: OSError) -> None:
+        error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
-        self._log.add("dialled", Dialled(number, words_of_system(error)))
+        self._log.add(AttemptEnded(number, words_of_system(error)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6335,12 +6344,12 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self.tell(self.log)
+        self.report_to(self.log)
         self._race = Race(self.log, self._spare, self._options.interface)
-        self._winner: Contender
+        self._winner: PendingAttempt
 
-    def tell(self, log: Log) -> None:
-        super().tell(log)
+    def report_to(self, log: Log) -> None:
+        super().report_to(log)
         self._stream.note = log.add
 
     @property
@@ -6352,41 +6361,31 @@ class Tcp(Hop):
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
-        # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
-        wanted, refused, failed = self._options.family, None, None
+        wanted, interface = self._options.family, self._options.interface
+        errors: list[OSError] = []
         for family in FAMILY_NAMES:
             if wanted not in (socket.AF_UNSPEC, family):
                 continue
             try:
-                self._spare[family] = open_socket(family)
+                # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
+                self._spare[family] = open_socket(family, interface)
             except OSError as error:
-                failed = error
-                if refusal_of(error):
-                    refused = error
-        if refused and not self._spare:
-            raise refused
-        if self._options.interface:
-            self._begin_at(self._options.interface, failed)
+                errors.append(error)
+        if errors and not self._spare:
+            refused = next(filter(refusal_of, errors), None)
+            if refused:
+                raise refused
+            if interface:
+                raise explain_interface(interface, errors[-1], own_addresses())
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
                 self._close_spare()
 
-    def _begin_at(self, interface: Interface, failed: OSError | None) -> None:
-        """Bind the sockets that are ready; raises InterfaceError where that, or making any, has `failed`."""
-        try:
-            for spare in self._spare.values():
-                bind_source(spare, interface)
-            if failed and not self._spare:
-                raise failed
-        except OSError as error:
-            self._close_spare()
-            raise explain_interface(interface, error, own_addresses()) from None
-
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
-        self.log.add("resolved", tuple(peer.ip for peer in self._peers))
+        self.log.addresses = tuple(peer.ip for peer in self._peers)
 
     def open(self, below: Stream) -> Stream:
         self._winner = self._race.run(self._peers)
@@ -6401,7 +6400,7 @@ class Tcp(Hop):
         return stream
 
     def stands(self, departed: int) -> None:
-        self.log.add("open", departed, self._note_winner())
+        self.log.add(Opened(departed), self._note_winner())
 
     def _note_winner(self) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
@@ -6409,31 +6408,29 @@ class Tcp(Hop):
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
-        self.log.add("dialled", Dialled(number, None), answered)
-        self.log.add("connection", connection)
-        self.log.add("counters", ("stood", info))
-        self.log.add("local", connection.getsockname()[0])
+        self.log.add(AttemptEnded(number, None), answered)
+        self.log.add(Connected(connection, connection.getsockname()[0]))
+        self.log.add(Counted("stood", info))
         self._race.end()
         return answered
 
     def give_up(self) -> None:
         super().give_up()
         self._close_spare()
-        for each in self._race.contenders:
+        for each in self._race.connections:
             end_connection(each)
 
     def close(self) -> None:
         self._close_spare()
-        connection = self.log.history().detail("connection")  # the newest: SOCKS replaces it
-        if connection:
-            connection.close()
+        if self.log.connection:  # the newest: SOCKS replaces it
+            self.log.connection.close()
 
     def _close_spare(self) -> None:
         while self._spare:
             self._spare.popitem()[1].close()
 
     def explain(self, error: Exception, history: History) -> NetworkError:
-        failed = [event.detail.number for event in history.all("dialled") if event.detail.error]
+        failed = [number for _, (number, error) in history.all(AttemptEnded) if error]
         message = "no connection to {}: {}"
         if len(failed) > 1:
             message += f" ({len(failed)} addresses tried)"
@@ -6443,16 +6440,16 @@ class Tcp(Hop):
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         if history.phase == "dns":
-            return timed_out("lookup", self.place[0], limit)
-        tried = [event.detail.number for event in history.all("dialling")]
+            return network_error("timeout: lookup", self.place[0], limit)
+        tried = [number for _, (number, _) in history.all(AttemptBegun)]
         where = self._where(history, tried)
         if self.proxy:
             where = f"the proxy {self.proxy.shown}"
-        return timed_out("connection", where, limit)
+        return network_error("timeout: connection", where, limit)
 
     def _where(self, history: History, numbers: Sequence[int]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
-        peers = {event.detail.number: event.detail.peer.ip for event in history.all("dialling")}
+        peers = {number: peer.ip for _, (number, peer) in history.all(AttemptBegun) if peer}
         tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
         where = self.place[0]
         if tried:
@@ -6473,7 +6470,7 @@ class Tls(Hop):
     def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
         super().__init__(setup)
         self.place = place
-        self._trust = Trust(setup.options.insecure, setup.options.ca_bundle)
+        self._options = setup.options
         self._on_socket = setup.route.unix_socket is not None
         context = setup.contexts.get(self.role, protocols)
         self.stream = TlsStream(context, server_name(place[0]))
@@ -6486,27 +6483,28 @@ class Tls(Hop):
         return self.stream
 
     def stands(self, departed: int) -> None:
-        self.log.add("open", departed, self.stream.answered(departed))
+        self.log.add(Opened(departed), self.stream.answered(departed))
 
     def explain(self, error: Exception, history: History) -> NetworkError:
+        if isinstance(error, EOFError):
+            return network_error("tls: closed")
+        if not isinstance(error, ssl.SSLError):
+            return network_error("network: handshake", words_of_system(error))
         tap = self.stream.tap
-        if isinstance(error, ssl.SSLError):
-            return explain_tls(
-                TlsFailure(
-                    error=error,
-                    chain=tuple(map(parse_certificate, tap.certificates)),
-                    wanted="wanted" in tap.happened,
-                    alert=tap.alert,
-                    spoken=self.stream.spoken,
-                    stray=self.stream.stray,
-                    established=self.stream.established,
-                    place=self.place,
-                    trust=self._trust,
-                    on_socket=self._on_socket,
-                    shown=fate_of(self.given, tap.happened),
-                )
-            )
-        return handshake_broken(error)
+        failure = TlsFailure(
+            error=error,
+            chain=tuple(map(parse_certificate, tap.certificates)),
+            wanted="wanted" in tap.happened,
+            alert=tap.alert,
+            spoken=self.stream.spoken,
+            stray=self.stream.stray,
+            established=self.stream.established,
+            place=self.place,
+            options=self._options,
+            on_socket=self._on_socket,
+            shown=fate_of(self.given, tap.happened),
+        )
+        return explain_tls(failure)
 
 
 class ProxyTls(Tls):
@@ -6522,7 +6520,7 @@ class ProxyTls(Tls):
     def explain(self, error: Exception, history: History) -> NetworkError:
         if isinstance(error, (ssl.SSLError, EOFError)):
             return super().explain(error, history)
-        return negotiation_broken(error)
+        return network_error("network: negotiation", words_of_system(error))
 
 
 class TargetTls(Tls):
@@ -6535,15 +6533,15 @@ class TargetTls(Tls):
         self.role = target_role(url, setup.options)
         self.given = offer_of(url, setup.options)
         super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
-        self.tell(self.log)
+        self.report_to(self.log)
 
-    def tell(self, log: Log) -> None:
-        super().tell(log)
+    def report_to(self, log: Log) -> None:
+        super().report_to(log)
         self.stream.tap.note = log.add
 
     def stands(self, departed: int) -> None:
         # What was agreed is asked of OpenSSL only now, because that would delay the request.
-        self.log.add("handshake", self.stream.agreed())
+        self.log.add(self.stream.agreed())
         super().stands(departed)
 
     def open(self, below: Stream) -> Stream:
@@ -6552,7 +6550,7 @@ class TargetTls(Tls):
         except ssl.SSLError:
             # What is wrong with a certificate is best seen in the certificate.
             if self.stream.tap.certificates:
-                self.log.add("handshake", self.stream.agreed())
+                self.log.add(self.stream.agreed())
             raise
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
@@ -6561,8 +6559,8 @@ class TargetTls(Tls):
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         if self.proxy:
-            return timed_out("handshake behind a proxy", limit)
-        return timed_out("handshake", limit)
+            return network_error("timeout: handshake behind a proxy", limit)
+        return network_error("timeout: handshake", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6598,7 +6596,7 @@ class Unix(Hop):
                 raise
 
     def open(self, below: Stream) -> Stream:
-        self.log.add("dialling", Dialling(0, None))
+        self.log.add(AttemptBegun(0, None))
         connection = self._spare = self._spare or open_unix_socket()
         connection.connect(self._path)
         self._stood = time.perf_counter_ns()
@@ -6607,12 +6605,12 @@ class Unix(Hop):
 
     def stands(self, departed: int) -> None:
         self._stream.socket.setblocking(True)
-        self.log.add("dialled", Dialled(0, None), self._stood)
-        self.log.add("connection", self._stream.socket)
-        self.log.add("open", departed, self._stood)
+        self.log.add(AttemptEnded(0, None), self._stood)
+        self.log.add(Connected(self._stream.socket))
+        self.log.add(Opened(departed), self._stood)
 
     def close(self) -> None:
-        for each in (self._spare, self.log.history().detail("connection")):
+        for each in (self._spare, self.log.connection):
             if each:
                 each.close()
 
@@ -6620,7 +6618,7 @@ class Unix(Hop):
         return unix_failed(self._path, error)
 
     def stuck(self, limit: str, history: History) -> NetworkError:
-        return timed_out("connection", f"the unix socket {self._path}", limit)
+        return network_error("timeout: connection", f"the unix socket {self._path}", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6646,63 +6644,49 @@ class Tunnel(Hop):
         try:
             response = read_head(self._reader, Log())  # its first byte is not the target's
         except EOFError:
-            raise no_answer_to_connect(self._proxy) from None
+            raise network_error("proxy: no answer", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self._reader.left:  # before anything was sent through it: the target cannot have spoken
-            raise no_tunnel(self._proxy)
+            raise network_error("proxy: page", self._proxy.shown)
         return below
 
     def stands(self, departed: int) -> None:
-        self.log.add("open", departed, self._reader.arrived)
+        self.log.add(Opened(departed), self._reader.stream.arrived)
 
 
 class Credential(bytes):
-    """A user name or password that PySocks takes for given even when it is empty."""
+    """A user name or password for PySocks 1.7.1, which joins `length + credential` to one text.
+
+    PySocks takes an empty one for none, and writes a length from 128 upward as two bytes. Here an empty one
+    is true, and adding the credential to the text corrects the length before it.
+    """
 
     def __bool__(self) -> bool:
         return True
 
-
-class SocksWriter:
-    """The file that PySocks writes to. PySocks 1.7.1 writes a length from 128 upward as two bytes."""
-
-    def __init__(self, file: Any, proxy: Proxy) -> None:
-        fields = (proxy.username or b"", proxy.password or b"")
-        self._wrong = b"\x01" + b"".join(chr(len(field)).encode() + field for field in fields)
-        self._right = b"\x01" + b"".join(bytes([len(field)]) + field for field in fields)
-        self._file = file
-        self.flush, self.close = file.flush, file.close
-
-    def write(self, data: bytes) -> None:
-        if data == self._wrong:
-            data = self._right
-        self._file.write(data)
+    def __radd__(self, text: bytes) -> bytes:
+        wrong = chr(len(self)).encode()
+        return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
 def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
-    """Have PySocks negotiate over a connected socket; return the socket. Raises NetworkError, OSError."""
+    """Have PySocks negotiate over a connected socket; return the socket.
+
+    Raises OSError, its own socks.ProxyError among them.
+    """
     socks = optional("socks")
-
-    class Negotiator(socks.socksocket):  # type: ignore[misc, name-defined]
-        def makefile(self, mode: str = "r", *args: Any) -> Any:
-            file = super().makefile(mode, *args)
-            if mode == "wb":
-                return SocksWriter(file, proxy)
-            return file
-
     # PySocks negotiates over sockets of its own class: it gets the descriptor, and gives it back at the end.
-    negotiator = Negotiator(connection.family, connection.type, connection.proto, connection.detach())
+    negotiator = socks.socksocket(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
     if proxy.username is not None:
         username, password = Credential(proxy.username), Credential(proxy.password or b"")
-    resolves_names = proxy.scheme == "socks5h"
-    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, resolves_names, username, password)
+    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
     try:
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
-    except socks.ProxyError as error:
+    except OSError:
         negotiator.close()
-        raise explain_socks(error, proxy) from None
+        raise
     return socket.socket(fileno=negotiator.detach())
 
 
@@ -6722,32 +6706,26 @@ class Socks(Hop):
 
     @property
     def looks_up(self) -> bool:
-        return self._proxy.resolves_here and needs_lookup(*self._place, self._options)
+        return not self._proxy.kind.resolves and needs_lookup(*self._place, self._options)
 
     def look_up(self) -> None:
-        if self._proxy.resolves_here:
+        if not self._proxy.kind.resolves:
             self._targets = [peer.ip for peer in resolve(*self._place, self._options)]
 
     def open(self, below: Stream) -> Stream:
         """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
         for number, target in enumerate(self._targets, 1):
+            assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
+            place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
             try:
-                self._ask_for(target, below)
+                self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
                 break
-            except SocksRefusal as refusal:
-                if refusal.reply not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
-                    if number > 1:
-                        refusal.template += f" ({number} addresses tried)"
-                    raise
-            assert isinstance(self.below, Tcp)
+            except optional("socks").ProxyError as error:
+                if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
+                    raise explain_socks(error, self._proxy, number) from None
             below = self.below.open_again()
         self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return self._stream
-
-    def _ask_for(self, target: str, below: Stream) -> None:
-        assert isinstance(below, SocketStream)
-        place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
-        self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
@@ -6757,12 +6735,12 @@ class Socks(Hop):
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         if history.phase == "dns":
-            return timed_out("lookup", self._place[0], limit)
+            return network_error("timeout: lookup", self._place[0], limit)
         return super().stuck(limit, history)
 
     def stands(self, departed: int) -> None:
-        self.log.add("connection", self._stream.socket)
-        self.log.add("open", departed, self._stood)
+        self.log.add(Connected(self._stream.socket, self._stream.socket.getsockname()[0]))
+        self.log.add(Opened(departed), self._stood)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6778,115 +6756,103 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 }
 
 
-# What holds for a connection, not for the request that it was opened for.
-LASTING = ("connection", "handshake", "wanted", "declined", "shown", "local")
-
-
-class Kept(NamedTuple):
-    """A connection that a request left open, and the events that tell what it is."""
-
-    hops: Sequence[Hop]
-    stream: Stream
-    exchange: Exchange
-    peer: Peer | None
-    events: Sequence[Event]
-
-    def close(self) -> None:
-        for hop in self.hops:
-            hop.close()
+def lasts(event: Event) -> bool:
+    """Tell whether an event holds for a connection, not for the request alone that it was opened for."""
+    return isinstance(event.what, (Connected, Handshake)) or event.what in ("wanted", "declined", "shown")
 
 
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over a kept connection there is no hop to open.
+    Over the connection that another way left `idle`, the hops are open already. `exchange` takes the place of
+    the usual ones.
     """
 
-    def __init__(self, setup: Setup, kept: Kept | None = None) -> None:
+    def __init__(self, setup: Setup, idle: Way | None = None, exchange: Exchange | None = None) -> None:
         self._log = setup.log
-        self._kept = kept
-        self._hops: list[Hop] = []
+        self._idle = idle  # until its connection is taken over
+        self._reused: Reused | None = None
         self._stream = Stream()
+        self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
-        if kept:
-            self._exchanges = {kept.stream.alpn or "http/1.1": kept.exchange.again(setup)}
-            return
-        self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
+        if idle:
+            before = idle._log.history()
+            last = before.last(Exchange)
+            assert last
+            self._hops, self._to_open = idle._hops, []
+            self._stream, self._reused = idle._stream, Reused(before.peer)
+            self._exchanges = {self._stream.alpn or "http/1.1": last.again(setup)}
+        else:
+            self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
+            # Both are made before the clock: which of them it will be, the handshake tells.
+            self._exchanges = {"http/1.1": exchange or Http1Exchange(setup)}
+            if "h2" in setup.protocols:
+                self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-        # Both are made before the clock: which of them it will be, the handshake tells.
-        self._exchanges = {"http/1.1": Http1Exchange(setup)}
-        if "h2" in setup.protocols:
-            self._exchanges["h2"] = Http2Exchange(setup)
 
     @property
     def looks_up(self) -> bool:
-        return any(hop.looks_up for hop in self._hops)
+        return any(hop.looks_up for hop in self._to_open)
 
     def prepare(self) -> None:
         """Do what is left to do just before the clock starts."""
-        for hop in self._hops:
+        for hop in self._to_open:
             hop.prepare()
 
-    def board(self) -> str | None:
-        """Look whether a kept connection still stands, just before the clock starts; say why it does not."""
-        if self._kept is None:
+    def resume(self) -> str | None:
+        """Take over an idle connection, just before the clock starts; say why it takes no more requests."""
+        if self._idle is None:
             return None
-        connection = self._kept.hops[0].log.history().detail("connection")
-        connection.setblocking(False)  # the rest of what has begun to come may never come
-        gone = self._kept.exchange.take_notice()
+        idle, self._idle = self._idle._log, None
+        exchange = idle.history().last(Exchange)
+        assert exchange and idle.connection
+        idle.connection.setblocking(False)  # the rest of what has begun to come may never come
+        gone = exchange.take_notice()
         if gone:
             return gone
-        connection.setblocking(True)
-        for event in self._kept.events:
-            self._log.add(event.name, event.detail, event.at)
-        for hop in self._kept.hops:
-            hop.tell(self._log)
+        idle.connection.setblocking(True)
+        self._log.connection_name = idle.connection_name
+        for event in filter(lasts, idle.history().events):
+            self._log.add(event.what, event.at)
+        for hop in self._hops:
+            hop.report_to(self._log)
         self._log.count("stood")
-        self._kept.stream.hurry(False)
+        self._stream.in_bulk = False
         return None
 
-    def go(self) -> None:
-        """Open hop after hop, then do the exchange. A failure goes to the log, explained."""
+    def go(self, lookups_only: bool = False) -> None:
+        """Look up all names, open the hops, do the exchange. A failure goes to the log, explained."""
         try:
             # Every name before the first SYN, which ends dns: a proxy's and, for socks5, the target's.
-            for number, hop in enumerate(self._hops):
-                self._log.add("resolving", number)
+            for number, hop in enumerate(self._to_open):
+                self._log.asking = number
                 hop.look_up()
-            if self._kept:
-                self._log.add("kept", self._kept.peer)
-                self._stream = self._kept.stream
-                self._stream.begin(self._exchange(self._stream).source)
+            if lookups_only:
+                self._log.add("looked up")
             else:
-                self._open_hops()
-            self._log.count("sent")
-            exchange = self._exchange(self._stream)
-            self._log.add("asking", exchange)
-            exchange.run(self._stream)
+                self._ask()
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.add("failed", self._explain(error, self._log.history()), failed_at)
+            self._log.add(self._explain(error, self._log.history()), failed_at)
 
-    def look_up(self) -> None:
-        """Look names up, and no more. A failure goes to the log, explained."""
-        try:
-            for number, hop in enumerate(self._hops):
-                self._log.add("resolving", number)
-                hop.look_up()
-            self._log.add("looked up")
-        except (NetworkError, OSError, MemoryError) as error:
-            failed_at = time.perf_counter_ns()
-            self._log.add("failed", self._explain(error, self._log.history()), failed_at)
-
-    def _open_hops(self) -> None:
-        """Open each hop on the one below, and let what is above send its first flight at once."""
-        for number, hop in enumerate(self._hops):
+    def _ask(self) -> None:
+        """Open the hops, unless they are open, and do the exchange."""
+        if self._reused:
+            self._log.add(self._reused)
+            self._stream.begin(self._exchange(self._stream).source)
+        for number, hop in enumerate(self._to_open):
             self._stream = hop.open(self._stream)
+            # What is above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(self._above(number, self._stream).source)
             hop.stands(departed)
+        self._log.count("sent")
+        exchange = self._exchange(self._stream)
+        self._log.add(exchange)
+        exchange.run(self._stream)
 
     def _above(self, number: int, stream: Stream) -> Stage:
         """Return what speaks over a hop: the next one, at the end the exchange."""
@@ -6901,10 +6867,10 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        exchange: Exchange = history.detail("asking") or next(iter(self._exchanges.values()))
-        return exchange
+        return history.last(Exchange) or next(iter(self._exchanges.values()))
 
     def _explain(self, error: Exception, history: History) -> NetworkError:
+        """Say what a failure means, in words of the stage that has failed."""
         refused = explain_refusal(error)
         if refused:
             return refused
@@ -6913,36 +6879,26 @@ class Way:
             found = error
         elif isinstance(error, ssl.SSLError):
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
-            gone = self._standing[: history.hop + 1]
-            if self._kept:
-                gone = self._standing
-            found = [hop for hop in gone if isinstance(hop, Tls)][-1].explain(error, history)
+            *_, tls = (hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls))
+            found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if self._reused and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
-    @property
-    def _standing(self) -> Sequence[Hop]:
-        """Return the hops that the connection stands on."""
-        return (self._kept and self._kept.hops) or self._hops
-
-    def keep(self) -> Kept | str | None:
-        """Return the connection for another request, once the exchange is over, None where there was none; or
-        say why it takes no more.
+    def keep(self) -> tuple[Way | None, str | None]:
+        """Return this way for another request, once the exchange is over; or None, and why its connection
+        takes no more (None again where none was opened).
         """
         history = self._log.history()
-        if history.detail("connection") is None:
-            return None
-        exchange: Exchange | None = history.detail("asking")
-        if exchange is None or history.instant("done") is None:
-            return "the run before failed on that connection"
-        last_word = exchange.last_word()
-        if last_word:
-            return last_word
-        events = [event for event in history.events if event.name in LASTING]
-        return Kept(self._standing, self._stream, exchange, history.peer, events)
+        exchange = history.last(Exchange)
+        if self._log.connection is None:
+            return None, None
+        why: str | None = "the run before failed on that connection"
+        if exchange and history.instant("done") is not None:
+            why = exchange.last_word()
+        return (None, why) if why else (self, None)
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
@@ -6950,39 +6906,34 @@ class Way:
 
     def give_up(self) -> None:
         """Have the thread that is stuck on this way fail, and end; called by another one."""
-        for hop in self._standing:
+        for hop in self._hops:
             hop.give_up()
 
     def close(self) -> None:
-        for hop in self._standing:
+        for hop in self._hops:
             hop.close()
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
 # ---------------------------------------------------------------------------------------------------------
-class Current(NamedTuple):
-    """The step under way. `way` is None until it is prepared; `delayed` is what the thread had waited for
-    a CPU (ns) when the clock started. `refused` says why a kept connection would not do.
+class CurrentStep(NamedTuple):
+    """The step under way. `way` is None until it is prepared; `delayed` is what the measuring thread (its
+    native id) had waited for a CPU (ns) when the clock started. `refused` says why a kept connection would
+    not do. `asked` is the request as the chain has it, `request` as it is sent to this server or proxy.
     """
 
     number: int
+    asked: Request
     request: Request
     route: Route
     log: Log
     started_at: datetime.datetime
-    thread: int
+    thread: int = 0
     delayed: int = 0
     way: Way | None = None
     refused: str | None = None
     span_id: str | None = None
-
-
-class Ending(NamedTuple):
-    """How a step failed, and when."""
-
-    error: NetworkError
-    at: int
 
 
 def wall_clock() -> datetime.datetime:
@@ -6994,21 +6945,56 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
-def name_trace(request: Request, options: Options, span_id: str | None) -> Request:
-    """Return a request that says which span it is (W3C Trace Context), where that is wanted."""
-    if not (options.tracing and options.tracing.propagate):
-        return request
-    headers = tuple(item for item in request.headers if item[0].lower() != "traceparent")
-    parent = f"00-{options.trace_id}-{span_id}-01"  # version, trace, span, sampled
-    return request._replace(headers=(*headers, ("traceparent", parent.encode("ascii"))))
+def without_header(request: Request, name: str) -> Request:
+    return request._replace(headers=tuple(item for item in request.headers if item[0].lower() != name))
 
 
-def begin_step(number: int, request: Request, options: Options) -> Current:
-    """Return a step that has only been decided on."""
-    route = route_to(request.url, options)
+def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
+    """Return a step that has only been decided on.
+
+    A Proxy-Authorization of the user's is for the proxy of the first step, and for no other.
+    """
+    request, route = asked, route_to(asked.url, options)
+    proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
+    if proxies[0] != proxies[1]:
+        request = without_header(request, "proxy-authorization")
     span_id = options.trace_id and new_id(8)
-    request = name_trace(request, options, span_id)
-    return Current(number, request, route, Log(), wall_clock(), threading.get_native_id(), span_id=span_id)
+    if options.tracing and options.tracing.propagate:
+        parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
+        others = without_header(request, "traceparent").headers
+        request = request._replace(headers=(*others, ("traceparent", parent.encode("ascii"))))
+    return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
+
+
+class Worker:
+    """A thread that does some work while another waits for it, and looks around ten times a second.
+
+    Nothing joins it: what cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind.
+    `crash` is what its work raised.
+    """
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.crash: BaseException | None = None
+
+    def run(self, work: Callable[[], object], patience: float, seconds_left: Callable[[], float]) -> None:
+        """Start the thread, within `patience` seconds, and wait for its end while there are seconds left."""
+
+        def run_work() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self.crash = error
+            self.ended.set()
+
+        start_thread(run_work, patience)
+        # A thread without memory cannot even say that it has ended.
+        while not (self.ended.is_set() or self.crash):
+            left = seconds_left()
+            if left <= 0:
+                return
+            # A signal that comes just before a long wait would be noticed at its end.
+            self.ended.wait(min(left, 0.1))
 
 
 def warm_lookup() -> None:
@@ -7017,20 +7003,12 @@ def warm_lookup() -> None:
     In a thread of its own, because a broken resolver may never come back, even for localhost; where none can
     be had, not at all.
     """
-
-    def rehearse() -> None:
-        try:
-            look_up("localhost", 80, socket.AF_UNSPEC)
-        except (OSError, MemoryError):
-            pass
-        ended.set()
-
-    ended = threading.Event()
+    latest = time.monotonic() + 0.05
     try:
-        start_thread(rehearse)
+        rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
+        Worker().run(rehearse, 0.0, lambda: latest - time.monotonic())
     except NO_THREAD_NOW:
-        return
-    ended.wait(0.05)
+        pass
 
 
 def nap_where_cpus_are_short() -> None:
@@ -7046,35 +7024,22 @@ def nap_where_cpus_are_short() -> None:
             time.sleep(NAP)
 
 
-def prepare(current: Current, options: Options, contexts: TlsContexts, kept: Kept | None) -> Way:
+def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
     """Do what must not happen in the timed region; raises UsageError."""
     protocols: tuple[str, ...] = ("http/1.1",)
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
-    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), kept)
+    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
     way.prepare()
     if way.looks_up:
         warm_lookup()
     return way
 
 
-def mask_headers(headers: Iterable[Header], secrets: Secrets) -> tuple[Header, ...]:
-    """Mask field values; bytes that hold no credential stay as they came."""
-    masked = []
-    for name, value in headers:
-        text = decode(value)
-        shown = secrets.mask(text)
-        masked.append((name, value if shown == text else shown.encode("utf-8")))
-    return tuple(masked)
-
-
 def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
     """Return what was sent, masked like what came; but not the host that the user typed."""
-    masked = mask_headers(sent, options.secrets)
-    if url.origin != options.request.url.origin:
-        return masked
-    pairs = zip(sent, masked)
-    return tuple(item if item[0].lower() == "host" else shown for item, shown in pairs)
+    typed = "host" if url.origin == options.request.url.origin else None
+    return tuple(item if item[0].lower() == typed else masked(item, options.secrets) for item in sent)
 
 
 def shown_url(url: Url, options: Options) -> str:
@@ -7095,32 +7060,31 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
     return Failure(error.kind, phase, message, hint)
 
 
-def shown_response(response: Response | None, secrets: Secrets) -> Response | None:
-    """Mask what was answered, and read what it claims; an escape may have hidden a credential until then."""
-    if response is None:
-        return None
+def shown_response(response: Response, secrets: Secrets) -> Response:
+    """Read what a masked response claims of itself; an escape may have hidden a credential until then.
 
-    def masked(text: str) -> str:
-        return secrets.mask(mask_userinfo(text))
+    A user name or password in a Location, however malformed, is left out.
+    """
 
-    headers = tuple((secrets.mask(name), value) for name, value in mask_headers(response.headers, secrets))
-    cache = read_cache(headers)
-    if cache and cache.via:
-        cache = cache._replace(via=masked(cache.via))
-    timings = tuple(
-        metric._replace(
-            name=masked(metric.name), description=metric.description and masked(metric.description)
-        )
-        for _, metric in zip(range(MAX_METRICS), read_metrics(headers))
-    )
-    reason = secrets.mask(response.reason)
-    return response._replace(reason=reason, headers=headers, timings=timings, cache=cache)
+    def shown(name: str, value: bytes) -> bytes:
+        if name.lower() != "location":
+            return value
+        return mask_location(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    headers = tuple((name, shown(name, value)) for name, value in response.headers)
+    metrics = tuple(metric for _, metric in zip(range(MAX_METRICS), read_metrics(headers)))
+    timings, cache = masked((metrics, read_cache(headers)), secrets)
+    return response._replace(headers=headers, timings=timings, cache=cache)
 
 
-def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
-    """Return what a handshake agreed on; of a failed one only the certificates."""
+def tls_info(current: CurrentStep, history: History, options: Options) -> TlsInfo | None:
+    """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
+    certificate, in it or after it.
+    """
+    handshake = history.last(Handshake)
     if handshake is None:
         return None
+    happened = [event.what for event in history.events if isinstance(event.what, str)]
     version = handshake.version
     return TlsInfo(
         version="TLSv1.0" if version == "TLSv1" else version,
@@ -7129,28 +7093,22 @@ def tls_info(handshake: Handshake | None, options: Options) -> TlsInfo | None:
         verified=handshake.finished and not options.insecure,
         custom_ca=options.ca_bundle is not None,
         chain=tuple(map(parse_certificate, handshake.certificates)),
+        shown=fate_of(offer_of(current.request.url, options), happened),
+        wanted="wanted" in happened,
     )
-
-
-def own_side(agreed: TlsInfo | None, current: Current, history: History, options: Options) -> TlsInfo | None:
-    """Add to what a handshake agreed on what became of the client certificate, in it or after it."""
-    happened = {event.name for event in history.events}
-    fate = fate_of(offer_of(current.request.url, options), happened)
-    return agreed and agreed._replace(shown=fate, wanted="wanted" in happened)
 
 
 def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    counted = {instant: parse_tcp_info(info) for instant, info in (e.detail for e in history.all("counters"))}
-    exchange, handshake = history.detail("asking"), history.detail("handshake")
+    counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
+    exchange, handshake = history.last(Exchange), history.last(Handshake)
     resolver = connected = None
-    if (dns or 0) > LONG_LOOKUP:
+    if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
-    stood = [event.at for event in history.all("dialled") if event.detail.error is None]
-    if stood:
-        connected = round((stood[-1] - history.ends[0]) / 1000)
+    if history.stood:
+        connected = round((history.stood[0] - history.ends[0]) / 1000)
     first = history.instant("first byte")
-    gaps = [event for event in history.all("gap filled") if first is not None and event.at > first]
+    gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
         stood=counted.get("stood"),
         sent=counted.get("sent"),
@@ -7164,61 +7122,59 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
     )
 
 
-def is_at_target(current: Current, options: Options) -> bool:
+def is_at_target(current: CurrentStep, options: Options) -> bool:
     """Tell whether a step asks the one address that is measured: nothing is looked up for it."""
     first = options.request.url
     place = (first.host, first.port)
-    return options.target is not None and current.route.first_hop(current.request.url) == place
+    return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(current: Current, history: History, options: Options, now: int) -> Network:
+def describe_network(current: CurrentStep, history: History, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    _, counted = history.detail("counters") or ("", b"")
-    rtt, retransmits = read_tcp_info(counted)
+    counted = [read_tcp_info(info) for _, (_, info) in history.all(Counted)] or [(None, None)]
+    rtt, retransmits = counted[-1]
     if history.kept and retransmits is not None:
-        _, before = history.all("counters")[0].detail
-        retransmits -= read_tcp_info(before)[1] or 0
-    reuse = options.series is not None and options.series.reuse
+        retransmits -= counted[0][1] or 0
     peer = history.peer
     if is_at_target(current, options):
-        assert options.target
-        peer = peer or literal_peer(options.target, current.request.url.port)
-    agreed = tls_info(history.detail("handshake"), options)
+        assert options.address
+        peer = peer or literal_peer(options.address, current.request.url.port)
+    connected = history.last(Connected)
     port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(
         peer=peer,
         port=port,
-        addresses=history.detail("resolved") or (),
+        addresses=current.log.addresses,
         attempts=history.attempts(now),
-        tls=own_side(agreed, current, history, options),
+        tls=tls_info(current, history, options),
         rtt_us=rtt,
         retransmits=retransmits,
-        reused=history.kept if reuse else None,
+        reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
-        local_ip=history.detail("local"),
-        interface=options.interface and options.interface.text,
+        local_ip=connected and connected.local_ip,
+        interface=options.interface,
+        connection=current.log.connection_name,
     )
 
 
-def finish(current: Current, history: History, options: Options, ending: Ending | None) -> Step:
-    """Make the record of a step. What the network said is masked here, once, for every report."""
+def finish(current: CurrentStep, history: History, options: Options) -> Step:
+    """Make the record of a step."""
     url, failure, failed_at = current.request.url, None, history.instant("looked up")
-    if ending:
-        failed_at = ending.at
-        failure = shown_failure(ending.error, history.phase, url, options)
+    for at, error in history.all(NetworkError):
+        failed_at, failure = at, shown_failure(error, history.phase, url, options)
     waited = 0
     if history.start:
         waited = run_delay(current.thread) - current.delayed
     timing = history.timing(failed_at)
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
-    exchange = history.detail("asking")
+    exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
         sent, sent_bytes = exchange.headers, exchange.head_bytes
-    return Step(
+    raw = Step(
         number=current.number,
         url=shown_url(url, options),
         request=current.request,
@@ -7228,131 +7184,133 @@ def finish(current: Current, history: History, options: Options, ending: Ending 
         started_at=current.started_at,
         timing=timing,
         network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
-        response=shown_response(history.detail("response"), options.secrets),
+        response=history.last(Response),
         body_bytes=history.received,
-        interim=tuple(event.detail for event in history.all("interim")),
+        interim=current.log.interim,
         error=failure,
         starved_us=waited // 1000,
         evidence=gather_evidence(history, options, timing.dns),
         span_id=current.span_id,
     )
+    step: Step = masked(raw, options.secrets)  # what the network said, once, for every report
+    return step._replace(response=step.response and shown_response(step.response, options.secrets))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
-class Progress:
-    """What the measuring and the waiting thread share of a run; `lock` decides who has the last word."""
+class RunState:
+    """What the measuring and the waiting thread share of a run.
 
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
+    `current` is the step under way, or None when there is none left to make. The measuring thread ends each
+    step and begins the next one under `lock`, until the waiting thread has taken over and set `abandoned`.
+    """
+
+    def __init__(self, turn: Turn, first: CurrentStep) -> None:
+        self.turn = turn
         self.lock = threading.Lock()
-        self.finished = threading.Event()
-        self.started = 0
-        self.current: Current | None = None
+        self.thread = 0  # the native id of the measuring thread, once it has come to its first line
+        self.started = 0  # when the clock of the first step started
+        self.current: CurrentStep | None = first
         self.steps: list[Step] = []
         self.limit_reached = False
         self.abandoned = False
-        self.crash: BaseException | None = None
-
-    def commit(self, step: Step) -> bool:
-        """Add a step; False when the deadline has passed and the run was reported without it."""
-        with self.lock:
-            if not self.abandoned:
-                self.steps.append(step)
-                self.current = None
-            return not self.abandoned
 
 
 NOT_OVER = "the run before was given up on that connection"
 
 
-class Means(NamedTuple):
-    """What all steps of all runs share. `kept` holds the connections that runs leave to the next, or why they
-    left none (None: they had none), by origin and address; None where none are to be kept.
+class ConnectionPool:
+    """What all runs share: the TLS contexts and, with `reuse`, the connections that runs leave to the next.
+
+    For each origin and variant there is the way whose connection is idle, or None and why there is none.
     """
 
-    contexts: TlsContexts
-    kept: dict[tuple[object, ...], Kept | str | None] | None = None
+    def __init__(self, contexts: TlsContexts, reuse: bool) -> None:
+        self.contexts = contexts
+        self._reuse = reuse
+        self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
-    def take(self, current: Current, slot: Slot) -> Kept | str | None:
-        """Return the connection that was kept for a step, or why none was; the first run opens its own."""
-        if self.kept is None:
-            return None
-        key = (current.request.url.origin, slot.target)
-        if slot.round == 1:
-            self.kept.setdefault(key, NOT_OVER)
-            return None
-        found, self.kept[key] = self.kept.get(key), NOT_OVER
+    def take(self, current: CurrentStep, turn: Turn) -> tuple[Way | None, str | None]:
+        """Take the connection that the run before left for a step; the first run opens its own."""
+        if not self._reuse:
+            return None, None
+        key = (current.request.url.origin, turn.variant)
+        if turn.round == 1:
+            self._left.setdefault(key, (None, NOT_OVER))
+            return None, None
+        found, self._left[key] = self._left.get(key, (None, None)), (None, NOT_OVER)
         return found
 
-    def leave(self, current: Current, slot: Slot, wanted: bool) -> None:
+    def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
         """Keep the connection of a step that is over, or close it, as where its run was given up."""
         assert current.way
-        if self.kept is None or not wanted:
-            current.way.close()
-            return
-        key = (current.request.url.origin, slot.target)
-        before, self.kept[key] = self.kept.get(key), current.way.keep()
-        if isinstance(before, Kept):
-            before.close()
-        if not isinstance(self.kept[key], Kept):
+        idle = None
+        if self._reuse and wanted:
+            key = (current.request.url.origin, turn.variant)
+            before, _ = self._left.get(key, (None, None))
+            idle, why = current.way.keep()
+            self._left[key] = (idle, why)
+            if before:
+                before.close()
+        if not idle:
             current.way.close()
 
     def close(self) -> None:
-        for kept in list((self.kept or {}).values()):  # a run that was given up may be at it
-            if isinstance(kept, Kept):
-                kept.close()
+        for way, _ in list(self._left.values()):  # a run that was given up may be at it
+            if way:
+                way.close()
 
 
-def get_ready(slot: Slot) -> None:
+def get_ready(turn: Turn) -> None:
     """Do what is last before the clock of a run starts: rest from the start, or until the run is due."""
-    if slot.number == 1:
+    if turn.number == 1:
         nap_where_cpus_are_short()
-    left = slot.due - time.perf_counter_ns()
+    left = turn.due - time.perf_counter_ns()
     if left > 0:
         time.sleep(left / 1e9)
 
 
-def prepare_step(current: Current, options: Options, means: Means, slot: Slot) -> Current:
-    """Make a step ready to start, on a kept connection where there is one that will do."""
-    kept, refused = means.take(current, slot), None
-    if isinstance(kept, str):
-        kept, refused = None, kept
-    way = prepare(current, options, means.contexts, kept)
+def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
+    """Make a step ready to start, on an idle connection where there is one that will do."""
+    idle, refused = pool.take(current, turn)
+    way = prepare(current, options, pool.contexts, idle)
     if current.number == 1:
-        get_ready(slot)
-    gone = way.board()
+        get_ready(turn)
+    gone = way.resume()
     if gone:
         way.close()
-        way = prepare(current, options, means.contexts, None)
-    delayed = run_delay(current.thread)
-    return current._replace(way=way, started_at=wall_clock(), delayed=delayed, refused=gone or refused)
+        way = prepare(current, options, pool.contexts, None)
+    if gone or not idle:
+        current.log.connection_name = f"{turn.number}.{current.number}"
+    thread = threading.get_native_id()
+    return current._replace(
+        way=way,
+        started_at=wall_clock(),
+        thread=thread,
+        delayed=run_delay(thread),
+        refused=gone or refused,
+    )
 
 
-def take_step(current: Current, options: Options, means: Means, progress: Progress) -> Step:
+def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
     """Prepare, make and record one step; raises what kept the first one from being prepared."""
     try:
-        current = progress.current = prepare_step(current, options, means, progress.slot)
+        current = state.current = prepare_step(current, options, pool, state.turn)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
-        if (current.number == 1 and progress.slot.number <= 1) or not error:
+        if (current.number == 1 and state.turn.number <= 1) or not error:
             raise
-        return finish(current, current.log.history(), options, Ending(error, 0))
+        return finish(current, current.log.history().failing(error, 0), options)
     way, log = current.way, current.log
     assert way
-    looks_up, started = way.looks_up, time.perf_counter_ns()
-    log.add("start", looks_up, started)
-    progress.started = progress.started or started
-    if progress.slot.round:
-        way.go()
-    else:
-        way.look_up()
+    log.looks_up, started = way.looks_up, time.perf_counter_ns()
+    log.add("start", started)
+    state.started = state.started or started
+    way.go(lookups_only=state.turn.round == 0)
     log.count("ended")
-    history = log.history()
-    ending = next((Ending(event.detail, event.at) for event in history.all("failed")), None)
-    step = finish(current, history, options, ending)
-    means.leave(current, progress.slot, not progress.abandoned)
+    step = finish(current, log.history(), options)
+    pool.leave(current, state.turn, not state.abandoned)
     return step
 
 
@@ -7360,7 +7318,7 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was sent."""
     assert step.response
     (location, *_) = values_of(step.response.headers, "location")
-    text = clip(mask_location(location.decode("utf-8", "surrogateescape")))
+    text = clip(location.decode("utf-8", "surrogateescape"))
     url = percent_encode(resolve_reference(step.url, text))
     return step._replace(
         number=step.number + 1,
@@ -7380,160 +7338,121 @@ def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
     )
 
 
-def follow(options: Options, means: Means, progress: Progress) -> None:
-    """Make the request, and with --follow those that it leads to: the one loop of the program."""
-    request = options.request
-    while True:
-        current = progress.current = begin_step(len(progress.steps) + 1, request, options)
-        step = take_step(current, options, means, progress)
-        if not progress.commit(step) or step.error or not step.response or not options.follow:
-            return
-        # As they came: in the step's own record a credential in them is masked.
-        response = current.log.history().detail("response")
+def add_step(state: RunState, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
+    """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
+    following = None
+    steps = [step]
+    # As it came: in the step's own record a credential in it is masked.
+    response = current.log.history().last(Response)
+    if options.follow and response and not step.error and response.status in REDIRECTS:
         locations = values_of(response.headers, "location")
-        if step.response.status not in REDIRECTS or not locations:
-            return
-        if len(progress.steps) > MAX_REDIRECTS:
-            progress.limit_reached = True
-            return
-        try:
-            url = resolve_location(request.url, locations)
-        except NetworkError as error:
-            progress.commit(broken_redirect(step, error, options.secrets))
-            return
-        request = next_request(request, step.response.status, url)
+        if locations and len(state.steps) >= MAX_REDIRECTS:
+            state.limit_reached = True
+        elif locations:
+            try:
+                url = resolve_location(current.request.url, locations)
+                request = next_request(current.asked, response.status, url)
+                following = begin_step(step.number + 1, request, options)
+            except NetworkError as error:
+                steps.append(broken_redirect(step, error, options.secrets))
+    state.steps += steps
+    return following
 
 
-def explain_deadline(current: Current, history: History, seconds: float) -> NetworkError:
+def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
+    """Make the request, and with --follow those that it leads to: the one loop of the program."""
+    state.thread = threading.get_native_id()
+    current = state.current
+    while current:
+        step = take_step(current, options, pool, state)
+        with state.lock:
+            if state.abandoned:
+                return
+            current = state.current = add_step(state, step, current, options)
+
+
+def explain_deadline(current: CurrentStep, history: History, seconds: float) -> NetworkError:
     """Say what the step was waiting for when the time of -m was over."""
     limit = f"{seconds:g} s"
     if current.way and history.start:
         return current.way.stuck(limit, history)
     if current.number > 1:
-        return timed_out("later start", limit)
-    return timed_out("start", limit)
+        return network_error("timeout: later start", limit)
+    return network_error("timeout: start", limit)
 
 
-def next_current(progress: Progress, options: Options) -> Current:
-    """Return a step that has not begun, for a run that ends between two steps; raises MemoryError before one.
+def deadline_of(state: RunState, begun: int, options: Options) -> int:
+    """Return when a run that was begun has to be over: at first, its clock has not started."""
+    allowed = round(min(options.max_time, 1e9) * 1e9)
+    if state.started:
+        return state.started + allowed
+    # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
+    latest = begun + 5_000_000_000
+    return latest + allowed if state.thread else latest
 
-    Nothing else keeps the measuring thread from its first line.
+
+def close_run(state: RunState, options: Options, deadline: int, refused: NetworkError | None) -> None:
+    """End the run in place of the measuring thread: at the deadline, or where this machine has `refused` what
+    a step needs.
+
+    The step under way fails. One that has just been answered in time is added as it is, and the step that it
+    leads to fails. Nothing happens where the chain is over.
     """
-    if not progress.steps and progress.slot.number > 1:
-        return begin_step(1, options.request, options)
-    if not progress.steps:
-        raise MemoryError
-    (*_, step) = progress.steps
-    return begin_step(step.number + 1, step.request, options)
-
-
-def abandon(progress: Progress, options: Options, deadline: int) -> None:
-    """Close the step under way as timed out; one that has just ended is given the moment to be committed."""
-    for last_chance in [False] * 30 + [True]:
-        with progress.lock:
-            current = progress.current
-            if progress.finished.is_set():
-                return
-            if last_chance and not current:
-                current = next_current(progress, options)
-            history = None
-            if current:
-                current.log.count("ended")
-                history = current.log.history()
-            if current and history and (last_chance or not history.ended):
-                progress.abandoned = True
-                ending = Ending(explain_deadline(current, history, options.max_time), deadline)
-                progress.steps.append(finish(current, history, options, ending))
-                return
-        time.sleep(0.001)
-
-
-def close_refused(progress: Progress, options: Options, crash: BaseException) -> bool:
-    """Close the step whose record this machine had no room for, so that the others are not lost with it.
-
-    Tell whether it was that, and something had been measured.
-    """
-    error = explain_refusal(crash)
-    if not error or not (progress.started or progress.slot.number > 1):
-        return False
-    crash.with_traceback(None)  # which keeps alive what filled the memory
-    current = progress.current or next_current(progress, options)
-    ending = Ending(error, time.perf_counter_ns())
-    progress.steps.append(finish(current, current.log.history(), options, ending))
-    return True
-
-
-class Watch(NamedTuple):
-    """What the waiting thread does meanwhile: `show` is called every `tick` seconds. `stop` tells whether the
-    run is no longer wanted.
-    """
-
-    show: Callable[[Progress], None]
-    tick: float
-    stop: Callable[[], bool]
+    with state.lock:
+        state.abandoned = True
+        current = state.current
+        while current:
+            current.log.count("ended")
+            history = current.log.history()
+            if refused:
+                history = history.failing(refused, time.perf_counter_ns())
+            elif not history.ended:
+                late = explain_deadline(current, history, options.max_time)
+                history = history.failing(late, deadline)
+                if current.way and not options.series.single:
+                    current.way.give_up()  # so that a series does not gather threads that wait
+            current = add_step(state, finish(current, history, options), current, options)
 
 
 class Stopped(Exception):
     """A run was given up because nobody wants it any more."""
 
 
-def wait_for_run(progress: Progress, options: Options, watch: Watch) -> None:
-    """Wait until the run has ended, never longer than its deadline; raises Stopped."""
-    begun = max(time.perf_counter_ns(), progress.slot.due)
-    allowed = round(min(options.max_time, 1e9) * 1e9)
-    while not (progress.finished.is_set() or progress.crash):
-        # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
-        deadline = progress.started + allowed if progress.started else begun + 5_000_000_000
-        if progress.current and not progress.started:
-            deadline += allowed
-        left = (deadline - time.perf_counter_ns()) / 1e9
-        if left <= 0:
-            abandon(progress, options, deadline)
-            return
-        pause = min(left, watch.tick) if progress.started else min(options.max_time, watch.tick, left)
-        progress.finished.wait(min(pause, 1.0))  # a thread without memory cannot even say that it has ended
-        watch.show(progress)
-        if watch.stop():
-            progress.abandoned = True
-            raise Stopped
-
-
-def clear_away(progress: Progress) -> None:
-    """Have the thread of a run that was given up end, so that a series does not gather them.
-
-    What cannot be interrupted (a resolver) is left behind.
-    """
-    current = progress.current
-    if progress.abandoned and current and current.way:
-        current.way.give_up()
-        progress.finished.wait(0.02)  # the next run may be due
-
-
-def measure(options: Options, means: Means, watch: Watch, slot: Slot) -> Run:
+def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
     """Run the chain in a thread of its own and wait for it, never longer than the deadline.
 
-    What cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind; nothing joins
-    the thread. Raises UsageError, Stopped, and whatever crashed.
+    Meanwhile `look` is called ten times a second, which may raise Stopped. Raises UsageError, Stopped, and
+    whatever crashed.
     """
-    progress = Progress(slot)
     if options.tracing:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
+    state, worker = RunState(turn, begin_step(1, options.request, options)), Worker()
+    begun = max(time.perf_counter_ns(), turn.due)
 
-    def work() -> None:
-        try:
-            follow(options, means, progress)
-        except BaseException as error:
-            progress.crash = error
-        progress.finished.set()
+    def seconds_left() -> float:
+        look(state)
+        left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
+        return left if state.started else min(left, options.max_time)
 
-    start_thread(work, min(1.0, options.max_time))
-    wait_for_run(progress, options, watch)
-    if options.series:
-        clear_away(progress)
-    if progress.crash and not close_refused(progress, options, progress.crash):
-        raise progress.crash
-    steps = tuple(progress.steps)
-    return Run(steps, progress.limit_reached, slot, progress.started, options.trace_id)
+    try:
+        worker.run(lambda: follow(options, pool, state), min(1.0, options.max_time), seconds_left)
+    except Stopped:
+        state.abandoned = True
+        raise
+    refused = None
+    if worker.crash:
+        refused = explain_refusal(worker.crash)
+        if not refused or not (state.started or turn.number > 1):
+            raise worker.crash
+        worker.crash.with_traceback(None)  # which keeps alive what filled the memory
+    elif not state.thread and turn.number <= 1:
+        raise MemoryError  # nothing else keeps a thread from its first line
+    close_run(state, options, deadline_of(state, begun, options), refused)
+    if not options.series.single:
+        worker.ended.wait(0.02)  # not longer: the next run may be due
+    *before, last = state.steps
+    steps = (*before, last._replace(expected=options.expected))
+    return Run(steps, state.limit_reached, turn, state.started, options.trace_id)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7554,25 +7473,12 @@ class AnswerReader(Reader):
         return count
 
 
-class KeptExchange(Http1Exchange):
+class CollectorExchange(Http1Exchange):
     """An exchange whose answer is read, not only counted."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._reader = self.answer = AnswerReader()
-
-
-class Delivery(Way):
-    """A way to a collector."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._exchange_of_mine = KeptExchange(setup)
-        self._exchanges = {"http/1.1": self._exchange_of_mine}
-
-    @property
-    def answer(self) -> bytes:
-        return bytes(self._exchange_of_mine.answer.kept)
 
 
 def rejected_spans(answer: bytes) -> tuple[int, str]:
@@ -7611,47 +7517,49 @@ def check_acceptance(response: Response, answer: bytes) -> None:
 def deliver(sender: Options, document: bytes) -> None:
     """Send a document to a collector and wait until it is taken, never longer than COLLECTOR_TIME.
 
-    What cannot be interrupted is left behind, as in `measure`. Raises NetworkError, and whatever crashed.
+    Raises NetworkError, and whatever crashed.
     """
     request = sender.request._replace(body=Body(document, "application/json"))
-    log, finished = Log(), threading.Event()
-    ways: list[Delivery] = []
-    crashes: list[Exception] = []
+    log, worker = Log(), Worker()
+    begun: list[tuple[Way, CollectorExchange]] = []
+    latest = time.monotonic() + COLLECTOR_TIME
 
     def work() -> None:
-        try:
-            route = route_to(request.url, sender)
-            way = Delivery(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log))
-            way.prepare()
-            ways.append(way)
-            log.add("start", way.looks_up)
-            way.go()
-            way.close()
-        except Exception as error:
-            crashes.append(error)
-        finished.set()
+        route = route_to(request.url, sender)
+        setup = Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log)
+        exchange = CollectorExchange(setup)
+        way = Way(setup, exchange=exchange)
+        way.prepare()
+        begun.append((way, exchange))
+        log.looks_up = way.looks_up
+        log.add("start")
+        way.go()
+        way.close()
 
     try:
-        start_thread(work)
-        finished.wait(COLLECTOR_TIME)
+        worker.run(work, 0.0, lambda: latest - time.monotonic())
     except NO_THREAD_NOW as error:
-        crashes.append(error)
-    for crash in crashes:
-        raise explain_unprepared(crash) or crash
+        worker.crash = error
+    if worker.crash:
+        raise explain_unprepared(worker.crash) or worker.crash
     history = log.history()
-    if history.detail("failed"):
-        raise history.detail("failed")
+    failure = history.last(NetworkError)
+    if failure:
+        raise failure
     limit = f"{COLLECTOR_TIME:g} s"
-    if not ways:
-        raise timed_out("start", limit)
+    if not begun:
+        raise network_error("timeout: start", limit)
+    ((way, exchange),) = begun
     if not history.ended:
-        raise ways[0].stuck(limit, history)
-    check_acceptance(history.detail("response"), ways[0].answer)
+        raise way.stuck(limit, history)
+    response = history.last(Response)
+    assert response
+    check_acceptance(response, bytes(exchange.answer.kept))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. What the number
-#      of values cannot bear is None; no mean and no deviation, which one slow run moves at will.
+# 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
+#      None where there are too few values. No mean and no deviation: one slow run moves them at will.
 # ---------------------------------------------------------------------------------------------------------
 STAT_KEYS = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")  # of Timing
 OUTLIER_KEYS = ("total", "wait")
@@ -7659,6 +7567,11 @@ OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
 INTERVAL_RISK = 20  # one in so many that the median lies outside its interval
+
+
+def to_ms(us: float | None) -> float | None:
+    """Return ms as they are told and compared, to 0.001; None stays None."""
+    return None if us is None else round(us) / 1000
 
 
 def median(ordered: Sequence[float]) -> float:
@@ -7670,10 +7583,11 @@ def median(ordered: Sequence[float]) -> float:
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
-    """Return the least of sorted values that so many percent do not exceed: one that was measured."""
+    """Return the smallest of sorted values that at least so many percent of them do not exceed."""
     return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
 
 
+@cache
 def interval_rank(count: int) -> int:
     """Return the largest k for which the median lies outside [x(k), x(n-k+1)] with at most 5 %, 0 if there is
     none: under six values. (Both tails of a binomial distribution; no shape of the values is assumed.)
@@ -7687,142 +7601,53 @@ def interval_rank(count: int) -> int:
         term = term * (count - rank + 1) // rank
 
 
-class Spread(NamedTuple):
+class Distribution(NamedTuple):
     """How the values of one key lie (us); None for what their number cannot support."""
 
     stats: dict[str, float | None]
     interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
 
 
-def measure_spread(values: Iterable[int], rank: int) -> Spread:
-    """Sum values up; `rank` is the one of the interval for their number."""
+def measure_distribution(values: Iterable[int]) -> Distribution:
     ordered = sorted(values)
     stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
     if not ordered:
-        return Spread(stats)
+        return Distribution(stats)
     for name, least in SUPPORT.items():
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    return Spread(stats, (ordered[rank - 1], ordered[-rank]) if rank else None)
+    rank = interval_rank(len(ordered))
+    return Distribution(stats, (ordered[rank - 1], ordered[-rank]) if rank else None)
+
+
+def usual_range(values: Sequence[int]) -> tuple[float, float]:
+    """Return the median, and how far from it a value is no outlier yet."""
+    if len(values) < OUTLIER_VALUES:
+        return 0, float("inf")
+    middle = median(sorted(values))
+    deviation = median(sorted(abs(value - middle) for value in values))
+    return middle, OUTLIER_DISTANCE * max(LEAST_MAD_US, deviation)
 
 
 def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """Return the numbers of the runs whose value lies far from the median; `values` are (value, run)."""
-    if len(values) < OUTLIER_VALUES:
-        return ()
-    middle = median(sorted(value for value, _ in values))
-    deviation = max(LEAST_MAD_US, median(sorted(abs(value - middle) for value, _ in values)))
-    return tuple(run for value, run in values if abs(value - middle) > OUTLIER_DISTANCE * deviation)
+    middle, reach = usual_range([value for value, _ in values])
+    return tuple(run for value, run in values if abs(value - middle) > reach)
 
 
-class Summary(NamedTuple):
-    """What the samples of a step and URL have in common, of one target, cold or on a kept connection."""
-
-    target: str | None
-    number: int
-    url: str
-    method: str
-    reused: bool | None
-    runs: int
-    late: int
-    failures: dict[str, tuple[int, Failure]]  # by kind: how many, and the last
-    statuses: dict[int, tuple[int, float]]  # how many, and the median of their total (us)
-    spreads: dict[str, Spread]
-    outliers: dict[str, tuple[int, ...]]
-    refused: dict[str, int]  # why connections were not kept
-    facts: Facts | None  # of the last run, but the least round trip and all retransmits
-    good: Sequence[Sample]  # those that succeeded
-    typical: Sample | None  # the one of them whose total is nearest to the median
-    findings: tuple[tuple[Finding, int], ...]  # the costliest of each kind, and how many runs had one
-
-    @property
-    def errors(self) -> dict[str, int]:
-        return {kind: count for kind, (count, _) in self.failures.items()}
-
-    @property
-    def failed(self) -> int:
-        return sum(self.errors.values())
-
-    @property
-    def measured(self) -> int:
-        return self.runs - self.failed
-
-    @property
-    def median_us(self) -> float | None:
-        return self.spreads["total"].stats["median"]
+def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Sort things into lists, each list by the key of what is in it; all keep their order."""
+    groups: dict[Any, list[Any]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
 
 
-def count_by(values: Iterable[Any]) -> dict[Any, int]:
-    """Count values, in their order of appearance."""
-    counts: dict[Any, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return counts
-
-
-def spans_text(sizes: Iterable[str]) -> str:
-    """Return the range of some numbers, or the one that all of them are."""
-    ordered = sorted(set(map(int, sizes)))
-    return "-".join(map(str, ordered[:1] + ordered[1:][-1:]))
-
-
-class Survey(NamedTuple):
-    """All runs of a series: what is shown, written and judged of them."""
-
-    series: Series
-    probe: Probe
-    samples: Sequence[Sample]
-    runs: int
-    expected: int  # runs, if it was not stopped
-    duration_us: int  # from the first start to the last end
-    summaries: tuple[Summary, ...]
-    verdicts: dict[str | None, Verdict]  # by target
-    lookup_us: int | None  # what the lookup of the targets took, None without one
-    levels: dict[StepKind, Level]
-    newest: dict[StepKind, Step]  # of those that were answered, for a drawn report
-
-    @property
-    def failed(self) -> int:
-        """Return how many runs failed: the last step of those, and no other."""
-        return sum(1 for sample in self.samples if sample.error)
-
-    @property
-    def late(self) -> int:
-        return sum(1 for sample in self.samples if sample.late and sample.number == 1)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """Return the verdict on all targets."""
-        if not self.verdicts:
-            return None
-        violations = [
-            each._replace(target=target) for target, one in self.verdicts.items() for each in one.violations
-        ]
-        not_judged = count_by(key for one in self.verdicts.values() for key in one.not_judged)
-        (some, *_) = self.verdicts.values()
-        violations.sort(key=lambda violation: violation.key)
-        sizes = [one.counts for one in self.verdicts.values()]
-        counts = {key: spans_text(count[key] for count in sizes if key in count) for key in sizes[0]}
-        lacking = [target for target, one in self.verdicts.items() if target and one.not_judged]
-        where = " at " * bool(lacking) + ", ".join(lacking)
-        return Verdict(some.step_number, some.thresholds, tuple(violations), tuple(not_judged), counts, where)
-
-
-def gather_statuses(samples: Sequence[Sample]) -> dict[int, tuple[int, float]]:
-    """Return how many samples had each status, and the median of their total (us)."""
-    statuses = {}
-    for status, count in sorted(count_by(sample.status for sample in samples).items()):
-        totals = sorted(sample.timing.total for sample in samples if sample.status == status)
-        statuses[status] = (count, median(totals))
-    return statuses
-
-
-def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]:
-    """Return how many samples failed in each way, and the last of each."""
-    failed = [sample.failure for sample in samples if sample.failure]
-    counts = count_by(failure.kind for failure in failed)
-    return {failure.kind: (counts[failure.kind], failure) for failure in failed}
+def usable(samples: Iterable[Sample]) -> list[Sample]:
+    """Return what statistics are of: the good ones, and where there is none those without an error."""
+    answered = [sample for sample in samples if not sample.error]
+    return [sample for sample in answered if sample.good] or answered
 
 
 def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
@@ -7833,86 +7658,109 @@ def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
     """Return the costliest finding of each kind, and in how many samples it was made: the costliest first."""
-    worst: dict[str, Finding] = {}
-    found = [finding for sample in samples for finding in sample.findings]
-    for finding in found:
-        if finding.id not in worst or finding.cost_us > worst[finding.id].cost_us:
-            worst[finding.id] = finding
-    counts = count_by(finding.id for finding in found)
-    ordered = sorted(worst.values(), key=lambda finding: -finding.cost_us)
-    return tuple((finding, counts[finding.id]) for finding in ordered)
+    kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
+    worst = [(max(kind, key=lambda finding: finding.cost_us), len(kind)) for kind in kinds.values()]
+    return tuple(sorted(worst, key=lambda found: -found[0].cost_us))
 
 
-def gather_facts(facts: Sequence[Facts]) -> Facts | None:
-    """Join what was told of a server in several runs: the least round trip, all resent, else the newest."""
-    if not facts:
-        return None
-
-    def told(name: str) -> list[Any]:
-        return [value for value in (getattr(each, name) for each in facts) if value is not None]
-
-    newest = {name: told(name)[-1] for name in Facts._fields if told(name)}
-    joined = facts[-1]._replace(**newest)
-    if joined.rtt_us is not None:
-        joined = joined._replace(rtt_us=min(told("rtt_us")))
-    if joined.retransmits is not None:
-        joined = joined._replace(retransmits=sum(told("retransmits")))
-    return joined
+def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]:
+    """Return how many samples failed in each way, and the last of each."""
+    kinds = group_by(lambda failure: failure.kind, (each.failure for each in samples if each.failure))
+    return {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
 
 
-def sum_up(samples: Sequence[Sample]) -> Summary:
-    """Sum up samples of one kind. Only successful ones have times: a failure is no fast answer."""
-    first = samples[0]
-    good = [sample for sample in samples if sample.error is None]
-    values = {key: values_of_key(key, good) for key in STAT_KEYS}
-    ranks = {len(pairs): interval_rank(len(pairs)) for pairs in values.values()}
-    spreads = {
-        key: measure_spread((value for value, _ in pairs), ranks[len(pairs)]) for key, pairs in values.items()
-    }
-    middle = spreads["total"].stats["median"] or 0
-    return Summary(
-        target=first.target,
-        number=first.number,
-        url=first.url,
-        method=first.method,
-        reused=first.reused,
-        runs=len(samples),
-        late=sum(sample.late for sample in samples),
-        failures=gather_failures(samples),
-        statuses=gather_statuses(good),
-        spreads=spreads,
-        outliers={key: find_outliers(values[key]) for key in OUTLIER_KEYS},
-        refused=count_by(filter(None, (sample.refused for sample in samples))),
-        facts=gather_facts(list(filter(None, (sample.facts for sample in samples)))),
-        good=good,
-        typical=min(good, key=lambda sample: abs(sample.timing.total - middle), default=None),
-        findings=gather_findings(samples),
-    )
+def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
+    """Return how many samples had each status, and the median of their total (us)."""
+    groups = sorted(group_by(lambda sample: sample.status, samples).items())
+    return {code: (len(group), median(sorted(each.timing.total for each in group))) for code, group in groups}
+
+
+def known(name: str, samples: Iterable[Sample]) -> list[int]:
+    """Return a field of the samples in which it is known."""
+    values = (getattr(sample, name) for sample in samples)
+    return [value for value in values if value is not None]
+
+
+def join_servers(shown: Iterable[ServerInfo]) -> ServerInfo:
+    """Join what a server showed in several runs: of each field the newest that is known."""
+    joined = {}
+    for server in shown:
+        joined.update({name: value for name, value in server._asdict().items() if value is not None})
+    return ServerInfo(**joined)
+
+
+class Summary:
+    """What the samples of a step and URL have in common, of one variant, cold or on a kept connection.
+
+    Its statistics are of the samples in `used`: how soon a step failed, or an error page came, says nothing
+    about good answers.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        first = samples[0]
+        self.variant = first.variant
+        self.number = first.number
+        self.url = first.url
+        self.method = first.method
+        self.reused = first.reused
+        self.newest = samples[-1]
+        self.runs = len(samples)
+        self.late = sum(sample.late for sample in samples)
+        self.answered = [sample for sample in samples if not sample.error]
+        self.used = usable(samples)
+        self.failures = gather_failures(samples)
+        self.failed = len(samples) - len(self.answered)
+        self.bad_status = sum(sample.bad_status for sample in self.answered)
+        self.statuses = gather_statuses(self.answered)
+        self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
+        self.findings = gather_findings(samples)
+        self.server = join_servers(sample.server for sample in samples)
+        # Why connections were not kept.
+        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)
+        self.rtt_us = min(known("rtt_us", samples), default=None)
+        resent = known("retransmits", samples)
+        self.retransmits = sum(resent) if resent else None
+        values = {key: values_of_key(key, self.used) for key in STAT_KEYS}
+        self.distributions = {key: measure_distribution(us for us, _ in values[key]) for key in STAT_KEYS}
+        self.outliers = {key: find_outliers(values[key]) for key in OUTLIER_KEYS}
+        middle = self.stat("total") or 0  # a typical run is the nearest to it
+        self.typical = min(self.used, key=lambda sample: abs(sample.timing.total - middle), default=None)
+
+    @property
+    def errors(self) -> dict[str, int]:
+        return {kind: count for kind, (count, _) in self.failures.items()}
+
+    @property
+    def none_good(self) -> bool:
+        """Tell whether the statistics are of answers that are not good, because there are no others."""
+        return any(sample.bad_status for sample in self.used)
+
+    def stat(self, key: str, name: str = "median") -> float | None:
+        """Return a statistic of a key (us), None where there are too few values."""
+        return self.distributions[key].stats[name]
 
 
 def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
-    """Sum up each step and URL of a chain by itself: by target, then step, the cold ones before the warm."""
-    groups: dict[tuple[object, ...], list[Sample]] = {}
-    for sample in samples:
-        key = (sample.target, sample.number, sample.reused or False, sample.url)
-        groups.setdefault(key, []).append(sample)
-    targets = list(count_by(target for target, *_ in groups))
-    ordered = sorted(groups.items(), key=lambda item: (targets.index(item[0][0]), item[0][1], item[0][2]))
-    return tuple(sum_up(group) for _, group in ordered)
+    """Sum up each step and URL of a chain by itself: by variant, then step, the cold ones before the warm."""
+    groups = group_by(lambda each: (each.variant, each.number, each.reused or False, each.url), samples)
+    variants = list(dict.fromkeys(variant for variant, *_ in groups))
+    ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1], kind[2]))
+    return tuple(Summary(groups[kind]) for kind in ordered)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(key: str, actual: float | None, threshold: float) -> list[Violation]:
-    """Return the violation of a budget, if it is one; times in ms."""
+def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> list[Violation]:
+    """Return the violation of a budget (ms), if a time is one; `run` is the run that took it."""
+    actual = to_ms(us)
     if actual is None or actual <= threshold:
         return []
     delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
-    return [Violation(key, threshold, actual, delta)]
+    return [Violation(key, threshold, actual, delta, run)]
 
 
-def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
+def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
 
     Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
@@ -7922,90 +7770,137 @@ def judge(thresholds: dict[str, float], run: Run) -> Verdict | None:
     plain = {key: value for key, value in thresholds.items() if "." not in key}
     if not plain or not step:
         return None
-    violations = []
+    violations: list[Violation] = []
     for key in sorted(plain):
-        violations += exceeded(key, step.timing.ms(key), plain[key])
-    return Verdict(step.number, plain, tuple(violations))
+        violations += exceeded(key, getattr(step.timing, key), plain[key])
+    bad = {step.response.status: 1} if step.response and not step.good else {}
+    return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
 
 
-def judge_runs(key: str, threshold: float, samples: Iterable[Sample]) -> list[Violation]:
-    """Hold every run against a budget, and name the worst."""
-    timings = [(sample.timing.ms(key), -sample.run) for sample in samples if sample.judged]
-    values = [(actual, run) for actual, run in timings if actual is not None]
-    if not values:
-        return []
-    worst, run = max(values)
-    return [violation._replace(run_number=-run) for violation in exceeded(key, worst, threshold)]
-
-
-def last_values(key: str, samples: Iterable[Sample]) -> list[int] | None:
-    """Return the values that a budget on a statistic is about: of the last steps that succeeded, of the warm
-    ones where connections are kept. None where those have no such phase.
+def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
+    """Return the values that a budget on a statistic is about: of the last steps that are good, where
+    connections are kept of those on a kept one. None where such steps have no such phase.
     """
-    phase, _, _ = key.partition(".")
-    last = [sample for sample in samples if sample.last and sample.judged and sample.reused is not False]
-    values = [value for sample in last for value in [getattr(sample.timing, phase)] if value is not None]
-    if last and not values:
-        return None
-    return values
+    last = [sample for sample in samples if sample.last and sample.good and sample.reused is not False]
+    values = [value for value, _ in values_of_key(phase, last)]
+    return None if last and not values else values
 
 
-def judge_statistic(key: str, threshold: float, values: Iterable[int]) -> list[Violation] | None:
-    """Hold a statistic of values (us) against a budget; None where there are too few of them."""
-    actual = measure_spread(values, 0).stats[key.partition(".")[2]]
-    if actual is None:
-        return None
-    return exceeded(key, round(actual) / 1000, threshold)
+def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
+    """Hold all runs of one variant against the budgets; None without any, or without a step to judge.
 
-
-def judge_series(thresholds: dict[str, float], samples: Sequence[Sample]) -> Verdict | None:
-    """Hold all runs of one target against the budgets; None without any, or without a step to judge."""
-    statistics = any("." in key for key in thresholds)
-    judged = [sample.number for sample in samples if sample.judged]
-    if not thresholds or not (judged or statistics):
+    A plain budget holds for every run, and its violation names the worst.
+    """
+    judged = [sample for sample in samples if sample.judged]
+    if not thresholds or not (judged or any("." in key for key in thresholds)):
         return None
     violations: list[Violation] = []
+    bad: Mapping[int, int] = {}
     not_judged, counts = [], {}
-    for key in sorted(thresholds):
-        if "." not in key:
-            violations += judge_runs(key, thresholds[key], samples)
+    for key, threshold in sorted(thresholds.items()):
+        phase, dot, statistic = key.partition(".")
+        if not dot:
+            worst, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
+            violations += exceeded(key, worst, threshold, run)
+            bad = collections.Counter(known("code", (each for each in judged if each.bad_status)))
             continue
-        values = last_values(key, samples)
+        values = last_values(phase, samples)
         if values is None:
             continue
         counts[key] = str(len(values))
-        found = judge_statistic(key, thresholds[key], values)
-        if found is None:
+        actual = measure_distribution(values).stats[statistic]
+        if actual is None:
             not_judged.append(key)
-        violations += found or ()
-    last = max((sample.number for sample in samples), default=1)
-    return Verdict(last, thresholds, tuple(violations), tuple(not_judged), counts)
+        violations += exceeded(key, actual, threshold)
+    number = max((sample.number for sample in samples), default=1)
+    return Verdict(number, thresholds, tuple(violations), tuple(not_judged), counts, bad_statuses=bad)
 
 
-class Outcome(NamedTuple):
-    """What the exit code depends on, of one run or of all."""
-
-    limit_reached: bool
-    failed: bool
-    error_status: bool  # the last response was 4xx or 5xx
-
-
-def outcome_of(run: Run) -> Outcome:
-    last = run.steps[-1].response
-    error_status = last is not None and 400 <= last.status < 600
-    return Outcome(run.limit_reached, any(step.error for step in run.steps), error_status)
-
-
-def choose_exit_code(outcome: Outcome, fail: bool, unwritten: bool, passed: bool) -> ExitCode:
-    """Return the code of the first condition that holds, in the specification's order of priority."""
-    table = (
-        (outcome.limit_reached, ExitCode.REDIRECT_LIMIT),
-        (outcome.failed, ExitCode.NETWORK),
-        (unwritten, ExitCode.WRITE),
-        (fail and outcome.error_status, ExitCode.HTTP_ERROR),
-        (not passed, ExitCode.SLO),
+def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
+    """Join the verdicts on several variants, at least one. How many values a statistic had is then a range,
+    10-12, where the variants differ.
+    """
+    violations: list[Violation] = []
+    not_judged: dict[str, None] = {}
+    counts: dict[str, list[int]] = {}
+    bad: collections.Counter[int] = collections.Counter()
+    for variant, verdict in verdicts.items():
+        violations += [violation._replace(variant=variant) for violation in verdict.violations]
+        not_judged.update(dict.fromkeys(verdict.not_judged))
+        bad.update(verdict.bad_statuses)
+        for key, count in verdict.counts.items():
+            counts.setdefault(key, []).append(int(count))
+    lacking = [variant for variant, verdict in verdicts.items() if variant and verdict.not_judged]
+    first = next(iter(verdicts.values()))
+    return first._replace(
+        violations=tuple(sorted(violations, key=lambda violation: violation.key)),
+        not_judged=tuple(not_judged),
+        counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
+        where=f" at {', '.join(lacking)}" if lacking else "",
+        bad_statuses=bad,
     )
-    return next((code for holds, code in table if holds), ExitCode.OK)
+
+
+class Report(NamedTuple):
+    """All runs of a series: what is shown, written and judged of them. `single` is the run of a series of one
+    that is told in a form of its own.
+    """
+
+    series: Series
+    url: Url
+    probe: Probe
+    samples: Sequence[Sample]
+    expected: int  # runs, if it was not stopped
+    duration_us: int  # from the first start to the last end
+    summaries: tuple[Summary, ...]
+    verdicts: dict[str | None, Verdict]  # by variant
+    lookup_us: int | None  # what the lookup of the addresses took, None without one
+    newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
+    single: Run | None
+
+    @property
+    def runs(self) -> int:
+        return sum(sample.last for sample in self.samples)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the verdict on all variants."""
+        return join_verdicts(self.verdicts) if self.verdicts else None
+
+
+# Of several reasons for another code than 0 the first one counts.
+CODES_BY_PRIORITY = (
+    ExitCode.REDIRECT_LIMIT,
+    ExitCode.NETWORK,
+    ExitCode.WRITE,
+    ExitCode.HTTP_ERROR,
+    ExitCode.SLO,
+)
+
+
+def codes_of(run: Run) -> Iterator[ExitCode]:
+    """Give the exit codes that a run is a reason for; HTTP_ERROR counts with --fail alone."""
+    last = run.steps[-1]
+    if run.limit_reached:
+        yield ExitCode.REDIRECT_LIMIT
+    if any(step.error for step in run.steps):
+        yield ExitCode.NETWORK
+    # A status from 600 on is not good, but neither 4xx nor 5xx.
+    named = last.expected != GOOD_STATUSES or (last.answer is not None and last.answer.status < 600)
+    if named and not last.good:
+        yield ExitCode.HTTP_ERROR
+
+
+def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, passed: bool) -> ExitCode:
+    """Return the exit code; `codes` are those that the runs are a reason for."""
+    reasons = set(codes)
+    if not fail:
+        reasons.discard(ExitCode.HTTP_ERROR)
+    if unwritten:
+        reasons.add(ExitCode.WRITE)
+    if not passed:
+        reasons.add(ExitCode.SLO)
+    return next((code for code in CODES_BY_PRIORITY if code in reasons), ExitCode.OK)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8016,6 +7911,7 @@ def choose_exit_code(outcome: Outcome, fail: bool, unwritten: bool, passed: bool
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
 MIN_RTT_US = 2_000  # below, what computing takes looks like round trips
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
+UNIX_SEGMENT = 1460  # bytes: a unix socket has no segments, and what is small is small as on Ethernet
 SLOW_START_RTT_US = 5_000  # below, sending and reading take as long as the round trips
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 LARGE_FLIGHT = 8  # segments: of a server that writes piece by piece, 13 kB do not fit the first window
@@ -8025,16 +7921,30 @@ SLOW_TRIPS = 2  # round trips; less may be one lost packet or one flight more
 FITS = (0.95, 1.25)  # of the time that a number of round trips takes
 WINDOW, WINDOW_SHARE = 65_535, 0.1  # bytes a round trip without window scaling (RFC 7323 section 2)
 AT_ONCE_US, AT_ONCE_SHARE = 5_000, 0.2  # of a round trip: what a server may need to answer at once
+HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a tick of the kernel; 40.4-46.8 here
+HELD_BACK_RTT_US = 20_000  # of the path at most
+HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
 LEAST_CLAIM_MS = 1  # that is worth repeating of what a server says of its own time
 ALIKE = 0.15  # two times that differ by less are alike
+GENERAL = ("setup", "closes", "distance")  # findings that name no cause
+
+
+def fixed(value: float | None, decimals: int, unit: str = "") -> str:
+    """Return a number with so many decimals, `-` for what does not exist."""
+    return "-" if value is None else f"{value:.{decimals}f}{unit}"
+
+
+def ms_text(ms: float | None, decimals: int = 2, unit: str = " ms") -> str:
+    """Return a time with so many decimals, and with one less from 100 ms on."""
+    if ms is not None and ms >= 100:
+        decimals -= 1
+    return fixed(ms, decimals, unit)
 
 
 def time_text(us: float) -> str:
-    if us >= 100_000:
-        return f"{us / 1000:.0f} ms"
-    return f"{us / 1000:.1f} ms"
+    return ms_text(us / 1000, 1)
 
 
 def times_text(count: int) -> str:
@@ -8046,10 +7956,6 @@ def counted(count: int, noun: str, one: str = "1") -> str:
     if count == 1:
         return f"{one} {noun}"
     return f"{count} {noun}s"
-
-
-def trips_text(count: int) -> str:
-    return counted(count, "round trip")
 
 
 def first_of(words: Sequence[str], most: int) -> str:
@@ -8064,19 +7970,6 @@ def rate_text(count: int, us: int) -> str:
     return f"{count * 8 / max(1, us):.1f} Mbit/s"
 
 
-def in_ms(us: int) -> float:
-    return us / 1000
-
-
-def growth(before: Counters | None, after: Counters | None, name: str) -> int | None:
-    """Return by how much a counter grew between two instants; None where one of them does not tell."""
-    first: int | None = getattr(before, name, None)
-    last: int | None = getattr(after, name, None)
-    if first is None or last is None:
-        return None
-    return last - first
-
-
 def slow_start_trips(segments: int) -> int:
     """Return the round trips that so many segments take to leave: 10, 20, 40 of them … (RFC 6928, 5681)."""
     trips = 1
@@ -8086,111 +7979,114 @@ def slow_start_trips(segments: int) -> int:
 
 
 def fits(time_us: int, expected_us: float) -> bool:
-    """Tell whether a time is what was expected; more is tolerated than less, which nothing explains."""
+    """Tell whether a time is what was expected; a little more is normal, less has no explanation."""
     return FITS[0] * expected_us <= time_us <= FITS[1] * expected_us
 
 
-class Case(NamedTuple):
-    """A step with what several rules need. `rtt` is the round trip to the server (us), None behind a proxy
-    and where it is too short to build on; `hop` the one to whatever TCP was connected to, 0 if unknown.
+class Case:
+    """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
+    then no rule that needs it finds anything.
+
+    `hop_rtt` is the round trip to whatever TCP was connected to, the server or a proxy. `rtt` is the one to
+    the server where it is long enough to build on.
     """
 
-    step: Step
-    timing: Timing
-    evidence: Evidence
-    winner: Attempt | None
-    hop: int
-    rtt: int | None
-    handshake_trips: int
+    def __init__(self, step: Step) -> None:
+        evidence, error = step.evidence, step.error
+        self.step, self.evidence = step, evidence
+        self.dns, self.connect, self.tls, self.wait, self.xfer = (spent or 0 for spent in step.timing[:5])
+        if error and error.phase == "dns" and error.kind != "dns":
+            self.dns = 0  # the deadline ended the lookup
+        self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
+        self.answered, self.segment = bool(evidence.answered), 0
+        if evidence.sent:
+            self.segment = evidence.sent.segment
+        if step.route.unix_socket is not None:  # the kernel counts nothing there
+            self.answered, self.segment = bool(step.response), UNIX_SEGMENT
+        self.hop_rtt = (evidence.ended and evidence.ended.rtt_us) or 0
+        self.rtt = 0
+        if not step.route.proxy and self.hop_rtt >= MIN_RTT_US:
+            self.rtt = self.hop_rtt
 
-    def grown(self, name: str, since: str, until: str) -> int | None:
-        """Return by how much a counter grew between two instants of the evidence."""
-        return growth(getattr(self.evidence, since), getattr(self.evidence, until), name)
+    def grown(self, name: str, since: str, until: str) -> int:
+        """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
+        first: int | None = getattr(getattr(self.evidence, since), name, None)
+        last: int | None = getattr(getattr(self.evidence, until), name, None)
+        if first is None or last is None:
+            return 0
+        return last - first
+
+    @property
+    def tls_trips(self) -> int:
+        """Return the round trips that the handshake must take."""
+        tls = self.step.network.tls
+        if not tls or not tls.version or self.step.network.reused:
+            return 0
+        return {"TLSv1.3": 1}.get(tls.version, 2) + self.evidence.hello_retry
 
     @property
     def resent(self) -> int | None:
-        """Return how often the request was sent again although it had not come (RFC 2883 tells)."""
-        until = "ended"
-        if self.evidence.answered:
-            until = "answered"
-        again = self.grown("retransmits", "sent", until)
-        needless = self.grown("duplicates", "sent", "ended")
-        if not again:
-            return again
-        if needless is None:
+        """Return how often the request was sent again because it had not come; None where a kernel does not
+        tell what came twice (RFC 2883).
+        """
+        ended = self.evidence.ended
+        again = self.grown("retransmits", "sent", "answered" if self.evidence.answered else "ended")
+        if again and (not ended or ended.duplicates is None):
             return None
-        return max(0, again - needless)
+        return max(0, again - self.grown("duplicates", "sent", "ended"))
 
     @property
     def resending_us(self) -> int:
         """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
-        if not self.resent or self.timing.wait is None:
+        if not self.resent:
             return 0
-        first = min(2 * self.hop + 200_000, self.hop + max(200_000, 2 * self.hop))
+        first = min(2 * self.hop_rtt + 200_000, self.hop_rtt + max(200_000, 2 * self.hop_rtt))
         waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.timing.wait - self.hop, waited))
+        return max(0, min(self.wait - self.hop_rtt, waited))
 
     @property
-    def serving_us(self) -> int | None:
-        """Return the part of the wait that the path does not explain; None where that cannot be told."""
-        if self.rtt is None or self.timing.wait is None or not self.evidence.answered or self.resent is None:
-            return None
+    def serving_us(self) -> int:
+        """Return the part of the wait that neither the path nor sending again explains."""
+        if self.step.route.proxy or not self.answered or self.resent is None:
+            return 0
         stood, connecting = self.evidence.stood, 0
         if self.winner and stood and not stood.retransmits:
             connecting = self.winner.duration_us
-        return self.timing.wait - max(self.rtt, connecting) - self.resending_us
+        return self.wait - max(self.hop_rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
-        sent = self.evidence.sent
-        return sent is not None and self.evidence.request_bytes <= FIRST_WINDOW * sent.segment
+        return self.evidence.request_bytes <= FIRST_WINDOW * self.segment
 
     @property
-    def shaking_us(self) -> int | None:
-        """Return the part of tls that neither the path nor this machine explains; None without TLS or answer.
+    def shaking_us(self) -> int:
+        """Return the part of tls that neither the path nor this machine explains.
 
-        What passed since the other side's last words, or without a CPU, was spent here.
+        The time since the other side's last segment, and time without a CPU, was spent on this machine.
         """
-        took, sent = self.timing.tls, self.evidence.sent
-        if took is None or self.rtt is None or not sent or not self.handshake_trips:
-            return None
-        return took - self.handshake_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
+        sent = self.evidence.sent
+        if not self.rtt or not sent or not self.tls_trips:
+            return 0
+        return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
     @property
     def lost_in_tls(self) -> int:
         """Return how many segments of the handshake were sent again here or came out of order."""
-        again, disorder = (self.grown(name, "stood", "sent") for name in ("retransmits", "disorder"))
-        return (again or 0) + (disorder or 0)
-
-
-def open_case(step: Step) -> Case:
-    """Gather what the rules need."""
-    ended = step.evidence.ended
-    hop = (ended and ended.rtt_us) or 0
-    winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
-    tls = step.network.tls
-    trips = 0
-    if tls and tls.version and not step.network.reused:
-        trips = {"TLSv1.3": 1}.get(tls.version, 2) + step.evidence.hello_retry
-    path = None
-    if hop >= MIN_RTT_US and not step.route.proxy:
-        path = hop
-    return Case(step, step.timing, step.evidence, winner, hop, path, trips)
+        return self.grown("retransmits", "stood", "sent") + self.grown("disorder", "stood", "sent")
 
 
 def lost_syn(case: Case) -> Finding | None:
-    """Find a SYN that was sent again: when TCP stands, nothing else can have been."""
-    stood = case.evidence.stood
-    if not stood or not stood.retransmits or not case.winner:
+    """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
+    stood, winner = case.evidence.stood, case.winner
+    if not stood or not stood.retransmits or not winner:
         return None
-    again = times_text(stood.retransmits)
+    again, took = stood.retransmits, winner.duration_us
     text = (
-        f"the SYN had to be sent again, {again}: it or its answer was lost or late "
+        f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
     )
-    evidence = {"retransmits": stood.retransmits, "attempt_ms": in_ms(case.winner.duration_us)}
-    cost = case.winner.duration_us - case.hop
-    return Finding("syn_lost", "connect", cost, "seen", text, {**evidence, "rtt_ms": in_ms(case.hop)})
+    evidence = {"retransmits": again, "attempt_ms": to_ms(took), "rtt_ms": to_ms(case.hop_rtt)}
+    return Finding("syn_lost", "connect", took - case.hop_rtt, "seen", text, evidence)
 
 
 def family_of(ip: str) -> str:
@@ -8207,90 +8103,101 @@ def attempt_text(attempt: Attempt) -> str:
 def failed_address(case: Case) -> Finding | None:
     """Name the addresses that were tried in vain before the one that answered."""
     attempts, winner = case.step.network.attempts, case.winner
-    if not winner or case.evidence.connected_us is None or not attempts.index(winner):
+    failed = attempts[: attempts.index(winner)] if winner else ()
+    if not winner or not failed:
         return None
-    failed = attempts[: attempts.index(winner)]
     name, instead = "address_failed", winner.ip
     if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
         name, instead = "family_fallback", family_of(winner.ip)
     text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
     if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
+    cost = (case.evidence.connected_us or 0) - winner.duration_us
     evidence = {"failed": [attempt.ip for attempt in failed], "used": winner.ip}
-    return Finding(name, "connect", case.evidence.connected_us - winner.duration_us, "seen", text, evidence)
+    return Finding(name, "connect", cost, "seen", text, evidence)
 
 
 def silent_resolver(case: Case) -> Finding | None:
-    """Find the sum of time-outs that a lookup has just outlasted."""
-    dns, resolver, error = case.timing.dns, case.evidence.resolver, case.step.error
-    if dns is None or not resolver or (error and error.phase == "dns" and error.kind != "dns"):
+    """Find a lookup that ended soon after one or more time-outs of the resolver."""
+    resolver = case.evidence.resolver
+    if not resolver:
         return None
     sums = [sum(resolver.waits[: count + 1]) for count in range(len(resolver.waits))]
-    past = [index for index, total in enumerate(sums) if 0 <= dns - total <= LOOKUP_SLACK_US]
+    past = [index for index, total in enumerate(sums) if 0 <= case.dns - total <= LOOKUP_SLACK_US]
     if not past:
         return None
     count = min(past[0] + 1, len(resolver.servers))
-    listed = ", ".join(resolver.servers)
-    who = f"{count} of the name servers in resolv.conf ({listed})"
+    who = f"{count} of the name servers in resolv.conf ({resolver.listed})"
     if len(resolver.servers) == 1:
-        who = f"the name server {listed}"
-        if listed.startswith("127.") or listed == "::1":
-            who = f"the local resolver ({listed})"
+        who = f"the name server {resolver.listed}"
+    if resolver.is_local:
+        who = f"the local resolver ({resolver.listed})"
     text = f"this fits the resolver's time-outs: {who} did not answer in time"
-    evidence = {"servers": list(resolver.servers), "timeouts_ms": in_ms(sums[past[0]])}
-    return Finding("resolver_timeout", "dns", sums[past[0]], "fits", text, evidence)
+    cost = sums[past[0]]
+    evidence = {"servers": list(resolver.servers), "timeouts_ms": to_ms(cost)}
+    return Finding("resolver_timeout", "dns", cost, "fits", text, evidence)
+
+
+def slow_lookup(case: Case) -> Finding | None:
+    """Find a lookup that took long, with an answer or without, and fits no time-outs."""
+    resolver = case.evidence.resolver
+    if case.dns - case.step.starved_us < LONG_LOOKUP or silent_resolver(case):
+        return None
+    who, servers = "the resolver", None
+    if resolver:
+        servers = list(resolver.servers)
+        who = "the local resolver" if resolver.is_local else who
+        who += f" ({resolver.listed})"
+    text = f"{who} took {time_text(case.dns)} for this lookup; it may have asked others"
+    evidence = {"dns_ms": to_ms(case.dns), "servers": servers}
+    return Finding("slow_lookup", "dns", case.dns, "seen", text, evidence)
 
 
 def old_tls(case: Case) -> Finding | None:
-    """Find the round trip that a TLS before 1.3 takes more, where it was taken indeed."""
-    tls, took, rtt = case.step.network.tls, case.timing.tls, case.rtt
-    if not tls or not tls.version or tls.version == "TLSv1.3" or rtt is None or not case.evidence.sent:
+    """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
+    tls = case.step.network.tls
+    if not tls or not tls.version or tls.version == "TLSv1.3" or not case.evidence.sent:
         return None
-    if took is None or took < TLS12_TRIPS * rtt:
+    if case.tls < TLS12_TRIPS * case.rtt:
         return None
     version = tls.version.replace("v", " ")
     text = f"{version} takes a round trip more than TLS 1.3 would"
-    evidence = {"tls_version": version, "tls_ms": in_ms(took), "rtt_ms": in_ms(rtt)}
-    return Finding("tls12", "tls", rtt, "seen", text, evidence)
+    evidence = {"tls_version": version, "tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt)}
+    return Finding("tls12", "tls", case.rtt, "seen", text, evidence)
 
 
 def repeated_hello(case: Case) -> Finding | None:
-    """Price a HelloRetryRequest (RFC 8446 section 4.1.4): a round trip."""
-    if not case.evidence.hello_retry or case.rtt is None or case.step.network.reused:
+    """Find a HelloRetryRequest (RFC 8446 section 4.1.4), which costs a round trip."""
+    if not case.evidence.hello_retry or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
-    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": in_ms(case.rtt)})
+    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": to_ms(case.rtt)})
 
 
 def large_certificate(case: Case) -> Finding | None:
-    """Tell a handshake whose certificates took round trips more from one that is slow."""
-    excess, rtt, sent = case.shaking_us, case.rtt, case.evidence.sent
-    flight = case.grown("received", "stood", "sent")
-    if excess is None or rtt is None or not sent or flight is None or case.lost_in_tls:
-        return None
-    if flight < LARGE_FLIGHT * sent.segment or excess < LARGE_FLIGHT_TRIPS * rtt:
+    """Find a handshake that took round trips more because its certificates are large."""
+    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
+    if excess < LARGE_FLIGHT_TRIPS * case.rtt or flight < LARGE_FLIGHT * case.segment or case.lost_in_tls:
         return None
     text = (
         f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
         "does not fit its first window"
     )
-    evidence = {"handshake_bytes": flight, "segment_bytes": sent.segment, "rtt_ms": in_ms(rtt)}
+    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, "rtt_ms": to_ms(case.rtt)}
     return Finding("large_certificate", "tls", excess, "fits", text, evidence)
 
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips, and not for the size of its certificates."""
-    excess, rtt, took = case.shaking_us, case.rtt, case.timing.tls
-    if excess is None or rtt is None or took is None or large_certificate(case):
+    excess, lost = case.shaking_us, case.lost_in_tls
+    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt) or large_certificate(case):
         return None
-    if excess < max(SLOW_US, SLOW_TRIPS * rtt):
-        return None
-    lost = case.lost_in_tls
     certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
-        certainty, text = "fits", f"about {time_text(excess)} more than {trips_text(case.handshake_trips)}"
+        trips = counted(case.tls_trips, "round trip")
+        certainty, text = "fits", f"about {time_text(excess)} more than {trips}"
         text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    evidence = {"tls_ms": in_ms(took), "rtt_ms": in_ms(rtt), "lost_segments": lost}
+    evidence = {"tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt), "lost_segments": lost}
     return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
@@ -8304,171 +8211,176 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 
 def slow_server(case: Case) -> Finding | None:
     """Find a wait that the path does not explain, of a request small enough to leave at once."""
-    took, wait, rtt = case.serving_us, case.timing.wait, case.rtt
-    if took is None or wait is None or rtt is None or not case.request_fits_window:
+    took = case.serving_us
+    if took < max(SLOW_US, SLOW_TRIPS * case.hop_rtt) or not case.request_fits_window:
         return None
-    if took < max(SLOW_US, SLOW_TRIPS * rtt):
-        return None
-    text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(wait)}"
-    evidence: dict[str, object] = {"wait_ms": in_ms(wait), "rtt_ms": in_ms(rtt)}
+    text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
+    evidence: dict[str, object] = {"wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
     claims = longest_first(case.step.timings)
     longest = claims[0].duration_ms if claims else None
-    if longest and LEAST_CLAIM_MS <= longest <= in_ms(wait):
+    if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
         text += f"; it accounts for {longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
         evidence["server_timing_ms"] = longest
     return Finding("server", "wait", took, "fits", text, evidence)
 
 
 def lost_request(case: Case) -> Finding | None:
-    """Price a request that was sent again by the time-outs that the kernel let pass."""
+    """Find a request that was sent again; that cost the time-outs that the kernel waited for."""
     cost, left, again = case.resending_us, case.serving_us, case.resent
-    if not cost or not again or case.timing.wait is None:
+    if not cost or not again:
         return None
     what = "the request"
-    if case.handshake_trips:
+    if case.tls_trips:
         what += ", or the end of the handshake before it,"
     text = f"{what} was lost or late and sent again, {times_text(again)}"
-    if left is not None and abs(left - cost) <= ALIKE * left:
+    if abs(left - cost) <= ALIKE * left:
         text += "; the server took about as long again, or its answer was lost too"
     elif again > 1:
         text += "; part of this may be the server's own time"
-    evidence = {
-        "retransmits": again,
-        "wait_ms": in_ms(case.timing.wait),
-        "rtt_ms": in_ms(case.hop),
-    }
+    evidence = {"retransmits": again, "wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
 
 
 def long_upload(case: Case) -> Finding | None:
     """Find a wait that is as long as slow start needs for the segments of the body."""
-    wait, rtt, answered = case.timing.wait, case.rtt, case.evidence.answered
-    if wait is None or rtt is None or not answered or case.request_fits_window or case.step.network.reused:
+    answered, size = case.evidence.answered, case.evidence.request_bytes
+    if not answered or case.request_fits_window or case.step.network.reused:
         return None  # the window of a kept connection may be anything
-    trips = slow_start_trips(answered.segments_out)
-    if case.grown("retransmits", "sent", "answered") or not fits(wait, trips * rtt):
+    segments = answered.segments_out
+    trips = slow_start_trips(segments)
+    if case.grown("retransmits", "sent", "answered") or not fits(case.wait, trips * case.rtt):
         return None
     text = (
-        f"this fits {trips_text(trips)} that the body took to leave, as slow start lets it; "
-        f"a path or server of {rate_text(case.evidence.request_bytes, wait)} would look alike"
+        f"this fits {counted(trips, 'round trip')} that the body took to leave, as slow start lets it; "
+        f"a path or server of {rate_text(size, case.wait)} would look alike"
     )
-    evidence = {
-        "request_bytes": case.evidence.request_bytes,
-        "segments": answered.segments_out,
-        "round_trips": trips,
-        "rtt_ms": in_ms(rtt),
-    }
-    # A request of any size takes one.
-    return Finding("upload", "wait", (trips - 1) * rtt, "fits", text, evidence)
+    cost = (trips - 1) * case.rtt  # a request of any size takes one
+    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    return Finding("upload", "wait", cost, "fits", text, evidence)
 
 
 def mere_distance(case: Case) -> Finding | None:
     """Find that round trips are most of the whole, while the server answered at once."""
-    wait, rtt = case.timing.wait, case.rtt
-    if wait is None or rtt is None or not case.evidence.answered:
-        return None
-    trips, verb = 2 + case.handshake_trips, "are"
+    rtt, trips, verb = case.rtt, 2 + case.tls_trips, "are"
     if case.step.network.reused:
         trips, verb = 1, "is"
-    if wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt) or trips * rtt < HALF * case.timing.total:
+    slow = case.wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt)
+    if slow or not case.answered or trips * rtt < HALF * case.step.timing.total:
         return None
-    text = f"the server answered at once: {trips_text(trips)} of {time_text(rtt)} {verb} the distance to it"
-    evidence = {"round_trips": trips, "rtt_ms": in_ms(rtt), "wait_ms": in_ms(wait)}
+    times = counted(trips, "round trip")
+    text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
+    evidence = {"round_trips": trips, "rtt_ms": to_ms(rtt), "wait_ms": to_ms(case.wait)}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
 
 def lossy_download(case: Case) -> Finding | None:
     """Find segments of the response that came out of order, and charge two round trips at most."""
-    xfer, rtt = case.timing.xfer, case.rtt
     # By the time the counters are read at the first byte, the burst behind it has come too. What was missing
     # before that byte took its time from wait.
     if not (case.grown("disorder", "answered", "ended") or case.evidence.gaps):
         return None
-    disorder = case.grown("disorder", "sent", "ended")
-    received, sent = case.grown("received", "sent", "ended"), case.evidence.sent
-    if xfer is None or rtt is None or not disorder or not received or not sent or not sent.segment:
+    disorder, received = case.grown("disorder", "sent", "ended"), case.grown("received", "sent", "ended")
+    if not disorder or not received or not case.segment:
         return None
-    segments = -(-received // sent.segment)  # without those that came twice
-    cost = min(xfer - (slow_start_trips(segments) - 1) * rtt, 2 * rtt)
+    segments = -(-received // case.segment)  # without those that came twice
+    cost = min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt)
     some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
-    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": in_ms(rtt)}
+    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": to_ms(case.rtt)}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
 
 
 def slow_start(case: Case) -> Finding | None:
     """Find a transfer that is as long as slow start needs for its segments, all in order."""
-    xfer, rtt = case.timing.xfer, case.rtt
+    step, ended = case.step, case.evidence.ended
+    if case.rtt < SLOW_START_RTT_US or step.error or step.network.reused:
+        return None  # the window of a kept connection has grown already
+    if not ended or ended.disorder is None or case.grown("disorder", "sent", "ended"):
+        return None
     segments = case.grown("segments_in", "sent", "ended")
-    if xfer is None or rtt is None or rtt < SLOW_START_RTT_US or segments is None or case.step.error:
-        return None
-    if case.step.network.reused:  # its window has grown already
-        return None
     trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
-    if not trips or not fits(xfer, trips * rtt) or case.grown("disorder", "sent", "ended") != 0:
+    if not trips or not fits(case.xfer, trips * case.rtt):
         return None
     text = (
-        f"this fits {trips_text(trips)} of slow start, whatever the bandwidth; "
-        f"a path or server of {rate_text(case.step.body_bytes, xfer)} would look alike"
+        f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
+        f"a path or server of {rate_text(step.body_bytes, case.xfer)} would look alike"
     )
-    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": in_ms(rtt)}
-    return Finding("slow_start", "xfer", xfer, "fits", text, evidence)
+    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    return Finding("slow_start", "xfer", case.xfer, "fits", text, evidence)
 
 
 def small_window(case: Case) -> Finding | None:
     """Find a transfer of 64 KiB a round trip, all that fits a window without scaling."""
-    xfer, rtt, ended = case.timing.xfer, case.rtt, case.evidence.ended
-    if not xfer or rtt is None or not ended or ended.window_scaling or case.step.error:
+    ended = case.evidence.ended
+    if not case.xfer or not ended or ended.window_scaling or case.step.error:
         return None
-    each = case.step.body_bytes * rtt / xfer
+    each = case.step.body_bytes * case.rtt / case.xfer
     if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
         return None
     text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": in_ms(rtt)}
-    return Finding("window", "xfer", xfer, "fits", text, evidence)
+    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": to_ms(case.rtt)}
+    return Finding("window", "xfer", case.xfer, "fits", text, evidence)
 
 
-# The round trips that a proxy needs at least, at most: CONNECT; TLS 1.2 before it; SOCKS with a password (RFC
-# 1928, 1929).
-PROXY_TRIPS = {"http": 1, "https": 3, "socks5": 3, "socks5h": 3}
+def held_back(case: Case) -> Finding | None:
+    """Find that the rest of a response waited until this machine had acknowledged its beginning.
+
+    A server that writes the two apart holds the second back until then (Nagle's algorithm, RFC 1122 section
+    4.2.3.4). The kernel here waits 40 ms for data that the acknowledgment could go with (section 4.2.3.2).
+    """
+    rest = case.grown("segments_in", "answered", "ended")
+    if case.step.route.proxy or case.step.error or case.hop_rtt >= HELD_BACK_RTT_US:
+        return None
+    if not 1 <= rest <= HELD_BACK_SEGMENTS:
+        return None
+    if case.grown("disorder", "sent", "ended") or case.grown("retransmits", "sent", "ended"):
+        return None
+    at_once = case.grown("acknowledgments", "sent", "answered")
+    late = case.grown("acknowledgments", "answered", "ended")
+    held = case.xfer - case.hop_rtt  # the acknowledgment goes there, the rest comes here
+    if at_once or not late or not HELD_BACK_US[0] <= held <= HELD_BACK_US[1]:
+        return None
+    text = (
+        "this fits Nagle's algorithm: the server wrote head and body apart, and kept the second back until "
+        "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
+        "it; a server that took so long between the two would look alike"
+    )
+    evidence = {"xfer_ms": to_ms(case.xfer), "segments": rest, "rtt_ms": to_ms(case.hop_rtt)}
+    return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
 def slow_proxy(case: Case) -> Finding | None:
-    """Find that at least half of connect passed after TCP to the proxy stood, and more than it had to."""
-    connect, stood = case.timing.connect, case.evidence.connected_us
-    proxy, error = case.step.route.proxy, case.step.error
-    if not proxy or connect is None or stood is None or connect - stood < HALF * connect:
+    """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
+    stood, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
+    if not proxy or stood is None:
         return None
-    least = PROXY_TRIPS[proxy.scheme] * stood
-    if connect - stood < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
+    took, least = case.connect - stood, proxy.kind.trips * stood
+    if took < HALF * case.connect or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
         return None
     what = "took this to open the way"
     if error and error.phase == "connect":
         what = "had this time and did not open the way"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
-    evidence = {"connect_ms": in_ms(connect), "tcp_ms": in_ms(stood)}
-    return Finding("proxy", "connect", connect - stood, "seen", text, evidence)
+    evidence = {"connect_ms": to_ms(case.connect), "tcp_ms": to_ms(stood)}
+    return Finding("proxy", "connect", took, "seen", text, evidence)
 
 
 def set_up(case: Case) -> Finding | None:
-    """Find that most of the whole is what a connection that stood already would save."""
-    parts = (case.timing.dns, case.timing.connect, case.timing.tls)
-    response, total = case.step.response, case.timing.total
-    if case.step.error or not response or response.status >= 400:
-        return None
-    cost = sum(part or 0 for part in parts)
-    if cost < SET_UP_SHARE * total:
+    """Find that most of the time went into setting the connection up."""
+    cost, total = case.dns + case.connect + case.tls, case.step.timing.total
+    answer = case.step.answer
+    if not answer or answer.status >= 400 or cost < SET_UP_SHARE * total:
         return None
     warm = time_text(total - cost)
     text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-    evidence = {"set_up_ms": in_ms(cost), "total_ms": in_ms(total)}
+    evidence = {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)}
     return Finding("setup", None, cost, "seen", text, evidence)
 
 
 def closing_server(case: Case) -> Finding | None:
-    """Tell that a server keeps no connection (RFC 9112 section 9.3), unless it was asked for that."""
+    """Find that a server closes its connections (RFC 9112 section 9.3) although nobody asked for that."""
     costly, response = set_up(case), case.step.response
     if not costly or not response or not response.http_version.startswith("HTTP/1"):
         return None
@@ -8479,7 +8391,7 @@ def closing_server(case: Case) -> Finding | None:
     how = "Connection: close" if "close" in said else "HTTP/1.0"
     text = f"the server closes the connection ({how}): every request pays for setting it up"
     evidence = {**costly.evidence, "http_version": response.http_version}
-    return Finding("closes", None, costly.cost_us, "seen", text, evidence)
+    return costly._replace(id="closes", text=text, evidence=evidence)
 
 
 def short_of_cpu(case: Case) -> Finding | None:
@@ -8488,37 +8400,61 @@ def short_of_cpu(case: Case) -> Finding | None:
     if starved <= STARVED_US:
         return None
     text = "this process was kept from running: times that end on this machine may be too long"
-    return Finding("starved", None, starved, "seen", text, {"starved_ms": in_ms(starved)})
+    return Finding("starved", None, starved, "seen", text, {"starved_ms": to_ms(starved)})
 
 
 RULES: tuple[Callable[[Case], Finding | None], ...] = (
     lost_syn,
     failed_address,
     silent_resolver,
-    old_tls,
-    repeated_hello,
-    large_certificate,
-    slow_tls,
+    slow_lookup,
     slow_server,
     lost_request,
-    long_upload,
-    mere_distance,
-    lossy_download,
-    slow_start,
-    small_window,
+    held_back,
     slow_proxy,
     set_up,
     closing_server,
     short_of_cpu,
 )
+RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # they need the `rtt` of the case
+    old_tls,
+    repeated_hello,
+    large_certificate,
+    slow_tls,
+    long_upload,
+    mere_distance,
+    lossy_download,
+    slow_start,
+    small_window,
+)
 
 
 def read_step(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
-    case = open_case(step)
+    case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    made = [finding for finding in (rule(case) for rule in RULES) if finding]
-    return tuple(sorted((f for f in made if f.cost_us >= least), key=lambda f: -f.cost_us))
+    rules = RULES + RULES_OF_ROUND_TRIPS if case.rtt else RULES
+    made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
+    return tuple(sorted(made, key=lambda found: -found.cost_us))
+
+
+def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Order findings for a reader: what names a cause comes first, whatever it cost.
+
+    That the process was starved is a note of its own.
+    """
+    told = [finding for finding in findings if finding.id != "starved"]
+    return sorted(told, key=lambda finding: finding.id in GENERAL)
+
+
+def loop_text(run: Run) -> str:
+    """Name the first step that asks what one before it asked, empty without one."""
+    asked: dict[tuple[str, Url], int] = {}
+    for step in run.steps:
+        first = asked.setdefault((step.request.method, step.request.url), step.number)
+        if first < step.number and not (step.error and step.error.kind == "redirect"):  # which asks nothing
+            return f"; step {step.number} asks what step {first} asked: a loop"
+    return ""
 
 
 def read_chain(run: Run) -> tuple[Finding, ...]:
@@ -8528,8 +8464,8 @@ def read_chain(run: Run) -> tuple[Finding, ...]:
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
     count = len(run.steps) - 1
-    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
-    evidence = {"redirects": count, "redirects_ms": in_ms(before), "total_ms": in_ms(total)}
+    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}{loop_text(run)}"
+    evidence = {"redirects": count, "redirects_ms": to_ms(before), "total_ms": to_ms(total)}
     return (Finding("redirects", None, before, "seen", text, evidence),)
 
 
@@ -8567,18 +8503,9 @@ def up_to_three(value: float) -> str:
     return whole + point + (decimals.rstrip("0") or "0")
 
 
-def family_name(peer: Peer | None) -> str | None:
-    return peer and FAMILY_NAMES[peer.family]
-
-
 def second_text(moment: datetime.datetime | None) -> str | None:
     """Return RFC 3339, UTC, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
-
-
-def fixed(value: float | None, decimals: int, unit: str = "") -> str:
-    """Return a number with so many decimals, `-` for what does not exist."""
-    return "-" if value is None else f"{value:.{decimals}f}{unit}"
 
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
@@ -8587,21 +8514,21 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
         yield "slo_violations=" + ",".join(violation.key for violation in verdict.violations)
 
 
-def step_title(number: int, slot: Slot | None) -> str:
+def step_title(number: int, turn: Turn | None) -> str:
     """Return what the line of a step begins with; in a series it tells the run, and the address if chosen."""
-    if slot is None:
+    if turn is None:
         return f"Step {number}"
-    return " ".join(word for word in (f"Run {slot.number} Step {number}", slot.target) if word)
+    return " ".join(word for word in (f"Run {turn.number} Step {number}", turn.variant) if word)
 
 
-def metrics_line(step: Step, verdict: Verdict | None, slot: Slot | None = None) -> str:
+def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
     values = {
         "status": step.answer and step.answer.status,
         "bytes": step.body_bytes,
         "ip": step.network.ip or "-",
-        "family": family_name(step.network.peer) or "-",
+        "family": (step.network.ip and family_of(step.network.ip)) or "-",
         "tls_version": (step.network.tls and step.network.tls.version) or "-",
         "proxy": (step.route.proxy and step.route.proxy.shown) or "direct",
     }
@@ -8610,10 +8537,10 @@ def metrics_line(step: Step, verdict: Verdict | None, slot: Slot | None = None) 
         tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
         tokens += verdict_tokens(verdict)
-    return f"{step_title(step.number, slot)}: " + " ".join(tokens)
+    return f"{step_title(step.number, turn)}: " + " ".join(tokens)
 
 
-def compact_line(step: Step, slot: Slot | None = None) -> str:
+def compact_line(step: Step, turn: Turn | None = None) -> str:
     """Return the line of a step for a reader."""
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     status, end = "ERROR", size_text(step.body_bytes)
@@ -8621,13 +8548,8 @@ def compact_line(step: Step, slot: Slot | None = None) -> str:
         end = f"{step.error.kind}: {step.error.message}"
     elif step.answer:
         status = str(step.answer.status)
-    title = step_title(step.number, slot)
+    title = step_title(step.number, turn)
     return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
-
-
-def rounded_ms(us: float | None) -> float | None:
-    """Return ms as they are told and compared, to 0.001."""
-    return None if us is None else round(us) / 1000
 
 
 SUMMARY_STATS = ("min", "median", "p95", "max")
@@ -8636,15 +8558,14 @@ SUMMARY_STATS = ("min", "median", "p95", "max")
 def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: bool) -> str:
     """Return the key=value line of a summary; `url` tells whether it is needed to tell two apart."""
     decimals, unit = (1, "ms") if compact else (3, "")
-    tokens = [f"runs={summary.runs}", f"failed={summary.failed}", f"late={summary.late}"]
+    tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
     for key in (*PHASES, "ttfb", "total"):
-        stats = summary.spreads[key].stats
         for name in SUMMARY_STATS:
-            tokens.append(f"{key}_{name}={fixed(rounded_ms(stats[name]), decimals, unit)}")
+            tokens.append(f"{key}_{name}={fixed(to_ms(summary.stat(key, name)), decimals, unit)}")
     if url:
-        tokens.append(f"url={summary.url}")
-    if summary.target:
-        tokens.append(f"target={summary.target}")
+        tokens.append(f"url={clip(summary.url).replace(' ', '')}")
+    if summary.variant:
+        tokens.append(f"target={summary.variant}")
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
     if verdict:
@@ -8652,9 +8573,9 @@ def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: 
     return f"Summary {summary.number}: " + " ".join(tokens)
 
 
-def failure_text(number: int, failure: Failure, slot: Slot | None = None) -> str:
+def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
     """Say why a step failed and what to try, in one line."""
-    return f"{step_title(number, slot).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
+    return f"{step_title(number, turn).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
 FATES = {  # of SHOWN, in a row
@@ -8667,7 +8588,7 @@ FATES = {  # of SHOWN, in a row
 
 
 def lacks_certificate(step: Step) -> bool:
-    """Tell whether a response may have been refused for want of a client certificate."""
+    """Tell whether a request may have been refused because no client certificate was given."""
     tls, answer = step.network.tls, step.answer
     refused = answer is not None and 400 <= answer.status < 500
     return refused and tls is not None and tls.wanted and tls.shown == "none given"
@@ -8680,9 +8601,9 @@ def lacking_text(step: Step) -> str:
     return f"in step {step.number} {LACKING}"
 
 
-def status_text(progress: Progress) -> str:
+def status_text(state: RunState) -> str:
     """Say what a run is doing, for the status line."""
-    current = progress.current
+    current = state.current
     if not current:
         return ""
     history = current.log.history()
@@ -8696,24 +8617,54 @@ def status_text(progress: Progress) -> str:
     return text
 
 
-def series_progress(interval: float, wanted: int, samples: Sequence[Sample]) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next."""
-    runs = max((sample.run for sample in samples[-1:]), default=0)
-    filled = 10 * runs // wanted
-    parts = [f"run {min(runs + 1, wanted)} of {wanted} [{'#' * filled:<10}]"]
+def series_progress(interval: float, wanted: int, samples: Sequence[Sample], width: int) -> str:
+    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next.
+
+    What does not fit `width` columns is shortened: the run, the median and the failures stay.
+    """
+    runs = samples[-1].run if samples else 0
+    number, filled = min(runs + 1, wanted), 10 * runs // wanted
+    left, told = [], []
     if samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
         each = max(interval, spent / max(1, runs - 1))
-        parts.append(f"{each * (wanted - runs):.0f} s left")
-    answered = sorted(
-        sample.timing.ttfb for sample in samples if sample.judged and sample.timing.ttfb is not None
+        left.append(f"{each * (wanted - runs):.0f} s left")
+    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
+    if values:
+        middle = median(sorted(value for value, _ in values)) / 1000
+        told.append(f"ttfb {middle:.{int(middle < 1000)}f} ms")
+    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
+    told += [f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count]
+    run = f"run {number} of {wanted}"
+    forms = (
+        [f"{run} [{'#' * filled:<10}]", *left, *told],
+        [run, *left, *told],
+        [run, *told],
+        [f"{number}/{wanted}", *told],
     )
-    if answered:
-        parts.append(f"ttfb {median(answered) / 1000:.1f} ms")
-    failed = sum(1 for sample in samples if sample.error)
-    if failed:
-        parts.append(f"{failed} failed")
-    return ", ".join(parts)
+    texts = [", ".join(form) for form in forms]
+    return next((text for text in texts if len(text) <= width), texts[-1])
+
+
+def held_against(verdict: Verdict, runs: int | None) -> tuple[str, str]:
+    """Name the statuses that are not good and that budgets were held against; of a series of `runs`, say in
+    how many of them.
+    """
+    statuses, where = " or ".join(map(str, sorted(verdict.bad_statuses))), ""
+    if runs is not None:
+        where = f"in {sum(verdict.bad_statuses.values())} of {runs} runs "
+    return statuses, where
+
+
+def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> Iterator[str]:
+    """Say that budgets were held against an error page: a quick one would keep them."""
+    if verdict and verdict.bad_statuses and not fail:
+        statuses, where = held_against(verdict, runs)
+        option = "-f" if min(verdict.bad_statuses) < 600 else "--expect 2xx"
+        yield f"{where}the budgets were held against a {statuses} answer: {option} makes that exit 22"
+
+
+NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
 def starved_runs_text(starved: int, runs: int) -> str:
@@ -8724,47 +8675,27 @@ def starved_runs_text(starved: int, runs: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27a. Documents, JSON. Report, Survey -> values.
+# 27a. Documents, JSON. Report -> values.
 # ---------------------------------------------------------------------------------------------------------
 def instant_text(moment: datetime.datetime) -> str:
     """Return RFC 3339, UTC, with milliseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def shown_value(name: str, value: bytes) -> str:
-    """Return the value of a header field, what is a credential masked."""
-    if name.lower() in SECRET_HEADERS:
-        return "***"
-    if name.lower() == "location":
-        return mask_location(decode(value))
-    return mask_userinfo(decode(value))
-
-
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
-    return [{"name": name, "value": shown_value(name, value)} for name, value in headers]
+    """Return header fields, of each that is a credential the value masked."""
+    masked = ((name, "***" if is_credential(name, value) else decode(value)) for name, value in headers)
+    return [{"name": name, "value": value} for name, value in masked]
 
 
-ILLEGIBLE = Certificate(None, None, None, None, None, None)
+NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 NO_TLS = TlsInfo(None, None, None, False, False, ())
-
-
-def chain_document(info: TlsInfo, now: datetime.datetime) -> list[dict[str, Any]]:
-    """Return the certificates that the server sent, its own first."""
-    return [
-        {
-            "cn": certificate.common_name,
-            "issuer": certificate.issuer,
-            "not_after": second_text(certificate.not_after),
-            "days_left": certificate.days_left(now),
-        }
-        for certificate in (sent or ILLEGIBLE for sent in info.chain)
-    ]
 
 
 def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on; all of it is null without TLS, and but for the chain, which is empty."""
     info = agreed or NO_TLS
-    certificate = info.certificate or ILLEGIBLE
+    certificate = info.certificate or NO_CERTIFICATE
     return {
         "alpn": info.alpn,
         "tls_version": info.version and info.version.replace("v", " "),
@@ -8773,10 +8704,20 @@ def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]
         "cert_sans": certificate.names,
         "cert_issuer": certificate.issuer,
         "cert_serial": certificate.serial,
+        "cert_sha256": certificate.sha256,
         "cert_not_before": second_text(certificate.not_before),
         "cert_not_after": second_text(certificate.not_after),
         "cert_days_left": certificate.days_left(now),
-        "cert_chain": chain_document(info, now),
+        "cert_chain": [
+            {
+                "cn": each.common_name,
+                "issuer": each.issuer,
+                "not_after": second_text(each.not_after),
+                "days_left": each.days_left(now),
+                "sha256": each.sha256,
+            }
+            for each in info.chain  # as the server sent them, its own first
+        ],
         "tls_verified": agreed and agreed.verified,
         "tls_custom_ca": agreed and agreed.custom_ca,
         "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.shown, False),
@@ -8788,7 +8729,7 @@ def network_document(step: Step) -> dict[str, Any]:
     network, route = step.network, step.route
     document = {
         "ip": network.ip,
-        "ip_family": family_name(network.peer),
+        "ip_family": network.ip and family_of(network.ip),
         "port": network.port,
         "unix_socket": route.unix_socket,
         "local_ip": network.local_ip,
@@ -8809,15 +8750,6 @@ def network_document(step: Step) -> dict[str, Any]:
     return document
 
 
-def shown_location(response: Response) -> str | None:
-    location = response.get("location")
-    return location and mask_location(location)
-
-
-def timings_document(step: Step) -> list[dict[str, Any]]:
-    return [metric._asdict() for metric in step.timings]
-
-
 def response_document(step: Step) -> dict[str, Any] | None:
     response = step.response
     if response is None:
@@ -8830,30 +8762,26 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "content_type": response.get("content-type"),
         "server": response.get("server"),
         "date": response.get("date"),
-        "location": shown_location(response),
+        "location": response.get("location"),
         "headers": header_list(response.headers),
         "interim": list(step.interim),
-        "server_timing": timings_document(step),
+        "server_timing": [metric._asdict() for metric in step.timings],
         "cache": response.cache and response.cache._asdict(),
     }
 
 
-def findings_document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": finding.id,
-            "phase": finding.phase,
-            "cost_ms": finding.cost_us / 1000,
-            "certainty": finding.certainty,
-            "text": finding.text,
-            "evidence": dict(finding.evidence),
-        }
-        for finding in findings
-    ]
+def finding_document(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "phase": finding.phase,
+        "cost_ms": finding.cost_us / 1000,
+        "certainty": finding.certainty,
+        "text": finding.text,
+        "evidence": dict(finding.evidence),
+    }
 
 
 def step_document(step: Step) -> dict[str, Any]:
-    keys = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")
     return {
         "step_number": step.number,
         "url": step.url,
@@ -8863,27 +8791,29 @@ def step_document(step: Step) -> dict[str, Any]:
             "headers": header_list(step.sent_headers),
             "body_bytes": len(step.request.data),
         },
-        "timing": {f"{key}_ms": step.timing.ms(key) for key in keys},
+        "timing": {f"{key}_ms": step.timing.ms(key) for key in STAT_KEYS},
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
-        "findings": findings_document(read_step(step)),
+        "findings": list(map(finding_document, read_step(step))),
     }
 
 
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "pass": verdict.passed,
-        "thresholds_ms": verdict.thresholds,
-        "violations": [
-            {name: getattr(violation, name) for name in ("key", "threshold_ms", "actual_ms", "delta_ms")}
-            for violation in verdict.violations
-        ],
-    }
+def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
+    """Return a verdict; in a series violations name the worst run, or the variant."""
+    names = ["key", "threshold_ms", "actual_ms", "delta_ms"]
+    violations = [{name: getattr(each, name) for name in names} for each in verdict.violations]
+    document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
+    if series:
+        for fields, violation in zip(violations, verdict.violations):
+            fields.update(run_number=violation.run_number, target=violation.variant)
+        document["not_judged"] = list(verdict.not_judged)
+    return document
 
 
-def summary_document(report: Report) -> dict[str, Any]:
-    steps = report.run.steps
+def run_fields(run: Run) -> dict[str, Any]:
+    """Return what is said of any run, but for the steps."""
+    steps = run.steps
     last = steps[-1]
     summary: dict[str, Any] = {
         "total_time_ms": sum(step.timing.total for step in steps) / 1000,
@@ -8891,163 +8821,137 @@ def summary_document(report: Report) -> dict[str, Any]:
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
-        "findings": findings_document(read_chain(report.run)),
+        "findings": list(map(finding_document, read_chain(run))),
     }
-    if report.verdict:
-        summary["slo"] = verdict_document(report.verdict)
-    return summary
+    if run.verdict:
+        summary["slo"] = verdict_document(run.verdict, False)
+    fields: dict[str, Any] = {"trace_id": run.trace_id} if run.trace_id else {}
+    return {**fields, "total_steps": len(steps), "summary": summary}
 
 
-def trace_field(run: Run) -> dict[str, str]:
-    """Return what joins a run to its trace, nothing where there is none."""
-    fields = {"trace_id": run.trace_id}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def json_document(report: Report, probe: Probe) -> dict[str, Any]:
-    """Return the JSON export without its steps."""
-    steps = report.run.steps
-    return {
-        "schema_version": 1,
-        "tool_version": __version__,
-        "started_at": instant_text(steps[0].started_at),
-        "initial_url": steps[0].url,
-        **probe._asdict(),
-        **trace_field(report.run),
-        "total_steps": len(steps),
-        "summary": summary_document(report),
-        "steps": [],
-    }
-
-
-def run_document(report: Report) -> dict[str, Any]:
+def run_document(run: Run) -> dict[str, Any]:
     """Return one run of a series."""
-    run = report.run
     return {
-        "run_number": run.slot.number,
-        "round": run.slot.round,
-        "target": run.slot.target,
+        "run_number": run.turn.number,
+        "round": run.turn.round,
+        "target": run.turn.variant,
         "started_at": instant_text(run.steps[0].started_at),
-        "late_ms": rounded_ms(run.late_us),
-        **trace_field(run),
-        "total_steps": len(run.steps),
-        "summary": summary_document(report),
+        "late_ms": to_ms(run.late_us),
+        **run_fields(run),
         "steps": [step_document(step) for step in run.steps],
     }
 
 
-def spread_document(spread: Spread) -> dict[str, Any]:
-    document: dict[str, Any] = {name: rounded_ms(value) for name, value in spread.stats.items()}
-    document["median_ci95"] = spread.interval and [in_ms(value) for value in spread.interval]
+def distribution_document(distribution: Distribution) -> dict[str, Any]:
+    document: dict[str, Any] = {name: to_ms(value) for name, value in distribution.stats.items()}
+    document["median_ci95"] = distribution.interval and [to_ms(value) for value in distribution.interval]
     return document
 
 
 def statistics_document(summary: Summary) -> dict[str, Any]:
     return {
-        "target": summary.target,
+        "target": summary.variant,
         "step_number": summary.number,
         "url": summary.url,
         "reused": summary.reused,
-        "n": summary.measured,
+        "n": len(summary.used),
         "failed": summary.failed,
+        "bad_status": summary.bad_status,
         "errors": summary.errors,
         "statuses": {str(status): count for status, (count, _) in summary.statuses.items()},
         "by_status": {
-            str(status): {"n": count, "median_ms": rounded_ms(middle)}
+            str(status): {"n": count, "median_ms": to_ms(middle)}
             for status, (count, middle) in summary.statuses.items()
         },
-        **{f"{key}_ms": spread_document(spread) for key, spread in summary.spreads.items()},
+        **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
         "outliers": {f"{key}_ms": list(runs) for key, runs in summary.outliers.items()},
     }
 
 
-def series_verdict_document(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "pass": verdict.passed,
-        "thresholds_ms": verdict.thresholds,
-        "violations": [violation._asdict() for violation in verdict.violations],
-        "not_judged": list(verdict.not_judged),
-    }
-
-
-def series_document(survey: Survey) -> dict[str, Any]:
-    """Return the JSON export of a series without its runs."""
-    first = survey.samples[0]
-    lookup = {}
-    if survey.series.every_address:
-        lookup["lookup_ms"] = rounded_ms(survey.lookup_us)
+def series_fields(report: Report) -> dict[str, Any]:
+    """Return what the export of a series has in place of the fields of a single run."""
+    failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
     summary: dict[str, Any] = {
-        "runs": survey.runs,
-        "failed": survey.failed,
-        "late": survey.late,
-        "errors": count_by(sample.error for sample in survey.samples if sample.error),
-        "duration_ms": rounded_ms(survey.duration_us),
+        "runs": report.runs,
+        "failed": failed,
+        "bad_status": sum(each.bad_status for each in report.summaries),  # only of last steps, too
+        "late": sum(sample.late for sample in report.samples if sample.number == 1),
+        "errors": failed,
+        "duration_ms": to_ms(report.duration_us),
     }
-    if survey.verdict:
-        summary["slo"] = series_verdict_document(survey.verdict)
+    if report.verdict:
+        summary["slo"] = verdict_document(report.verdict, True)
+    series = report.series
+    lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
+    return {
+        "count": series.times,
+        "interval_s": series.interval,
+        **report.probe._asdict(),
+        **lookup,
+        "summary": summary,
+        "statistics": [statistics_document(each) for each in report.summaries],
+        "runs": [],
+    }
+
+
+def json_document(report: Report) -> dict[str, Any]:
+    """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
+    first = report.samples[0]
+    if report.single:
+        fields = {**report.probe._asdict(), **run_fields(report.single), "steps": []}
+    else:
+        fields = series_fields(report)
     return {
         "schema_version": 1,
         "tool_version": __version__,
         "started_at": instant_text(first.started_at),
         "initial_url": first.url,
-        "count": survey.series.times,
-        "interval_s": survey.series.interval,
-        **survey.probe._asdict(),
-        **lookup,
-        "summary": summary,
-        "statistics": [statistics_document(each) for each in survey.summaries],
-        "runs": [],
+        **fields,
     }
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 27b. Documents, HAR 1.2: a page a run, an entry a step.
 # ---------------------------------------------------------------------------------------------------------
-def har_page(steps: Sequence[Step | Sample], number: int) -> dict[str, Any]:
+def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
     """Return the page of one run."""
-    total = sum(step.timing.total for step in steps)
+    total = sum(sample.timing.total for sample in samples)
     # The clock on the wall, by which the steps start, may have been set back in between.
-    last = (steps[-1].started_at - steps[0].started_at) // datetime.timedelta(microseconds=1)
-    loaded = max(total, last + steps[-1].timing.total) / 1000
+    last = (samples[-1].started_at - samples[0].started_at) // datetime.timedelta(microseconds=1)
+    loaded = max(total, last + samples[-1].timing.total) / 1000
     return {
-        "startedDateTime": instant_text(steps[0].started_at),
+        "startedDateTime": instant_text(samples[0].started_at),
         "id": f"page_{number}",
-        "title": steps[0].url,
+        "title": samples[0].url,
         "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
     }
 
 
-def har_document(runs: Iterable[Sequence[Step | Sample]]) -> dict[str, Any]:
+def har_document(report: Report) -> dict[str, Any]:
     """Return a HAR 1.2 log without its entries: a page a run, an entry a step."""
+    runs = group_by(lambda sample: sample.run, report.samples)
     return {
         "log": {
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
-            "pages": [har_page(steps, number) for number, steps in enumerate(runs, 1)],
+            "pages": [har_page(samples, number) for number, samples in enumerate(runs.values(), 1)],
             "entries": [],
         }
     }
 
 
-def har_span(us: int | None) -> float:
-    """Return a duration in ms, -1 for what does not apply."""
-    return us / 1000 if us else -1
-
-
 def har_timings(timing: Timing) -> dict[str, float]:
-    """Return HAR's phases in ms: connect holds ssl, wait begins after send."""
-    send, wait = timing.send or 0, timing.wait or 0
-    connect: float = -1
-    if timing.connect is not None:
-        connect = (timing.connect + (timing.tls or 0)) / 1000
+    """Return HAR's phases in ms, -1 for what does not apply: connect holds ssl, wait begins after send."""
+    dns, connect, tls, wait, xfer = (spent or 0 for spent in timing[:5])
+    send = timing.send or 0
     return {
         "blocked": -1,
-        "dns": har_span(timing.dns),
-        "connect": connect,
-        "ssl": har_span(timing.tls),
+        "dns": dns / 1000 if dns else -1,
+        "connect": -1 if timing.connect is None else (connect + tls) / 1000,
+        "ssl": tls / 1000 if tls else -1,
         "send": send / 1000,
         "wait": (wait - send) / 1000,
-        "receive": (timing.xfer or 0) / 1000,
+        "receive": xfer / 1000,
     }
 
 
@@ -9060,21 +8964,23 @@ def cookie_list(pairs: Iterable[str]) -> list[dict[str, str]]:
     return [{"name": name, "value": "***"} for name in names if name]
 
 
+def query_fields(url: str) -> list[tuple[str, str]]:
+    """Return the parameters of a URL's query by name, the first of many."""
+    query = "&".join(url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
+    return urllib.parse.parse_qsl(query, keep_blank_values=True)
+
+
 def har_request(step: Step) -> dict[str, Any]:
     """Return what was asked; the body is only measured."""
     given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
     cookies = cookie_list(part for value in given for part in decode(value).split(";"))
-    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": {"h2": "HTTP/2"}.get((step.network.tls and step.network.tls.alpn) or "", "HTTP/1.1"),
         "cookies": cookies,
         "headers": header_list(step.sent_headers),
-        "queryString": [
-            {"name": name, "value": value}
-            for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
-        ],
+        "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
         "headersSize": step.sent_header_bytes or -1,
         "bodySize": len(step.request.data),
     }
@@ -9106,40 +9012,38 @@ def har_response(step: Step) -> dict[str, Any]:
             "mimeType": response.get("content-type") or "x-unknown",
             "comment": "the body is not recorded",
         },
-        "redirectURL": shown_location(response) or "",
+        "redirectURL": response.get("location") or "",
         "headersSize": response.header_bytes or -1,
         "bodySize": step.body_bytes,
     }
 
 
-def har_entry(step: Step, page: str, connection: str) -> dict[str, Any]:
-    """Return the entry of a step; `connection` is what its own one is called."""
+def har_entry(step: Step, page: str) -> dict[str, Any]:
+    """Return the entry of a step; on a kept connection with the name of the one that was opened."""
     timings = har_timings(step.timing)
-    apart = ("ssl",)  # part of connect
     entry = {
         "pageref": page,
         "startedDateTime": instant_text(step.started_at),
-        "time": round(sum(value for key, value in timings.items() if value > 0 and key not in apart), 3),
+        "time": round(sum(value for key, value in timings.items() if value > 0 and key != "ssl"), 3),
         "request": har_request(step),
         "response": har_response(step),
         "cache": {},
         "timings": timings,
     }
     if step.network.peer:
-        if not step.network.reused:  # which one it was is not told
-            entry["connection"] = connection
+        if step.network.connection:
+            entry["connection"] = step.network.connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
-    entry["_server_timing"] = timings_document(step)
-    entry["_findings"] = findings_document(read_step(step))
+    entry["_server_timing"] = [metric._asdict() for metric in step.timings]
+    entry["_findings"] = list(map(finding_document, read_step(step)))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
 
 
 def har_entries(run: Run) -> Iterator[dict[str, Any]]:
-    before = f"{run.slot.number}." * (run.slot.number > 1)
     for step in run.steps:
-        yield har_entry(step, f"page_{run.slot.number}", f"{before}{step.number}")
+        yield har_entry(step, f"page_{run.turn.number}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9149,16 +9053,12 @@ def har_entries(run: Run) -> Iterator[dict[str, Any]]:
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
-def is_safe(text: str) -> bool:
-    return "\x7f" not in text if text.isascii() else not re.search(UNSAFE, text)
-
-
 def json_text(value: dict[str, Any]) -> str:
     """Return what JSON makes of a value, on several lines; nothing in it moves a terminal's cursor."""
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    if is_safe(text):
+    if "\x7f" not in text and (text.isascii() or not re.search(UNSAFE, text)):
         return text
     # str.translate, for the unsafe ones alone, takes ten times as long.
     return json.dumps(value, indent=2, allow_nan=False)
@@ -9170,7 +9070,8 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
     Each item may hold a megabyte of header fields: one at a time is in memory.
     """
     head, _, tail = json_text(document).rpartition("[]")
-    indent = "\n" + " " * (len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip()) + 2)
+    last_line = head.rpartition("\n")[2]
+    indent = "\n" + " " * (len(last_line) - len(last_line.lstrip()) + 2)
     yield (head + "[").encode("utf-8", "backslashreplace")
     separator = ""
     for item in items:
@@ -9179,10 +9080,10 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
     yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
 
 
-class Shelf:
+class CompressedTexts:
     """Texts that are kept compressed, one stream for all of them: in a series each is much like the last.
 
-    The texts of all exports lie there in turn, each by the name of its export, because they are alike too.
+    The texts of all exports stand there in turn, each by the name of its export, because they are alike too.
     """
 
     def __init__(self) -> None:
@@ -9199,7 +9100,7 @@ class Shelf:
             self._pieces.append(piece)
             self.size += len(piece)
 
-    def texts(self, name: str) -> Iterator[str]:
+    def get(self, name: str) -> Iterator[str]:
         """Give the texts of an export back in order."""
         inflate, left, start = self._zlib.decompressobj(), b"", name.encode()
         for piece in (*self._pieces, self._deflate.copy().flush()):
@@ -9211,154 +9112,41 @@ class Shelf:
 
 # ---------------------------------------------------------------------------------------------------------
 # 27d. Documents, Prometheus' text format: gauges in seconds and bytes, without timestamps. What does not
-#      exist has no series, for a 0 would be taken for a very good value.
+#      exist has no series: a 0 would look like a very good value.
 # ---------------------------------------------------------------------------------------------------------
-FAMILIES = {  # the name, and its HELP: the same on every run, or files that lie side by side contradict
-    "httphases_request_success": "Whether the step had no error (a 500 is none), in all runs of a series.",
-    "httphases_request_duration_seconds": "Duration of a phase of the step; of a series the median.",
-    "httphases_request_duration_stat_seconds": "Duration of a phase of the step over a series, by statistic.",
-    "httphases_request_ttfb_seconds": "Time to the first byte of the response; of a series the median.",
-    "httphases_request_elapsed_seconds": "Time of the step in all; of a series the median.",
-    "httphases_response_status_code": "Status code of the response; of a series the last run's.",
-    "httphases_response_body_size_bytes": "Size of the body as transferred; of a series the last run's.",
-    "httphases_tcp_rtt_seconds": "Smallest round trip that the kernel saw on the connection.",
-    "httphases_tcp_retransmits": "Segments that the kernel sent again on the connection.",
-    "httphases_cert_not_after_timestamp_seconds": "When the first certificate of the server's chain ends.",
-    "httphases_success": "Whether no step failed, in all runs of a series.",
-    "httphases_elapsed_seconds": "Time of all steps together; of a series the median.",
-    "httphases_slo_pass": "Whether the latency budgets were kept.",
-    "httphases_last_run_timestamp_seconds": "When the last run ended.",
-    "httphases_runs": "Runs of the series.",
-    "httphases_runs_failed": "Runs of the series that failed.",
+FAMILIES = {  # name and HELP, which is the same in all files: Prometheus complains if two of them differ
+    "request_success": "Whether the answer was good (below 400, or as --expect says), in all runs.",
+    "request_duration_seconds": "Duration of a phase of the step; of a series the median.",
+    "request_duration_stat_seconds": "Duration of a phase of the step over a series, by statistic.",
+    "request_ttfb_seconds": "Time to the first byte of the response; of a series the median.",
+    "request_elapsed_seconds": "Time of the step in all; of a series the median.",
+    "response_status_code": "Status code of the response; of a series the largest.",
+    "response_body_size_bytes": "Size of the body as transferred; of a series the last run's.",
+    "tcp_rtt_seconds": "Smallest round trip that the kernel saw on the connection.",
+    "tcp_retransmits": "Segments that the kernel sent again on the connection.",
+    "cert_not_after_timestamp_seconds": "When the first certificate of the server's chain ends.",
+    "success": "Whether no step failed and the last answer was good, in all runs.",
+    "elapsed_seconds": "Time of all steps together; of a series the median.",
+    "slo_pass": "Whether the latency budgets were kept.",
+    "last_run_timestamp_seconds": "When the last run ended.",
+    "runs": "Runs of the series.",
+    "runs_failed": "Runs of the series that failed.",
+    "runs_bad_status": "Runs of the series without an error whose answer was not good.",
 }
-
-
-class StepGauges(NamedTuple):
-    """What is told of a step: times in us, by the names of Timing, and of a series how they lie."""
-
-    labels: dict[str, str]
-    success: bool
-    times: dict[str, float | None]
-    spreads: dict[str, Spread]
-    level: Level
-
-
-class RunGauges(NamedTuple):
-    """What is told of a chain; `runs` and `failed` of a series alone."""
-
-    labels: dict[str, str]
-    success: bool
-    elapsed_us: float | None
-    verdict: Verdict | None
-    ended_at: datetime.datetime
-    runs: int | None = None
-    failed: int | None = None
 
 
 if TYPE_CHECKING:
     Gauge = tuple[str, dict[str, str], float | None]  # family, labels, value
 
 
-def level_of(step: Step, run: int) -> Level:
-    """Reduce a step to what is told of the newest one."""
-    chain = (step.network.tls or NO_TLS).chain
-    ends = [each.not_after for each in chain if each and each.not_after]
-    status = size = None
-    if step.response:
-        status, size = step.response.status, step.body_bytes
-    network = step.network
-    return Level(run, status, size, network.rtt_us, network.retransmits, min(ends, default=None))
-
-
-def applying(url: str) -> tuple[str, ...]:
-    """Return the phases that a URL has."""
-    if url.startswith("https:"):
-        return PHASES
-    return tuple(phase for phase in PHASES if phase != "tls")
-
-
-def times_of_key(key: str, samples: Iterable[Sample]) -> list[int]:
-    """Return the values of a key (us) in those samples that have such a phase."""
-    having = [sample for sample in samples if key not in PHASES or key in applying(sample.url)]
-    return [value for value, _ in values_of_key(key, having)]
-
-
 def end_of(step: Step | Sample) -> datetime.datetime:
     return step.started_at + datetime.timedelta(microseconds=step.timing.total)
 
 
-def sorting_labels(target: str | None, reused: bool | None) -> dict[str, str]:
+def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
     """Return the labels by which a series is sorted."""
-    labels = {"address": target, "reused": reused and "true"}
-    if reused is False:
-        labels["reused"] = "false"
+    labels = {"address": variant, "reused": None if reused is None else str(reused).lower()}
     return {name: value for name, value in labels.items() if value}
-
-
-def gauges_of_step(step: Step) -> StepGauges:
-    """Return what is told of a step that was taken once. What a failed one was doing took no time that it is
-    known to take.
-    """
-    keys = [*applying(step.url), "ttfb", "total"]
-    if step.error:
-        keys = [key for key in keys if key not in (step.error.phase, "total")]
-    times = {key: getattr(step.timing, key) for key in keys}
-    return StepGauges({"step": str(step.number)}, step.error is None, times, {}, level_of(step, 1))
-
-
-def gauges_of_run(report: Report) -> RunGauges:
-    """Return what is told of a chain that was gone once."""
-    steps = report.run.steps
-    success, elapsed = not any(step.error for step in steps), None
-    if success:
-        elapsed = sum(step.timing.total for step in steps)
-    return RunGauges({}, success, elapsed, report.verdict, end_of(steps[-1]))
-
-
-def gauges_of_steps(survey: Survey) -> Iterator[StepGauges]:
-    """Sum up each step of a series by itself, whichever URLs it led to; only successful ones have times."""
-    groups: dict[StepKind, list[Sample]] = {}
-    newest: dict[str | None, int] = {}
-    for sample in survey.samples:
-        groups.setdefault((sample.target, sample.number, sample.reused), []).append(sample)
-        newest[sample.target] = sample.run
-    for kind, samples in groups.items():
-        target, number, reused = kind
-        good = [sample for sample in samples if sample.error is None]
-        keys = (*PHASES, "ttfb", "total")
-        spreads = {key: measure_spread(times_of_key(key, good), 0) for key in keys}
-        level = survey.levels[kind]
-        if reused is None and level.run < newest[target]:  # the last run did not come to this step
-            level = Level(level.run, None, None, None, None, None)
-        yield StepGauges(
-            labels={**sorting_labels(target, reused), "step": str(number)},
-            success=len(good) == len(samples),
-            times={key: spread.stats["median"] for key, spread in spreads.items()},
-            spreads={key: spread for key, spread in spreads.items() if key in PHASES},
-            level=level,
-        )
-
-
-def gauges_of_runs(survey: Survey) -> Iterator[RunGauges]:
-    """Sum up the chains of a series by target, the cold ones apart from those on kept connections."""
-    chains: dict[int, list[Sample]] = {}
-    for sample in survey.samples:
-        chains.setdefault(sample.run, []).append(sample)
-    groups: dict[tuple[str | None, bool | None], list[list[Sample]]] = {}
-    for chain in chains.values():
-        groups.setdefault((chain[0].target, chain[0].reused), []).append(chain)
-    for (target, reused), runs in groups.items():
-        good = [run for run in runs if not any(sample.error for sample in run)]
-        totals = sorted(sum(sample.timing.total for sample in run) for run in good)
-        yield RunGauges(
-            labels=sorting_labels(target, reused),
-            success=len(good) == len(runs),
-            elapsed_us=measure_spread(totals, 0).stats["median"],
-            verdict=survey.verdicts.get(target),
-            ended_at=end_of(runs[-1][-1]),
-            runs=len(runs),
-            failed=len(runs) - len(good),
-        )
 
 
 def in_seconds(us: float | None) -> float | None:
@@ -9366,74 +9154,97 @@ def in_seconds(us: float | None) -> float | None:
     return us and round(us) / 1_000_000
 
 
-def step_gauges(step: StepGauges) -> Iterator[Gauge]:
-    """Give every gauge of a step."""
-    labels, level = step.labels, step.level
-    yield "httphases_request_success", labels, int(step.success)
-    for key, value in step.times.items():
-        if key in PHASES:
-            yield "httphases_request_duration_seconds", {**labels, "phase": key}, in_seconds(value)
-    for phase, spread in step.spreads.items():
-        for name in SUMMARY_STATS:
-            by = {**labels, "phase": phase, "stat": name}
-            yield "httphases_request_duration_stat_seconds", by, in_seconds(spread.stats[name])
-    yield "httphases_request_ttfb_seconds", labels, in_seconds(step.times["ttfb"])
-    yield "httphases_request_elapsed_seconds", labels, in_seconds(step.times.get("total"))
-    yield "httphases_response_status_code", labels, level.status
-    yield "httphases_response_body_size_bytes", labels, level.body_bytes
-    yield "httphases_tcp_rtt_seconds", labels, in_seconds(level.rtt_us)
-    yield "httphases_tcp_retransmits", labels, level.retransmits
-    if level.not_after:
-        yield "httphases_cert_not_after_timestamp_seconds", labels, level.not_after.timestamp()
+def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, float | None]:
+    """Return the statistics of a key in seconds.
+
+    Plain http has no tls. A single run that failed has times too, but for the phase that it failed in, which
+    is not known to the end, and for the total.
+    """
+    samples = [summary.newest] if single else summary.used
+    if key == "tls":
+        samples = [sample for sample in samples if sample.url.startswith("https:")]
+    whole = [each for each in samples if not (each.failure and key in (each.failure.phase, "total"))]
+    stats = measure_distribution(value for value, _ in values_of_key(key, whole)).stats
+    return {name: in_seconds(value) for name, value in stats.items()}
 
 
-def run_gauges(run: RunGauges) -> Iterator[Gauge]:
-    """Give every gauge of a chain."""
-    passed = run.verdict and int(run.verdict.passed)
-    yield "httphases_success", run.labels, int(run.success)
-    yield "httphases_elapsed_seconds", run.labels, in_seconds(run.elapsed_us)
-    yield "httphases_slo_pass", run.labels, passed
-    yield "httphases_last_run_timestamp_seconds", run.labels, run.ended_at.timestamp()
-    yield "httphases_runs", run.labels, run.runs
-    yield "httphases_runs_failed", run.labels, run.failed
+def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
+    """Give every gauge of a step; of a series some are the last run's, if it came so far."""
+    single, newest = report.single is not None, summary.newest
+    labels = {**sorting_labels(summary.variant, summary.reused), "step": str(summary.number)}
+    stats = {key: stats_in_metrics(key, summary, single) for key in (*PHASES, "ttfb", "total")}
+    for phase in PHASES:
+        by = {**labels, "phase": phase}
+        yield "request_duration_seconds", by, stats[phase]["median"]
+        for name in () if single else SUMMARY_STATS:
+            yield "request_duration_stat_seconds", {**by, "stat": name}, stats[phase][name]
+    values = {
+        "request_success": int(len(summary.used) == summary.runs and not summary.none_good),
+        "request_ttfb_seconds": stats["ttfb"]["median"],
+        "request_elapsed_seconds": stats["total"]["median"],
+        "response_status_code": summary.largest_code,
+    }
+    last = max(sample.run for sample in report.samples if sample.variant == summary.variant)
+    if summary.reused is not None or newest.run == last:
+        end = newest.server.not_after
+        values["cert_not_after_timestamp_seconds"] = end.timestamp() if end else None
+        values["response_body_size_bytes"] = newest.body_bytes
+        values["tcp_rtt_seconds"] = in_seconds(newest.rtt_us)
+        values["tcp_retransmits"] = newest.retransmits
+    for name, value in values.items():
+        yield name, labels, value
+
+
+def chain_gauges(report: Report) -> Iterator[Gauge]:
+    """Give every gauge of the chains: of a variant, the cold ones apart from those on kept connections."""
+    runs = group_by(lambda sample: sample.run, report.samples).values()
+    groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
+    for (variant, reused), chains in groups.items():
+        labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
+        ends = [chain[-1] for chain in chains]
+        used = {sample.run for sample in usable(ends)}
+        totals = [sum(sample.timing.total for sample in chain) for chain in chains if chain[0].run in used]
+        yield "success", labels, int(all(sample.good for sample in ends))
+        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals).stats["median"])
+        yield "slo_pass", labels, verdict and int(verdict.passed)
+        yield "last_run_timestamp_seconds", labels, end_of(ends[-1]).timestamp()
+        if report.single is None:
+            yield "runs", labels, len(ends)
+            yield "runs_failed", labels, sum(1 for sample in ends if sample.error)
+            yield "runs_bad_status", labels, sum(sample.bad_status for sample in ends)
+
+
+LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """Return labels as they stand in braces, with the three escapes that the format has."""
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
-    parts = [
-        name + '="' + "".join(escapes.get(char, char) for char in value) + '"'
-        for name, value in labels.items()
-    ]
-    return ",".join(parts)
+    """Return labels as they stand in braces."""
+    return ",".join(f'{name}="{value.translate(LABEL_ESCAPES)}"' for name, value in labels.items())
 
 
-def to_prometheus(gauges: Iterable[Gauge], url: Url, probe: Probe) -> Iterator[bytes]:
-    """Give the exposition, family by family: HELP and TYPE stand by the series that there are."""
-    common = {"target": f"{url.scheme}://{bracketed(url.host)}:{url.port}"}
-    if probe.label is not None:
-        common["label"] = probe.label
+def exposition(report: Report) -> Iterator[bytes]:
+    """Give the metrics, family by family: HELP and TYPE stand by the samples that there are.
+
+    A step is summed up whichever URLs it led to. The label `target` has no query: a query may hold secrets,
+    and each of its values would be a series of its own.
+    """
+    url = report.url
+    path = url.target.partition("?")[0]
+    common = {"target": f"{url.scheme}://{bracketed(url.host)}:{url.port}{path}"}
+    if report.probe.label is not None:
+        common["label"] = report.probe.label
+    steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
+    gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
-    for name, labels, value in gauges:
+    for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
-            lines.setdefault(name, []).append(f"{name}{{{label_text({**common, **labels})}}} {value!r}\n")
-    for name, explanation in FAMILIES.items():
-        if name in lines:
+            line = f"httphases_{family}{{{label_text({**common, **labels})}}} {value!r}\n"
+            lines.setdefault(family, []).append(line)
+    for family, explanation in FAMILIES.items():
+        if family in lines:
+            name = f"httphases_{family}"
             yield f"# HELP {name} {explanation}\n# TYPE {name} gauge\n".encode("ascii")
-            yield "".join(lines[name]).encode("utf-8")
-
-
-def run_exposition(report: Report, url: Url, probe: Probe) -> Iterator[bytes]:
-    """Give the exposition of one run."""
-    gauges = [gauge for step in report.run.steps for gauge in step_gauges(gauges_of_step(step))]
-    return to_prometheus([*gauges, *run_gauges(gauges_of_run(report))], url, probe)
-
-
-def series_exposition(survey: Survey, url: Url) -> Iterator[bytes]:
-    """Give the exposition of a series."""
-    gauges = [gauge for step in gauges_of_steps(survey) for gauge in step_gauges(step)]
-    gauges += [gauge for run in gauges_of_runs(survey) for gauge in run_gauges(run)]
-    return to_prometheus(gauges, url, survey.probe)
+            yield "".join(lines[family]).encode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9459,7 +9270,7 @@ def any_value(value: object) -> dict[str, Any]:
         return {"doubleValue": value}
     if isinstance(value, (list, tuple)):
         return {"arrayValue": {"values": [any_value(each) for each in value]}}
-    return {"stringValue": whole_characters(str(value))}
+    return {"stringValue": whole_characters(clip(str(value)))}
 
 
 def attribute_list(attributes: Mapping[str, object]) -> list[dict[str, Any]]:
@@ -9468,21 +9279,11 @@ def attribute_list(attributes: Mapping[str, object]) -> list[dict[str, Any]]:
 
 
 def finding_event(finding: Finding, at: int) -> dict[str, Any]:
-    attributes = {
-        "httphases.finding.id": finding.id,
-        "httphases.finding.phase": finding.phase,
-        "httphases.finding.cost_ms": finding.cost_us / 1000,
-        "httphases.finding.certainty": finding.certainty,
-        "httphases.finding.text": finding.text,
-        **{f"httphases.finding.evidence.{name}": value for name, value in finding.evidence.items()},
-    }
+    fields = finding_document(finding)
+    for name, value in fields.pop("evidence").items():
+        fields[f"evidence.{name}"] = value
+    attributes = {f"httphases.finding.{name}": value for name, value in fields.items()}
     return {"timeUnixNano": str(at), "name": "httphases.finding", "attributes": attribute_list(attributes)}
-
-
-def span_status(failed: bool, message: str = "") -> dict[str, Any]:
-    if not failed:
-        return {}
-    return {"code": STATUS_ERROR, "message": message}
 
 
 def step_server(url: str) -> dict[str, object]:
@@ -9503,29 +9304,13 @@ def error_type(step: Step) -> str | None:
     return None
 
 
-def peer_attributes(step: Step) -> dict[str, object]:
-    """Return who was spoken to, the proxy where there is one, and how."""
-    network, tls = step.network, step.network.tls or NO_TLS
-    found: dict[str, object] = {
-        "network.peer.address": step.route.unix_socket or network.ip,
-        "network.local.address": network.local_ip,
-        "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
-        "tls.cipher": tls.cipher,
-        "httphases.proxy": step.route.proxy and step.route.proxy.shown,
-        "httphases.reused": network.reused,
-        "httphases.tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,
-        "httphases.tcp_retransmits": network.retransmits,
-    }
-    if network.ip:
-        found["network.peer.port"] = network.port
-    if step.route.unix_socket:
-        found["network.transport"] = "unix"
-    return found
-
-
 def step_attributes(step: Step) -> dict[str, object]:
-    """Return what is told of a step; a query may hold what is nobody's business and is left out."""
-    found = {
+    """Return what is told of a step. The query of its URL may hold secrets and is left out. The peer is the
+    proxy where there is one.
+    """
+    network, route, response, error = step.network, step.route, step.response, step.error
+    tls = network.tls or NO_TLS
+    return {
         "http.request.method": step.request.method,
         "url.full": step.url.partition("#")[0].partition("?")[0],
         **step_server(step.url),
@@ -9535,97 +9320,109 @@ def step_attributes(step: Step) -> dict[str, object]:
         "httphases.step_number": step.number,
         "httphases.ttfb_ms": step.timing.ms("ttfb"),
         "httphases.total_ms": step.timing.ms("total"),
-        **peer_attributes(step),
+        "network.peer.address": route.unix_socket or network.ip,
+        "network.local.address": network.local_ip,
+        "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
+        "tls.cipher": tls.cipher,
+        "httphases.proxy": route.proxy and route.proxy.shown,
+        "httphases.reused": network.reused,
+        "httphases.tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,
+        "httphases.tcp_retransmits": network.retransmits,
+        "network.peer.port": network.ip and network.port,
+        "network.transport": route.unix_socket and "unix",
+        "http.response.status_code": response and response.status,
+        "http.response.body.size": response and step.body_bytes,
+        "network.protocol.name": response and "http",
+        "network.protocol.version": response and response.http_version.partition("/")[2],
+        "httphases.error.phase": error and error.phase,
+        "httphases.error.hint": error and error.hint,
     }
-    if step.response:
-        found["http.response.status_code"] = step.response.status
-        found["http.response.body.size"] = step.body_bytes
-        found["network.protocol.name"] = "http"
-        found["network.protocol.version"] = step.response.http_version.partition("/")[2]
-    if step.error:
-        found["httphases.error.phase"] = step.error.phase
-        found["httphases.error.hint"] = step.error.hint
-    return found
 
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
     """Return the start and end of each phase that there was (ns): the end of one is the start of the next."""
     bounds = {}
     at = unix_nano(step.started_at)
-    for phase in applying(step.url):
+    for phase in PHASES:
         spent = getattr(step.timing, phase)
-        if spent is not None:
+        applies = phase != "tls" or step.url.startswith("https:")
+        if spent is not None and applies:
             bounds[phase] = (at, at + spent * 1000)
             at += spent * 1000
     return bounds
 
 
-def span_document(trace_id: str | None, name: str, kind: int, bounds: tuple[int, int]) -> dict[str, Any]:
-    """Return a span with what each one has."""
+def span_document(
+    run: Run, name: str, bounds: tuple[int, int], failed: bool, message: str = "", **more: Any
+) -> dict[str, Any]:
+    """Return a span; `more` is what only some spans have, or have in another way."""
     return {
-        "traceId": trace_id,
+        "traceId": run.trace_id,
         "spanId": new_id(8),
         "name": name,
-        "kind": kind,
+        "kind": INTERNAL,
         "startTimeUnixNano": str(bounds[0]),
         "endTimeUnixNano": str(bounds[1]),
+        **more,
+        "status": {"code": STATUS_ERROR, "message": message} if failed else {},
     }
 
 
-def step_spans(step: Step, trace_id: str | None, parent: str) -> Iterator[dict[str, Any]]:
+def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases."""
     phases = phase_bounds(step)
-    start = unix_nano(step.started_at)
-    whole = (start, start + step.timing.total * 1000)
-    message = (step.error and step.error.message) or ""
-    yield {
-        **span_document(trace_id, step.request.method, CLIENT, whole),
-        "spanId": step.span_id,
-        "parentSpanId": parent,
-        "attributes": attribute_list(step_attributes(step)),
-        "events": [
-            finding_event(finding, phases.get(finding.phase or "", whole)[1]) for finding in read_step(step)
-        ],
-        "status": span_status(error_type(step) is not None, message),
-    }
+    whole = (unix_nano(step.started_at), unix_nano(end_of(step)))
+    failed, message = step.error and step.error.phase, (step.error and step.error.message) or ""
+    yield span_document(
+        run,
+        step.request.method,
+        whole,
+        error_type(step) is not None,
+        message,
+        spanId=step.span_id,
+        kind=CLIENT,
+        parentSpanId=parent,
+        attributes=attribute_list(step_attributes(step)),
+        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in read_step(step)],
+    )
     for phase, bounds in phases.items():
-        yield {
-            **span_document(trace_id, phase, INTERNAL, bounds),
-            "parentSpanId": step.span_id,
-            "status": span_status(step.error is not None and step.error.phase == phase, message),
-        }
+        yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
 
 
-def run_spans(report: Report) -> Iterator[dict[str, Any]]:
+def run_spans(run: Run) -> Iterator[dict[str, Any]]:
     """Give the trace of a run: the span of the chain, then those of its steps."""
-    run = report.run
-    bounds = [(unix_nano(step.started_at), unix_nano(end_of(step))) for step in run.steps]
-    whole = (bounds[0][0], max(end for _, end in bounds))
+    start = unix_nano(run.steps[0].started_at)
+    whole = (start, max(unix_nano(end_of(step)) for step in run.steps))
     attributes = {
-        "httphases.run_number": run.slot.number,
-        "httphases.round": run.slot.round,
-        "httphases.target": run.slot.target,
-        "httphases.late_ms": rounded_ms(run.late_us),
+        "httphases.run_number": run.turn.number,
+        "httphases.round": run.turn.round,
+        "httphases.target": run.turn.variant,
+        "httphases.late_ms": to_ms(run.late_us),
         "httphases.total_steps": len(run.steps),
-        "httphases.slo_pass": report.verdict and report.verdict.passed,
+        "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
-    root = {
-        **span_document(run.trace_id, "httphases", INTERNAL, whole),
-        "attributes": attribute_list(attributes),
-        "events": [finding_event(finding, whole[1]) for finding in read_chain(run)],
-        "status": span_status(any(error_type(step) for step in run.steps)),
-    }
+    root = span_document(
+        run,
+        "httphases",
+        whole,
+        any(map(error_type, run.steps)),
+        attributes=attribute_list(attributes),
+        events=[finding_event(finding, whole[1]) for finding in read_chain(run)],
+    )
     yield root
     for step in run.steps:
-        yield from step_spans(step, run.trace_id, root["spanId"])
+        yield from step_spans(step, run, root["spanId"])
 
 
-def span_texts(report: Report) -> Iterator[str]:
-    """Give the spans of a run as they are sent."""
+def span_texts(run: Run) -> Iterator[str]:
+    """Give the spans of a run as they are sent; no text in them has the query of a URL."""
     import json
 
-    for span in run_spans(report):
-        yield json.dumps(span, allow_nan=False, separators=(",", ":"))
+    # In a string: from a question mark to the quote that ends what a sentence cites, else to the end.
+    inner = r'(?:[^"\\]|\\.)*'
+    query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
+    for span in run_spans(run):
+        yield query.sub("?...", json.dumps(span, allow_nan=False, separators=(",", ":")))
 
 
 def to_otlp(spans: Iterable[str], tracing: Tracing, probe: Probe) -> bytes:
@@ -9653,22 +9450,24 @@ Line = tuple[Span, ...]
 
 
 class Fields(NamedTuple):
-    """Labels and what they say, in two columns."""
+    """Labels and what they say, in two columns; without any, nothing is drawn."""
 
-    rows: tuple[tuple[str, Line], ...]
+    rows: Sequence[tuple[str, Line]]
 
 
 class Table(NamedTuple):
-    """`columns` are (heading, alignment, wraps); every row has a span for each."""
+    """Columns with headings: those of `numbers` are aligned to the right, that of `wraps` may be folded."""
 
-    title: str
-    columns: tuple[tuple[str, str, bool], ...]
-    rows: tuple[Line, ...]
+    headings: Sequence[str]
+    numbers: Sequence[str]
+    rows: Sequence[Line]
+    wraps: str = ""
+    title: str = ""
 
 
 class Panel(NamedTuple):
     title: Span
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
 
 
 if TYPE_CHECKING:
@@ -9683,23 +9482,35 @@ class Glyphs(NamedTuple):
     cross: str
     bullet: str
     at_most: str
-    box: str
     levels: str  # of a strip: nothing, then eight of them
+    side: str  # of a frame, as what follows
+    line: str
+    top: str  # its left corner, where a column begins, its right corner
+    middle: str
+    bottom: str
 
 
-UNICODE = Glyphs("█", "✓", "✗", "•", "≤", "╭─╮│╰╯├┤┬┴┼", " ▁▂▃▄▅▆▇█")
-ASCII = Glyphs("#", "OK", "X", "*", "<=", "+-+|+++++++", " .:-=+*#@")
+UNICODE = Glyphs("█", "✓", "✗", "•", "≤", " ▁▂▃▄▅▆▇█", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
+ASCII = Glyphs("#", "OK", "X", "*", "<=", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
 
 
-def ms_text(value: float | None) -> str:
-    decimals = 1 if value is not None and value >= 100 else 2
-    return fixed(value, decimals, " ms")
+class Look(NamedTuple):
+    """How a report is to be drawn; `include` shows the response's header fields."""
+
+    style: str
+    include: bool
+    width: int
+    glyphs: Glyphs
+
+
+def row_of(cells: Iterable[str], tone: str = "") -> Line:
+    """Return a row of a table, all of it in one tone."""
+    return tuple(Span(cell, tone) for cell in cells)
 
 
 def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int]:
-    """Return the first cell and the number of cells of a phase on a scale of `width` cells.
-
-    What took any time has at least one cell.
+    """Return the first cell and the number of cells of a phase on a scale of `width`: one at least if it took
+    any time.
     """
     if length <= 0 or total <= 0:
         return 0, 0
@@ -9707,26 +9518,21 @@ def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int
     return first, max(first + 1, min(width, round((start + length) * width / total))) - first
 
 
-def waterfall_table(timing: Timing, failed: str | None, width: int, glyphs: Glyphs) -> Table:
+def waterfall_table(timing: Timing, failed: str | None, look: Look) -> Table:
     """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
-    cells = max(8, width - 10 - 8 - 11)  # borders and padding, names, durations
+    cells = max(8, look.width - 10 - 8 - 11)  # borders and padding, names, durations
     rows = []
     start = 0
     for phase in PHASES:
-        length: int | None = getattr(timing, phase)
-        tone = phase
-        if phase == failed:
-            tone = "bad"
-        blank, filled = bar_cells(start, length or 0, timing.total, cells)
-        drawn = " " * blank + glyphs.bar * filled
-        rows.append((Span(phase, tone), Span(ms_text(timing.ms(phase)), tone), Span(drawn, tone)))
-        start += length or 0
+        length: int = getattr(timing, phase) or 0
+        blank, filled = bar_cells(start, length, timing.total, cells)
+        drawn = " " * blank + look.glyphs.bar * filled
+        rows.append(row_of((phase, ms_text(timing.ms(phase)), drawn), "bad" if phase == failed else phase))
+        start += length
     for figure in ("ttfb", "total"):
-        rows.append((Span(figure, "strong"), Span(ms_text(timing.ms(figure)), "strong"), Span("")))
+        rows.append(row_of((figure, ms_text(timing.ms(figure)), ""), "strong"))
     scale = "0" + ms_text(timing.ms("total")).rjust(cells - 1)
-    return Table(
-        "", (("Phase", "left", False), ("Duration", "right", False), (scale, "left", False)), tuple(rows)
-    )
+    return Table(("Phase", "Duration", scale), ("Duration",), rows)
 
 
 def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
@@ -9744,34 +9550,13 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
-def chain_warning(chain: Sequence[Certificate | None], now: datetime.datetime) -> Line:
+def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
     """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
-    ends = [(each.not_after, place) for place, each in enumerate(chain) if each and each.not_after]
-    if not ends:
+    ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
+    _, place = min(ends, default=(None, 0))
+    if place == 0:
         return ()
-    earliest = chain[min(ends)[1]]
-    if earliest is None or earliest is chain[0]:
-        return ()
-    return (Span("; further up the chain "), *certificate_line(earliest, now))
-
-
-def tls_line(info: TlsInfo) -> Line:
-    version = (info.version or "").replace("v", " ")
-    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
-    if info.verified and info.custom_ca:
-        return (agreed, Span("verified with --cacert", "good"))
-    if info.verified:
-        return (agreed, Span("verified", "good"))
-    if info.version:
-        return (agreed, Span("NOT verified (-k)", "bad"))
-    return (agreed, Span("NOT verified", "bad"))
-
-
-def path_text(network: Network) -> str | None:
-    if network.rtt_us is None:
-        return None
-    lost = counted(network.retransmits or 0, "retransmit")
-    return f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
+    return (Span("; further up the chain "), *certificate_line(chain[place], now))
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
@@ -9779,12 +9564,17 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" * bool(attempt.error)),)
+            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
     """Say what TLS agreed on, and whose certificate it was."""
-    yield "TLS", tls_line(info)
+    version = (info.version or "").replace("v", " ")
+    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
+    verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
+    if info.verified:
+        verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
+    yield "TLS", (agreed, verdict)
     if info.certificate:
         yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
         issuer = "(illegible)"
@@ -9799,14 +9589,14 @@ def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if network.interface and network.local_ip:
         yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
     if tls and tls.shown != "none given":
-        yield "Client cert", (Span(FATES[tls.shown], {"unfit": "warn"}.get(tls.shown, "")),)
+        yield "Client cert", (Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else ""),)
 
 
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
-        yield "Address", (Span(f"{network.peer.ip} ({family_name(network.peer)}), port {network.port}"),)
+        yield "Address", (Span(f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"),)
     if route.unix_socket is not None:
         yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
@@ -9822,9 +9612,9 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if network.tls:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)
-    path = path_text(network)
-    if path:
-        yield "Path", (Span(path),)
+    if network.rtt_us is not None:
+        lost = counted(network.retransmits or 0, "retransmit")
+        yield "Path", (Span(f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"),)
 
 
 def starved_text(step: Step) -> str:
@@ -9888,7 +9678,7 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Response", (Span(", ".join(parts)),)
         location = response.get("location")
         if location is not None:
-            yield "Location", (Span(clip(mask_location(location))),)
+            yield "Location", (Span(clip(location)),)
         yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
@@ -9896,28 +9686,24 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Note", (Span(lacking_text(step), "warn"),)
 
 
-def failed_text(error: Failure) -> str:
-    """Say where a step failed; a redirect that leads nowhere fails before anything is looked up."""
+def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
+    """Say where a step failed and what to try; a redirect that leads nowhere fails before any phase."""
+    where = f"in {error.phase} ({error.kind})"
     if error.kind == "redirect":
-        return "before the request (redirect)"
-    return f"in {error.phase} ({error.kind})"
+        where = "before the request (redirect)"
+    yield "Failed", (Span(often + where, "bad"),)
+    yield "Why", (Span(clip(error.message), "bad"),)
+    yield "Try", (Span(clip(error.hint)),)
 
 
-def failure_rows(error: Failure | None) -> Iterator[tuple[str, Line]]:
-    if error:
-        yield "Failed", (Span(failed_text(error), "bad"),)
-        yield "Why", (Span(clip(error.message), "bad"),)
-        yield "Try", (Span(clip(error.hint)),)
-
-
-def reading_rows(findings: Iterable[Finding]) -> Iterator[tuple[str, Line]]:
-    """Say what the times mean, the costliest first; the JSON export has them all.
-
-    That the process was starved is a note of its own, which no costlier finding may displace.
-    """
-    for finding in [finding for finding in findings if finding.id != "starved"][:SHOWN_FINDINGS]:
-        where = ", ".join(filter(None, (finding.phase, ms_text(finding.cost_us / 1000))))
-        yield "Reading", (Span(f"{where}: ", "strong"), Span(finding.text))
+def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
+    """Say what the times mean; the JSON export has all findings. `often` is in how many runs, by id."""
+    for finding in in_telling_order(findings)[:SHOWN_FINDINGS]:
+        cost = ms_text(finding.cost_us / 1000)
+        parts = [finding.phase, cost]
+        if finding.id in often:
+            parts = [finding.phase, often[finding.id], f"at most {cost}"]
+        yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9927,39 +9713,28 @@ def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
     if step.answer is None:
         return Span("ERROR", "bad")
-    status = str(step.answer.status)
-    return Span(status, {"3": "warn", "4": "bad", "5": "bad"}.get(status[0], "good"))
+    tone = "good" if step.good else "bad"
+    if step.good and 300 <= step.answer.status < 400:
+        tone = "warn"
+    return Span(str(step.answer.status), tone)
 
 
-class Look(NamedTuple):
-    """How a report is to be drawn; `include` shows the response's header fields."""
-
-    style: str
-    include: bool
-    width: int
-    glyphs: Glyphs
-
-
-def step_rows(step: Step, look: Look) -> tuple[tuple[str, Line], ...]:
+def step_rows(step: Step, look: Look) -> list[tuple[str, Line]]:
     """Say how the server was reached and what it answered."""
     rows = [*network_rows(step), *response_rows(step)]
     if look.include and step.response:
         rows += header_rows(step.response)
-    return tuple(rows)
+    return rows
 
 
 def step_blocks(step: Step, look: Look) -> Iterator[Block]:
     """Show one step."""
-    yield (
-        Span(f"Step {step.number}: ", "strong"),
-        Span(f"{step.request.method} {clip(step.url)} ", "strong"),
-        status_span(step),
-    )
+    title = f"{step.request.method} {clip(step.url)} "
+    yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
     yield Fields(step_rows(step, look))
-    yield waterfall_table(step.timing, step.error and step.error.phase, look.width, look.glyphs)
-    below = (*failure_rows(step.error), *reading_rows(read_step(step)))
-    if below:
-        yield Fields(below)
+    yield waterfall_table(step.timing, step.error and step.error.phase, look)
+    failed = failure_rows(step.error) if step.error else ()
+    yield Fields([*failed, *reading_rows(read_step(step))])
 
 
 def chain_table(run: Run) -> Table:
@@ -9967,26 +9742,23 @@ def chain_table(run: Run) -> Table:
     for step in run.steps:
         status, total = status_span(step).text, ms_text(step.timing.ms("total"))
         cells = (str(step.number), status, total, f"{step.request.method} {clip(step.url)}")
-        tone = "bad" * bool(step.error)
-        rows.append(tuple(Span(cell, tone) for cell in cells))
+        rows.append(row_of(cells, "bad" if step.error else ""))
     total = ms_text(sum(step.timing.total for step in run.steps) / 1000)
     rows.append((Span(""), Span(""), Span(total, "strong"), Span("in all", "strong")))
-    columns = (
-        ("Step", "right", False),
-        ("Status", "left", False),
-        ("Total", "right", False),
-        ("Request", "left", True),
-    )
-    return Table("Redirect Chain Summary", columns, tuple(rows))
+    headings = ("Step", "Status", "Total", "Request")
+    return Table(headings, ("Step", "Total"), rows, wraps="Request", title="Redirect Chain Summary")
 
 
-def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
-    """Show the budgets, of how many values a statistic is, and what exceeds them."""
+def slo_panel(verdict: Verdict, glyphs: Glyphs, runs: int | None = None) -> Panel:
+    """Show the budgets, of how many values a statistic is, and what exceeds them; `runs` is of a series."""
     tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    if verdict.bad_statuses:
+        bad = " ".join(held_against(verdict, runs)).rstrip()
+        lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
@@ -9995,37 +9767,31 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs) -> Panel:
     for item in verdict.violations:
         text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
         text += f" (+{up_to_three(item.delta_ms)}ms)"
-        if item.target:
-            text += f" at {item.target}"
+        if item.variant:
+            text += f" at {item.variant}"
         if item.run_number:
             text += f", worst in run {item.run_number}"
         lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
     for key in verdict.not_judged:
-        text = f"{glyphs.bullet} {key}: not judged, too few values{verdict.where}"
+        text = f"{glyphs.bullet} {key}: not judged, too few good answers{verdict.where}"
         lines.append((Span(text, "bad"),))
-    return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), tuple(lines))
+    return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def report_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn: waterfalls, redirect table, and the SLO panel, which --compact has too."""
-    if look.style == "waterfall":
-        for step in report.run.steps:
-            yield from step_blocks(step, look)
-        if len(report.run.steps) > 1:
-            yield chain_table(report.run)
-        rows = tuple(reading_rows(read_chain(report.run)))
-        if rows:
-            yield Fields(rows)
-    if report.verdict:
-        yield slo_panel(report.verdict, look.glyphs)
+def run_blocks(run: Run, look: Look) -> Iterator[Block]:
+    """Show a single run: its steps, then the chain."""
+    for step in run.steps:
+        yield from step_blocks(step, look)
+    if len(run.steps) > 1:
+        yield chain_table(run)
+    yield Fields(list(reading_rows(read_chain(run))))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a series. Survey -> blocks: a header, the median run, how the times lie, and what is odd.
+# 28c. Views of a series. Report -> blocks: a header, the median run, how the times lie, and what is odd.
 # ---------------------------------------------------------------------------------------------------------
 SPREAD_KEYS = (*PHASES, "ttfb", "total")
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
-ENDS = ("min", "median", "p95", "max")
 LEAST_STRIP = 12  # cells
 
 
@@ -10038,26 +9804,25 @@ def strip(values: Sequence[int], end: int, cells: int, levels: str) -> str:
     return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
 
 
-def spread_number(ms: float | None, short: bool) -> str:
-    """Return a time of a table of spreads, without its unit; a short one has about three digits."""
-    decimals = 2
-    if ms is not None and short:
-        decimals = 2 - (ms >= 10) - (ms >= 100)
-    elif ms is not None and ms >= 100:
-        decimals = 1
-    return fixed(ms, decimals)
+number_text = partial(ms_text, unit="")
 
 
-def spread_rows(summary: Summary, names: Sequence[str], short: bool) -> list[list[str]]:
+def short_number(ms: float | None) -> str:
+    """Return a time with about three digits."""
+    return fixed(ms, 2 - ((ms or 0) >= 10) - ((ms or 0) >= 100))
+
+
+def spread_rows(summary: Summary, names: Sequence[str], short: bool = False) -> list[list[str]]:
+    """Return the statistics of each phase, in ms, below their names."""
     rows = [["Phase", *names]]
     for key in SPREAD_KEYS:
-        stats = summary.spreads[key].stats
-        rows.append([key, *(spread_number(rounded_ms(stats[name]), short) for name in names)])
+        values = (to_ms(summary.stat(key, name)) for name in names)
+        rows.append([key, *map(short_number if short else number_text, values)])
     return rows
 
 
-def rows_width(rows: Iterable[Sequence[str]]) -> int:
-    """Return the columns that a framed table of these cells takes."""
+def table_width(rows: Iterable[Sequence[str]]) -> int:
+    """Return the columns of the terminal that a framed table of these cells takes."""
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
@@ -10076,48 +9841,44 @@ def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator
 
 def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
-    for names in (QUARTERS, ENDS):
-        rows = spread_rows(summary, names, False)
-        if rows_width(rows) <= look.width:
-            break
-    else:
-        for row in spread_rows(summary, ENDS, True):
+    rows = spread_rows(summary, QUARTERS)
+    room = look.width - table_width(rows)
+    if room < 0:
+        rows = spread_rows(summary, SUMMARY_STATS)
+    if table_width(rows) > look.width:
+        for row in spread_rows(summary, SUMMARY_STATS, short=True):
             yield (Span(row[0].ljust(8) + "".join(cell.rjust(8) for cell in row[1:])),)
         return
-    cells = look.width - rows_width(rows) - 3
-    if names is QUARTERS and cells >= LEAST_STRIP:
-        for row, drawn in zip(rows, strip_column(summary.good, cells, look.glyphs.levels)):
+    if room >= LEAST_STRIP + 3:
+        for row, drawn in zip(rows, strip_column(summary.used, room - 3, look.glyphs.levels)):
             row.append(drawn)
-    heading, *body = rows
-    numbers = range(1, len(names) + 1)
-    columns = tuple(
-        (text, "right" if place in numbers else "left", False) for place, text in enumerate(heading)
-    )
-    tones = [key if key in PHASES else "strong" for key in SPREAD_KEYS]
-    yield Table("", columns, tuple(tuple(Span(cell, tone) for cell in row) for row, tone in zip(body, tones)))
+    headings, *body = rows
+    coloured = [row_of(row, row[0] if row[0] in PHASES else "strong") for row in body]
+    yield Table(headings, QUARTERS, coloured)
 
 
-def series_title(summary: Summary, survey: Survey) -> str:
+def series_title(summary: Summary, report: Report) -> str:
     """Say of which step, how often and how long, and what became of it."""
     parts = [counted(summary.runs, "run")]
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
+    if summary.bad_status:
+        parts.append(f"{summary.bad_status} not good")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
         parts.append(counted(summary.late, "late start"))
-    whole = f"of {survey.runs} " * (summary.runs < survey.runs)
-    parts.append(f"{whole}in {survey.duration_us / 1e6:.1f} s")
+    duration = f"in {report.duration_us / 1e6:.1f} s"
+    parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
     return ", ".join(parts)
 
 
 def status_sentence(summary: Summary) -> str:
     """Say how answers with different statuses differ: the rare ones first."""
-    rare, *others = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
-    *middle, (usual, (_, usual_us)) = others
+    *rare, (usual, (_, usual_us)) = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     parts = [
-        f"{status}: {count} of {summary.measured}, median {total / 1000:.1f} ms"
-        for status, (count, total) in (rare, *middle)
+        f"{status}: {count} of {len(summary.answered)}, median {total / 1000:.1f} ms"
+        for status, (count, total) in rare
     ]
     return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
@@ -10129,356 +9890,334 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
             continue
-        listed = ", ".join(map(str, runs[:8])) + ", …" * bool(runs[8:])
-        words = f"{len(runs)} of {summary.measured} far from the median ({key}): run {listed}"
+        listed = first_of(list(map(str, runs)), 8)
+        words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
-            words += f"; the first run is one{COLD * (key == OUTLIER_KEYS[0])}"
+            words += "; the first run is one"
+            if key == OUTLIER_KEYS[0]:
+                words += COLD
         yield words
 
 
-NO_FASTER = "setting the connection up costs nothing that shows, for the kept one was no faster"
+FIRST_SLOW_US = 5_000
+FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
+
+
+def median_words(warmth: str, summary: Summary) -> str:
+    """Return the median of a summary; what is of one run is not called one."""
+    count = len(summary.used)
+    what = warmth if count == 1 else f"{warmth} median"
+    return f"{what} {time_text(summary.stat('total') or 0)} ({counted(count, 'run')})"
 
 
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting a connection up costs, beside the warm runs of a step."""
+    """Say what setting a connection up costs, as the cold runs of a step have measured it, and whether that
+    is what made them slower than the warm ones.
+    """
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
-    if not summary.reused or cold is None or cold.median_us is None or summary.median_us is None:
+    if not (summary.reused and cold and cold.used and summary.used):
         return None
-    cost, price = cold.median_us - summary.median_us, NO_FASTER
-    if cost > 0:
-        price = f"setting the connection up costs {time_text(cost)}"
-    return (
-        f"cold median {time_text(cold.median_us)} ({counted(cold.measured, 'run')}), warm median "
-        f"{time_text(summary.median_us)} ({counted(summary.measured, 'run')}): {price}"
+    cost = median(sorted(sum(filter(None, sample.timing[:3])) for sample in cold.used))  # dns, connect, tls
+    words = (
+        f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
+        f"setting the connection up costs {time_text(cost)}"
     )
+    first, longest = cold.stat("wait"), summary.stat("wait", "max")
+    if first is not None and longest is not None and first >= longest + FIRST_SLOW_US:
+        words += FIRST_SLOW
+    return words
 
 
-def series_rows(summary: Summary, survey: Survey) -> Iterator[tuple[str, Line]]:
+def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
     """Say what is odd about a step of a series, and what its times mean."""
     for count, failure in summary.failures.values():
-        yield "Failed", (Span(f"{times_text(count)} {failed_text(failure)}", "bad"),)
-        yield "Why", (Span(clip(failure.message), "bad"),)
-        yield "Try", (Span(clip(failure.hint)),)
+        yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
         yield "Statuses", (Span(status_sentence(summary), "warn"),)
-    for sentence in outlier_sentences(summary, survey.samples[0].run):
+    for sentence in outlier_sentences(summary, report.samples[0].run):
         yield "Outliers", (Span(sentence),)
     for reason, count in summary.refused.items():
         yield "Not reused", (Span(f"{counted(count, 'run')}: {reason}", "warn"),)
-    warmth = reuse_sentence(summary, survey.summaries)
+    warmth = reuse_sentence(summary, report.summaries)
     if warmth:
         yield "Reuse", (Span(warmth),)
-    told = [(finding, runs) for finding, runs in summary.findings if finding.id != "starved"]
-    for finding, runs in told[:SHOWN_FINDINGS]:
-        where = f"{finding.phase}, " * bool(finding.phase)
-        often = f"in {runs} of {counted(summary.runs, 'run')}, at most {ms_text(finding.cost_us / 1000)}: "
-        yield "Reading", (Span(where + often, "strong"), Span(finding.text))
+    often = {finding.id: f"in {runs} of {counted(summary.runs, 'run')}" for finding, runs in summary.findings}
+    yield from reading_rows((finding for finding, _ in summary.findings), often)
 
 
-def summary_blocks(summary: Summary, survey: Survey, look: Look) -> Iterator[Block]:
+def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Block]:
     """Show what the runs of one step and URL have in common."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
-    yield (Span(f"Step {summary.number}: ", "strong"), Span(title, "strong"))
-    yield (Span(series_title(summary, survey), "bad" * bool(summary.failed)),)
+    yield row_of((f"Step {summary.number}: ", title), "strong")
+    odd = summary.failed or summary.bad_status
+    yield (Span(series_title(summary, report), "bad" if odd else ""),)
     typical = summary.typical
     if typical:
-        step = survey.newest.get((summary.target, summary.number, summary.reused))
+        step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and step.url == summary.url:
             yield Fields(step_rows(step, look))
-        nearest = ", whose total is nearest to the median" * (summary.measured > 1)
-        yield (Span(f"Run {typical.run} of {survey.runs}{nearest}:"),)
-        yield waterfall_table(typical.timing, None, look.width, look.glyphs)
-        yield (Span("All that succeeded, in ms:"),)
+        nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
+        yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
+        yield waterfall_table(typical.timing, None, look)
+        which = "No answer was good; all of them" if summary.none_good else "All good ones"
+        yield (Span(f"{which}, in ms:"),)
         yield from spread_blocks(summary, look)
-    rows = tuple(series_rows(summary, survey))
-    if rows:
-        yield Fields(rows)
+    yield Fields(list(series_rows(summary, report)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28d. Views of addresses. Survey -> one table, a row an address, and what is odd about any of them.
+# 28d. Views of addresses. Report -> one table, a row an address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
-NO_FACTS = Facts(None, None, None, None, None)
 
 
-class Backend(NamedTuple):
-    """What all runs of a step have shown of one address, and the part of them whose medians stand for it."""
+class AddressSummary(NamedTuple):
+    """All runs of a step at one address: as a whole, in parts (cold and warm, and by URL), and the part whose
+    medians a table tells.
+    """
 
+    whole: Summary
+    parts: Sequence[Summary]
     usual: Summary
-    parts: tuple[Summary, ...]  # cold and warm, and by URL
 
     @property
-    def target(self) -> str | None:
-        return self.usual.target
+    def variant(self) -> str | None:
+        return self.whole.variant
 
     @property
-    def runs(self) -> int:
-        return sum(part.runs for part in self.parts)
-
-    @property
-    def measured(self) -> int:
-        return sum(part.measured for part in self.parts)
-
-    @property
-    def failed(self) -> int:
-        return self.runs - self.measured
-
-    @property
-    def statuses(self) -> list[int]:
-        return sorted({status for part in self.parts for status in part.statuses})
+    def status_text(self) -> str:
+        return ", ".join(map(str, self.whole.statuses))
 
     @property
     def certificates(self) -> dict[str | None, Certificate]:
-        """Return the certificates that it showed, by serial number."""
-        facts = [part.facts for part in self.parts]  # of failed runs too
-        facts += [sample.facts for part in self.parts for sample in part.good]
-        shown = [each.certificate for each in facts if each and each.certificate]
-        return {certificate.serial: certificate for certificate in shown}
+        """Return the certificates that it showed, by their SHA-256; those of failed runs too."""
+        servers = [part.server for part in self.parts]
+        servers += [sample.server for part in self.parts for sample in part.answered]
+        shown = [each.certificate for each in servers if each.certificate]
+        return {certificate.sha256: certificate for certificate in shown}
 
 
-def part_for_medians(part: Summary) -> tuple[bool, int]:
-    """Order the parts of a backend's runs: those on kept connections before the first, then by number."""
-    return bool(part.reused and part.measured), part.measured
+def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
+    """Order the parts of an address's runs: the good ones last, of these those on kept connections."""
+    return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
-def backends_of(survey: Survey, number: int) -> list[Backend]:
-    """Return what a step has shown of each target."""
-    parts: dict[str | None, list[Summary]] = {}
-    for summary in survey.summaries:
-        if summary.number == number:
-            parts.setdefault(summary.target, []).append(summary)
-    return [Backend(max(each, key=part_for_medians), tuple(each)) for each in parts.values()]
+def addresses_of(report: Report, number: int) -> list[AddressSummary]:
+    """Return what a step has shown of each address."""
+    rows = []
+    for variant in dict.fromkeys(summary.variant for summary in report.summaries):
+        parts = [each for each in report.summaries if (each.variant, each.number) == (variant, number)]
+        samples = [each for each in report.samples if (each.variant, each.number) == (variant, number)]
+        if parts:
+            samples.sort(key=lambda sample: sample.reused or False)
+            rows.append(AddressSummary(Summary(samples), parts, max(parts, key=part_for_medians)))
+    return rows
 
 
 def apart(values: Mapping[Any, Any]) -> list[Any]:
-    """Return whose value is not the one that more than half have: all of them if none is."""
-    told = {name: value for name, value in values.items() if value is not None}
-    counts = count_by(told.values())
-    usual = [value for value, count in counts.items() if 2 * count > len(told)]
-    return [name for name, value in told.items() if value not in usual]
+    """Return whose value is not the one that more than half have: all of them if none is. An empty value does
+    not count.
+    """
+    told = {name: value for name, value in values.items() if value}
+    counts = collections.Counter(told.values())
+    return [name for name, value in told.items() if 2 * counts[value] <= len(told)]
 
 
-def far_above(own: float, others: Sequence[float]) -> bool:
-    usual = median(sorted(others))
+def far_above(own: float, usual: float) -> bool:
     return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
 
 
-def slow_words(row: Backend, rows: Sequence[Backend]) -> str | None:
-    """Say in which of its medians an address is far above the others."""
-    parts = []
-    alike = [other.usual for other in rows if other is not row and other.usual.reused == row.usual.reused]
-    for key in SLOW_KEYS:
-        own = row.usual.spreads[key].stats["median"]
-        medians = [other.spreads[key].stats["median"] for other in alike]
-        others = [value for value in medians if value is not None]
-        if own is not None and others and far_above(own, others):
-            parts.append(f"{key} {time_text(own)}, of the others {time_text(median(sorted(others)))}")
-    if not parts:
-        return None
-    return f"is slow: median {'; '.join(parts)}"
-
-
-def status_words(row: Backend) -> str:
-    return ", ".join(map(str, row.statuses))
-
-
 def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str | None:
-    """Name a certificate by the end of its serial number, and say how long it holds."""
+    """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
     if certificate is None:
         return None
-    days, left = certificate.days_left(now), "no legible expiry"
-    if days is not None:
-        left = f"{counted(days, 'day')} left"
-    return f"{(certificate.serial or '?')[-8:]}, {left}"
+    days = certificate.days_left(now)
+    left = "no legible expiry" if days is None else f"{counted(days, 'day')} left"
+    return f"{(certificate.sha256 or '?')[:8]}, {left}"
 
 
-def failure_words(row: Backend) -> list[str]:
-    """Say how an address fails, and how often if not always."""
-    failures: dict[str, tuple[int, Failure]] = {}
-    for part in row.parts:
-        for kind, (count, failure) in part.failures.items():
-            failures[kind] = failures.get(kind, (0, failure))[0] + count, failure
-    words = []
-    for count, failure in failures.values():
-        often = f" in {count} of {counted(row.runs, 'run')}" * (count < row.runs)
-        words.append(f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}")
-    return words
-
-
-def never_kept_words(row: Backend) -> str | None:
-    """Say of an address whose connections were never used again why its medians are not like the others'."""
-    refused = [reason for part in row.parts for reason in part.refused]
-    if not row.measured or row.usual.reused or not refused:
-        return None
-    return f"was only measured on new connections: {refused[0]}"
-
-
-def odd_words(rows: Sequence[Backend], now: datetime.datetime) -> dict[str | None, list[str]]:
-    """Say of each target what is odd about it: that it fails, is slow, or differs from most."""
-    words = {row.target: failure_words(row) for row in rows}
-    for row in rows:
-        words[row.target] += filter(None, [never_kept_words(row), slow_words(row, rows)])
-    statuses = {row.target: status_words(row) or None for row in rows}
-    for target in apart(statuses):
-        words[target].append(f"answers {statuses[target]}")
-    shown = {row.target: row.certificates for row in rows}
-    for target in apart({target: tuple(sorted(map(str, each))) or None for target, each in shown.items()}):
-        named = "; ".join(str(certificate_words(each, now)) for each in shown[target].values())
-        what = "another certificate"
-        if len(shown[target]) > 1:
-            what = f"{len(shown[target])} certificates"
-        words[target].append(f"shows {what}: {named}")
-    return words
-
-
-def trips_differ(facts: Iterable[Facts]) -> bool:
-    trips = sorted(each.rtt_us for each in facts if each.rtt_us is not None)
-    return bool(trips) and trips[-1] >= SLOW_TIMES * trips[0] and trips[-1] >= trips[0] + SLOW_BY_US
-
-
-def fact_cells(facts: Facts, now: datetime.datetime) -> dict[str, str]:
-    """Return the cells of what may differ from server to server, by heading."""
-    cells = {
-        "Certificate": certificate_words(facts.certificate, now),
-        "Resent": facts.retransmits,
-        "Server": facts.server and clip(facts.server, 40),
-        "HTTP": facts.http_version and facts.http_version.replace("HTTP/", ""),
-    }
-    return {heading: "-" if value is None else str(value) for heading, value in cells.items()}
-
-
-def fact_columns(rows: Sequence[Backend], now: datetime.datetime) -> Iterator[tuple[str, list[str]]]:
-    """Give the columns in which the servers that answered differ: heading and cells."""
-    facts = [row.usual.facts or NO_FACTS for row in rows]
-    table = [fact_cells(each, now) for each in facts]
-    for heading in table[0]:
-        cells = [row[heading] for row in table]
-        told = {cell for cell, row in zip(cells, rows) if row.measured or cell != "-"}
-        if len(told) > 1:
-            yield heading, cells
-    if trips_differ(facts):
-        yield "Round trip", [spread_number(rounded_ms(each.rtt_us), False) for each in facts]
-
-
-def median_column(rows: Sequence[Backend], key: str) -> tuple[str, list[str]]:
-    return key.capitalize(), [
-        spread_number(rounded_ms(row.usual.spreads[key].stats["median"]), False) for row in rows
-    ]
-
-
-def targets_table(rows: Sequence[Backend], odd: Mapping[str | None, list[str]], look: Look) -> Table:
-    """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    marks = ["! " * bool(odd[row.target]) for row in rows]
-    statuses = [
-        ", ".join([status_words(row)] * bool(row.statuses) + ["ERROR"] * bool(row.failed)) for row in rows
-    ]
-    columns = [
-        ("Address", [mark + str(row.target) for mark, row in zip(marks, rows)]),
-        ("Status", statuses),
-        median_column(rows, "wait"),
-        median_column(rows, "total"),
-    ]
-    for column in (*fact_columns(rows, now), median_column(rows, "connect"), median_column(rows, "tls")):
-        wider = [*columns, column]
-        if sum(max(map(len, (heading, *cells))) + 3 for heading, cells in wider) < look.width:
-            columns = wider
-    tones = ["warn" * bool(odd[row.target]) for row in rows]
-    numbers = ("Wait", "Total", "Connect", "Tls", "Round trip", "Resent")
-    headings = tuple(
-        (heading.replace("Tls", "TLS"), "right" if heading in numbers else "left", heading == "Address")
-        for heading, _ in columns
-    )
-    body = zip(*(cells for _, cells in columns))
-    return Table(
-        "", headings, tuple(tuple(Span(cell, tone) for cell in row) for row, tone in zip(body, tones))
-    )
-
-
-def lookup_sentence(survey: Survey, rows: Sequence[Backend]) -> str:
-    """Say how many addresses there are, and where they are from."""
-    count = f"{len(rows)} addresses"
-    if len(rows) == 1:
-        count = "1 address"
-    if survey.lookup_us is None:
-        return f"{count}, given with --resolve"
-    return f"{count}, found in {ms_text(rounded_ms(survey.lookup_us))}"
-
-
-def alike_sentence(rows: Sequence[Backend]) -> str:
-    """Say that no address is odd, and in what they differ all the same."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    who = f"All {len(rows)} addresses"
-    if len(rows) == 2:
-        who = "Both addresses"
-    differing = [heading for heading, _ in fact_columns(rows, now)]
-    return f"{who} are alike{' but for ' * bool(differing)}{', '.join(differing)}."
-
-
-def medians_sentence(survey: Survey, rows: Sequence[Backend]) -> str:
-    """Say of how many runs the medians in a table are, and how many of them started late."""
-    kept = [row.usual for row in rows if row.usual.reused]
-    new = [row.usual for row in rows if not row.usual.reused]
+def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
+    """Say in which of its medians an address is far above the others."""
     parts = []
+    kind = (usual.reused, usual.none_good)  # an error page may come sooner than what is wanted
+    alike = [other for other in others if (other.reused, other.none_good) == kind]
+    for key in SLOW_KEYS:
+        own, medians = usual.stat(key), [other.stat(key) for other in alike]
+        known = sorted(value for value in medians if value is not None)
+        if own is not None and known and far_above(own, median(known)):
+            parts.append(f"{key} {time_text(own)}, of the others {time_text(median(known))}")
+    if parts:
+        yield f"is slow: median {'; '.join(parts)}"
+
+
+def row_words(row: AddressSummary, rows: Sequence[AddressSummary]) -> Iterator[str]:
+    """Say how an address fails, how often if not always, and why its times are not like the others'."""
+    whole = row.whole
+    for count, failure in whole.failures.values():
+        often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
+        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
+    if whole.answered and whole.refused and not row.usual.reused:
+        yield f"was only measured on new connections: {next(iter(whole.refused))}"
+    yield from slow_words(row.usual, [other.usual for other in rows if other is not row])
+
+
+def odd_words(rows: Sequence[AddressSummary], now: datetime.datetime) -> dict[str | None, list[str]]:
+    """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
+    words = {row.variant: list(row_words(row, rows)) for row in rows}
+    statuses = {row.variant: row.status_text for row in rows}
+    # Where most have an error page, the one that has none is not the only odd one.
+    healthy = any(row.whole.used and not row.whole.none_good for row in rows)
+    not_good = [row.variant for row in rows if healthy and row.whole.bad_status]
+    for address in dict.fromkeys([*apart(statuses), *not_good]):
+        words[address].append(f"answers {statuses[address]}")
+    shown = {row.variant: row.certificates for row in rows}
+    for address in apart({name: tuple(sorted(map(str, each))) for name, each in shown.items()}):
+        named = "; ".join(str(certificate_words(each, now)) for each in shown[address].values())
+        count = len(shown[address])
+        what = "another certificate" if count == 1 else f"{count} certificates"
+        words[address].append(f"shows {what}: {named}")
+    return words
+
+
+NUMBERS = ("Wait", "Total", "Connect", "TLS", "Round trip", "Resent")
+
+
+def address_cells(row: AddressSummary, odd: bool, now: datetime.datetime) -> dict[str, str]:
+    """Return what a table may tell of an address, by heading."""
+    usual, server = row.usual, row.usual.server
+    statuses = [row.status_text, "ERROR" if row.whole.failed else ""]
+    cells = {
+        "Address": f"! {row.variant}" if odd else row.variant,
+        "Status": ", ".join(filter(None, statuses)),
+        "Certificate (SHA-256)": certificate_words(server.certificate, now),
+        "Resent": usual.retransmits,
+        "Server": server.software and clip(server.software, 40),
+        "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
+        "Round trip": number_text(to_ms(usual.rtt_us)),
+    }
+    for heading in ("Wait", "Total", "Connect", "TLS"):
+        cells[heading] = number_text(to_ms(usual.stat(heading.lower())))
+    return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
+
+
+def differing(rows: Sequence[AddressSummary], table: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the headings of the columns in which the servers that answered differ."""
+    headings = []
+    for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
+        column = [cells[heading] for cells in table]
+        told = {cell for row, cell in zip(rows, column) if row.whole.answered or cell != "-"}
+        if len(told) > 1:
+            headings.append(heading)
+    trips = [row.usual.rtt_us for row in rows if row.usual.rtt_us is not None]
+    if trips and far_above(max(trips), min(trips)):
+        headings.append("Round trip")
+    return headings
+
+
+def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], look: Look) -> Table:
+    """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
+    shown = ["Address", "Status", "Wait", "Total"]
+    for heading in (*headings, "Connect", "TLS"):
+        wider = [*shown, heading]
+        width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
+        if width <= look.width and any(cells[heading] != "-" for cells in table):
+            shown = wider
+    rows = []
+    for cells in table:
+        tone = "warn" if cells["Address"].startswith("!") else ""
+        rows.append(row_of((cells[each] for each in shown), tone))
+    return Table(shown, NUMBERS, rows, wraps="Address")
+
+
+def medians_sentence(report: Report, rows: Sequence[AddressSummary]) -> str:
+    """Say how many addresses there are, where they are from, of how many runs the medians in their table are,
+    and how many of those started late.
+    """
+    count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
+    found = "given with --resolve"
+    if report.lookup_us is not None:
+        found = f"found in {ms_text(to_ms(report.lookup_us))}"
+    kept = sum(row.usual.runs for row in rows if row.usual.reused)
+    new = sum(row.usual.runs for row in rows if not row.usual.reused)
+    runs = counted(new, "run")
     if kept:
-        parts.append(f"{counted(sum(each.runs for each in kept), 'run')} on kept connections")
-    if new:
-        parts.append(counted(sum(each.runs for each in new), "run") + " on new ones" * bool(kept))
-    late = sum(each.late for each in (*kept, *new))
-    what = " and ".join(parts)
+        runs = f"{counted(kept, 'run')} on kept connections"
+    if kept and new:
+        runs += f" and {counted(new, 'run')} on new ones"
+    late = sum(row.usual.late for row in rows)
     if late:
-        what += f", {counted(late, 'late start')}"
-    return f"{lookup_sentence(survey, rows)}; medians in ms of {what}:"
+        runs += f", {counted(late, 'late start')}"
+    return f"{count}, {found}; medians in ms of {runs}:"
 
 
-def targets_blocks(survey: Survey, look: Look) -> Iterator[Block]:
+def address_notes(
+    rows: Sequence[AddressSummary], odd: Mapping[str | None, Sequence[str]], headings: Sequence[str]
+) -> Iterator[Span]:
+    """Say what is odd about any address, or that they are alike, and in what they differ all the same."""
+    for address, words in odd.items():
+        for each in words:
+            yield Span(f"! {address} {each}", "warn")
+    bad = [str(row.variant) for row in rows if row.usual.none_good]
+    if bad:
+        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+    for row in rows:
+        warmth = reuse_sentence(row.usual, row.parts)
+        if warmth:
+            yield Span(f"{row.variant}: {warmth}")
+    if not any(odd.values()) and len(rows) > 1:
+        who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
+        but = f" but for {', '.join(headings)}" if headings else ""
+        yield Span(f"{who} are alike{but}.", "good")
+
+
+def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    numbers = sorted({summary.number for summary in survey.summaries})
+    numbers = sorted({summary.number for summary in report.summaries})
     for number in numbers:
-        rows = backends_of(survey, number)
+        rows = addresses_of(report, number)
         odd = odd_words(rows, now)
-        step = f"Step {number}: " * (len(numbers) > 1)
+        table = [address_cells(row, bool(odd[row.variant]), now) for row in rows]
+        headings = differing(rows, table)
+        step = f"Step {number}: " if len(numbers) > 1 else ""
         yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
-        yield (Span(medians_sentence(survey, rows)),)
-        yield targets_table(rows, odd, look)
-        for target, words in odd.items():
-            for each in words:
-                yield (Span(f"! {target} {each}", "warn"),)
-        for row in rows:
-            warmth = reuse_sentence(row.usual, row.parts)
-            if warmth:
-                yield (Span(f"{row.target}: {warmth}"),)
-        if not any(odd.values()) and len(rows) > 1:
-            yield (Span(alike_sentence(rows), "good"),)
+        yield (Span(medians_sentence(report, rows)),)
+        yield addresses_table(table, headings, look)
+        for note in address_notes(rows, odd, headings):
+            yield (note,)
 
 
-def survey_blocks(survey: Survey, look: Look) -> Iterator[Block]:
-    """Return what is drawn at the end of a series; of the compact style the panel alone."""
-    if look.style == "waterfall" and survey.runs < survey.expected:
-        yield (Span(f"Stopped after {survey.runs} of {survey.expected} runs.", "warn"),)
-    if look.style == "waterfall" and survey.samples[0].target:
-        yield from targets_blocks(survey, look)
-    elif look.style == "waterfall":
-        for summary in survey.summaries:
-            yield from summary_blocks(summary, survey, look)
-    if survey.verdict:
-        yield slo_panel(survey.verdict, look.glyphs)
+def series_blocks(report: Report, look: Look) -> Iterator[Block]:
+    """Return what is drawn of a series."""
+    if report.runs < report.expected:
+        yield (Span(f"Stopped after {report.runs} of {report.expected} runs.", "warn"),)
+    if report.samples[0].variant:
+        yield from addresses_blocks(report, look)
+        return
+    for summary in report.summaries:
+        yield from summary_blocks(summary, report, look)
 
 
-def summary_lines(survey: Survey, compact: bool) -> Iterator[str]:
-    """Return the line of each summary; the last one of a target bears its verdict."""
-    places = {(each.target, each.number, each.url) for each in survey.summaries}  # cold and warm are one
-    kinds = count_by((target, number) for target, number, _ in places)
-    last = {each.target: each for each in survey.summaries}
-    for summary in survey.summaries:
-        alike = kinds[summary.target, summary.number] > 1
+def report_blocks(report: Report, look: Look) -> Iterator[Block]:
+    """Return what is drawn at the end; of the compact style the panel alone."""
+    if look.style == "waterfall":
+        yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
+    if report.verdict:
+        yield slo_panel(report.verdict, look.glyphs, None if report.single else report.runs)
+
+
+def summary_lines(report: Report, compact: bool) -> Iterator[str]:
+    """Return the line of each summary; the last one of a variant bears its verdict."""
+    places = {(each.variant, each.number, each.url) for each in report.summaries}  # cold and warm are one
+    kinds = collections.Counter((variant, number) for variant, number, _ in places)
+    last = {each.variant: each for each in report.summaries}
+    for summary in report.summaries:
+        alike = kinds[summary.variant, summary.number] > 1
         verdict = None
-        if summary is last[summary.target]:
-            verdict = survey.verdicts.get(summary.target)
+        if summary is last[summary.variant]:
+            verdict = report.verdicts.get(summary.variant)
         yield summary_line(summary, alike, verdict, compact)
 
 
@@ -10500,25 +10239,20 @@ STYLES = {
 }
 
 
-def can_encode(stream: Any, text: str) -> bool:
-    """Tell whether a stream can show a text as it is."""
-    try:
-        text.encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
 def choose_glyphs(stream: Any) -> Glyphs:
-    return UNICODE if can_encode(stream, "".join(UNICODE)) else ASCII
-
-
-def terminal_width(stream: Any, otherwise: int) -> int:
-    """Return the columns of a terminal; `otherwise` for what is none, or does not know (0)."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or otherwise
+        "".join(UNICODE).encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+def terminal_width(stream: Any) -> int:
+    """Return the columns of a terminal; 80 for what is none, or does not know (0)."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
-        return otherwise
+        return 80
 
 
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
@@ -10526,7 +10260,7 @@ def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
     columns = environ.get("COLUMNS", "")
     if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
         return max(40, int(columns))
-    return max(40, terminal_width(stream, 80))
+    return max(40, terminal_width(stream))
 
 
 def char_cells(char: str) -> int:
@@ -10537,9 +10271,7 @@ def char_cells(char: str) -> int:
 
     if unicodedata.combining(char):
         return 0
-    if unicodedata.east_asian_width(char) in "WF":
-        return 2
-    return 1
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def text_cells(text: str) -> int:
@@ -10550,7 +10282,7 @@ def fold(text: str, width: int) -> list[str]:
     """Break a text into lines of at most `width` cells, at blanks where there are any."""
     lines = [""]
     used = 0
-    for word in re.findall(r"\s*\S+|\s+$", text) or [""]:
+    for word in re.findall(r"\s*\S+|\s+$", text):
         if used and used + text_cells(word) > width:
             lines.append("")
             used, word = 0, word.lstrip()
@@ -10569,10 +10301,10 @@ def printable(text: str, stream: Any) -> str:
     return visible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def pad(text: str, width: int, align: str = "left") -> str:
+def pad(text: str, width: int, to_the_right: bool = False) -> str:
     """Fill a text up with blanks to so many cells; one that is wider stays as it is."""
     space = " " * (width - text_cells(text))
-    return space + text if align == "right" else text + space
+    return space + text if to_the_right else text + space
 
 
 class PlainPainter:
@@ -10580,80 +10312,76 @@ class PlainPainter:
 
     def __init__(self, stream: Any, width: int, glyphs: Glyphs) -> None:
         self._stream = stream
-        self._width = width
-        self._box = glyphs.box
+        self.width = width
+        self.glyphs = glyphs
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Iterable[str]]]
+        drawn = [line for block in blocks for line in self._drawn(block)]
+        self._stream.write("".join(line.rstrip() + "\n" for line in drawn))
+
+    def _drawn(self, block: Any) -> Any:
+        drawers: dict[type, Callable[[Any], Any]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        for block in blocks:
-            draw = drawers.get(type(block), self._line)
-            self._stream.write("".join(line.rstrip() + "\n" for line in draw(block)))
+        return drawers.get(type(block), self._line)(block)
 
     def _text(self, line: Line) -> str:
         return printable("".join(span.text for span in line), self._stream)
 
     def _line(self, line: Line) -> list[str]:
-        return fold(self._text(line), self._width)
+        return fold(self._text(line), self.width)
 
     def _fields(self, fields: Fields) -> Iterator[str]:
         for label, line in fields.rows:
             first = f"  {label}"
-            for part in fold(self._text(line), self._width - 15):
+            for part in fold(self._text(line), self.width - 15):
                 yield pad(first, 15) + part
                 first = ""
 
     def _rule(self, widths: Sequence[int], corners: str) -> str:
-        return corners[0] + corners[1].join(self._box[1] * (width + 2) for width in widths) + corners[2]
+        between = corners[1].join(self.glyphs.line * (width + 2) for width in widths)
+        return corners[0] + between + corners[2]
 
     def _table(self, table: Table) -> Iterator[str]:
-        """Draw a table with a heading; only columns that wrap give way when it is too wide."""
-        box = self._box
-        cells = [[heading for heading, _, _ in table.columns]]
+        """Draw a table with a heading; only the column that wraps gives way when it is too wide."""
+        glyphs, side = self.glyphs, self.glyphs.side
+        cells = [list(table.headings)]
         cells += [[printable(span.text, self._stream) for span in row] for row in table.rows]
         widths = [max(map(text_cells, column)) for column in zip(*cells)]
-        wrapping = [index for index, column in enumerate(table.columns) if column[2]]
-        for index in wrapping:
-            widths[index] = min(
-                widths[index], self._width - 1 - sum(width + 3 for width in widths) + widths[index]
-            )
+        if table.wraps:
+            too_wide = sum(widths) + 3 * len(widths) + 1 - self.width
+            widths[table.headings.index(table.wraps)] -= max(0, too_wide)
         if table.title:
             yield table.title.center(sum(widths) + 3 * len(widths) + 1)
-        yield self._rule(widths, box[0] + box[8] + box[2])
+        yield self._rule(widths, glyphs.top)
         for number, row in enumerate(cells):
-            for parts in self._folded(row, widths):
-                texts = map(pad, parts, widths, [align for _, align, _ in table.columns])
-                yield box[3] + box[3].join(f" {text} " for text in texts) + box[3]
+            columns = [fold(text, width) for text, width in zip(row, widths)]
+            height = max(map(len, columns))
+            for parts in zip(*(column + [""] * (height - len(column)) for column in columns)):
+                texts = map(pad, parts, widths, [heading in table.numbers for heading in table.headings])
+                yield side + side.join(f" {text} " for text in texts) + side
             if number == 0:
-                yield self._rule(widths, box[6] + box[10] + box[7])
-        yield self._rule(widths, box[4] + box[9] + box[5])
-
-    def _folded(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
-        """Give the lines that the cells of a row take, blank where a cell needs fewer than its neighbour."""
-        columns = [fold(text, width) for text, width in zip(row, widths)]
-        height = max(map(len, columns))
-        return zip(*(column + [""] * (height - len(column)) for column in columns))
+                yield self._rule(widths, glyphs.middle)
+        yield self._rule(widths, glyphs.bottom)
 
     def _panel(self, panel: Panel) -> Iterator[str]:
-        box, inner = self._box, self._width - 4
+        side, line, inner = self.glyphs.side, self.glyphs.line, self.width - 4
         title = f" {printable(panel.title.text, self._stream)} "
-        yield box[0] + box[1] + title + box[1] * max(0, inner + 1 - text_cells(title)) + box[2]
-        for line in panel.lines:
-            for part in fold(self._text(line), inner):
-                yield f"{box[3]} {pad(part, inner)} {box[3]}"
-        yield box[4] + box[1] * (inner + 2) + box[5]
+        rest = line * max(0, inner + 1 - text_cells(title))
+        yield self.glyphs.top[0] + line + title + rest + self.glyphs.top[2]
+        for each in panel.lines:
+            for part in fold(self._text(each), inner):
+                yield f"{side} {pad(part, inner)} {side}"
+        yield self._rule([inner], self.glyphs.bottom)
 
 
-class RichPainter:
+class RichPainter(PlainPainter):
     """Draw with rich. Nothing passes through its markup, highlighter or emoji codes."""
 
     def __init__(self, stream: Any, width: int, glyphs: Glyphs, colours: bool) -> None:
-        from rich import box
-        from rich.console import Console
-
-        self._stream = stream
-        self._box = box.ROUNDED if glyphs is UNICODE else box.ASCII2
-        self._console: Any = Console(
+        super().__init__(stream, width, glyphs)
+        self._rich = optional("rich")  # and of it what has_rich has imported
+        self._box = self._rich.box.ROUNDED if glyphs is UNICODE else self._rich.box.ASCII2
+        self._console = self._rich.console.Console(
             file=stream,
             width=width,
             height=25,  # without it, rich takes a dumb terminal for 80 columns wide, whatever the width
@@ -10666,55 +10394,47 @@ class RichPainter:
         )
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Any]]
-        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         # Captured first: rich would end the process on a closed pipe, and pads lines with blanks.
         with self._console.capture() as drawn:
             for block in blocks:
-                draw: Callable[[Any], Any] = drawers.get(type(block), self._text)
-                self._console.print(draw(block))
+                if block != Fields([]):
+                    self._console.print(self._drawn(block))
         self._stream.write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
 
-    def _text(self, line: Line) -> Any:
-        from rich.text import Text
-
-        return Text.assemble(
-            *((printable(span.text, self._stream), STYLES[span.tone]) for span in line), overflow="fold"
-        )
+    def _line(self, line: Line) -> Any:
+        parts = ((printable(span.text, self._stream), STYLES[span.tone]) for span in line)
+        return self._rich.text.Text.assemble(*parts, overflow="fold")
 
     def _fields(self, fields: Fields) -> Any:
-        from rich.table import Table as RichTable
-
-        grid = RichTable.grid(padding=(0, 1, 0, 0))
+        grid = self._rich.table.Table.grid(padding=(0, 1, 0, 0))
         grid.add_column(width=14, style=STYLES["label"], no_wrap=True)
         grid.add_column(overflow="fold")
         for label, line in fields.rows:
-            grid.add_row(f"  {label}", self._text(line))
+            grid.add_row(f"  {label}", self._line(line))
         return grid
 
     def _table(self, table: Table) -> Any:
-        from rich.table import Table as RichTable
-
-        drawn = RichTable(title=table.title or None, box=self._box, title_style="bold", header_style="bold")
-        for heading, align, wraps in table.columns:
-            options: Any = {"justify": align, "no_wrap": not wraps, "overflow": "fold"}
-            drawn.add_column(heading, **options)
+        drawn = self._rich.table.Table(
+            title=table.title or None, box=self._box, title_style="bold", header_style="bold"
+        )
+        for heading in table.headings:
+            justify = "right" if heading in table.numbers else "left"
+            drawn.add_column(heading, justify=justify, no_wrap=heading != table.wraps, overflow="fold")
         for row in table.rows:
-            drawn.add_row(*(self._text((span,)) for span in row))
+            drawn.add_row(*(self._line((span,)) for span in row))
         return drawn
 
     def _panel(self, panel: Panel) -> Any:
-        from rich.panel import Panel as RichPanel
-        from rich.text import Text
-
-        style = STYLES[panel.title.tone]
-        content = Text("\n").join(self._text(line) for line in panel.lines)
-        return RichPanel(
-            content, title=self._text((panel.title,)), title_align="left", box=self._box, border_style=style
+        return self._rich.panel.Panel(
+            self._rich.text.Text("\n").join(self._line(line) for line in panel.lines),
+            title=self._line((panel.title,)),
+            title_align="left",
+            box=self._box,
+            border_style=STYLES[panel.title.tone],
         )
 
 
-def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> PlainPainter | RichPainter:
+def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> PlainPainter:
     width, glyphs = choose_width(stream, environ), choose_glyphs(stream)
     if not rich:
         return PlainPainter(stream, width, glyphs)
@@ -10734,20 +10454,40 @@ def has_rich() -> bool:
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
+ECHO = 0.03  # seconds: a signal that comes twice within them counts once, since timeout(1) passes it on
+UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+
+
 class Interruption:
-    """What a signal does. Where a series has something to sum up, the first one only asks it to end."""
+    """What a signal does: it ends the process, but a series that has results is first asked to end itself.
+
+    It does not raise: it may come where no exception gets through, as in a callback of an import.
+    """
 
     def __init__(self) -> None:
-        self.sums_up = False
+        self.sums_up = False  # there are such results
         self.signal: int | None = None  # the first that came
-        self.at = 0.0  # when (time.monotonic)
+        self._at = 0.0  # when (time.monotonic)
+        self._ending = False
 
     def asked(self) -> bool:
         return self.signal is not None
 
+    def come(self, number: int, _: object) -> None:
+        if self.sums_up and not self.asked():
+            self.signal, self._at = number, time.monotonic()
+            return
+        if self._ending or (number == self.signal and time.monotonic() - self._at < ECHO):
+            return
+        self._ending = True
+        try:
+            for undo in UNFINISHED:
+                undo()
+        finally:
+            os._exit(128 + (self.signal or number))
+
 
 INTERRUPTION = Interruption()
-ECHO = 0.03  # seconds within which a signal is the last one again: timeout(1) passes on what it got itself
 
 
 class StatusLine:
@@ -10755,28 +10495,24 @@ class StatusLine:
 
     def __init__(self, stream: Any, environ: Mapping[str, str]) -> None:
         terminal = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
-        self._stream: Any = stream if terminal else None
+        self.stream: Any = stream if terminal else None
         self._shown = False
-        self._width = terminal_width(stream, 80) - 1
-        self._drawn = 0.0
-        self.tick = 0.25 if terminal else 1e6  # seconds
-
-    @property
-    def seen(self) -> bool:
-        return self._stream is not None
+        self.width = terminal_width(stream) - 1
+        self._drawn = time.monotonic()
+        self.bar = ""  # how far a series is
 
     @property
     def ready(self) -> bool:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
-        return self._stream is not None and time.monotonic() - self._drawn > 0.2
+        return self.stream is not None and time.monotonic() - self._drawn > 0.2
 
-    def show(self, progress: Progress) -> None:
-        if self.ready and progress.started and not progress.finished.is_set():
-            self.draw(status_text(progress))
-
-    def draw(self, text: str) -> None:
+    def draw(self, phase: str = "") -> None:
+        """Say how far a series is, and where there is room for it, what the run under way does."""
+        text = ", ".join(part for part in (self.bar, phase) if part)
+        if len(text) > self.width:
+            text = self.bar or phase
         self._shown, self._drawn = True, time.monotonic()
-        self._write("\r" + text[: self._width] + "\x1b[K")
+        self._write("\r" + text[: self.width] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
@@ -10787,11 +10523,11 @@ class StatusLine:
         """Write past the stream's buffer, which a signal may have stopped half-way; never wait."""
         try:
             terminal = select.poll()
-            terminal.register(self._stream, select.POLLOUT)
-            if terminal.poll(0) == [(self._stream.fileno(), select.POLLOUT)]:
-                os.write(self._stream.fileno(), text.encode("ascii", "replace"))
+            terminal.register(self.stream, select.POLLOUT)
+            if terminal.poll(0) == [(self.stream.fileno(), select.POLLOUT)]:
+                os.write(self.stream.fileno(), text.encode("ascii", "replace"))
         except (OSError, ValueError):
-            self._stream = None
+            self.stream = None
 
 
 def say(message: str) -> None:
@@ -10804,103 +10540,98 @@ def say(message: str) -> None:
         pass
 
 
-def import_ahead(options: Options) -> bool:
-    """Import what is only needed once the clock has started, because the archive may be replaced meanwhile.
-
-    Tell whether the report is drawn with rich.
-    """
-    names = []
-    if options.tracing or set(options.exports) - {"--prometheus"}:
-        names.append("json")
-        if options.series:
-            names.append("zlib")
-    if options.follow:  # a redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart
-        names += ["unicodedata", "encodings.punycode"]
-    if options.follow and (options.environ.get("no_proxy") or options.environ.get("NO_PROXY")):
-        names.append("ipaddress")
-    draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
-    rich = draws and has_rich()
-    if draws and not rich:
-        names.append("unicodedata")
-    for name in names:
-        optional(name)
-    return rich
-
-
-def report_slo_error(error: SloError) -> ExitCode:
-    """Show a malformed budget in its panel on stderr, whatever the format of the report would have been."""
-    if sys.stderr is None:
-        return ExitCode.USAGE
-    panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
+def try_to_write(what: str, write: Callable[[], object]) -> bool:
+    """Have something written and tell whether it was; that its reader has left is no failure."""
     try:
-        choose_painter(sys.stderr, os.environ, has_rich()).paint([panel])
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass  # nobody is there to read it
-    return ExitCode.USAGE
+        write()
+    except BrokenPipeError:
+        pass
+    except (OSError, ValueError, MemoryError) as error:
+        say(f"error: cannot write {what}: {reason_of(error)}")
+        return False
+    return True
 
 
-def run_lines(report: Report, style: str, slot: Slot | None) -> list[str]:
-    """Return the lines of a run: a compact one a step, or metrics; `slot` is its place in a series."""
+def write_out(stream: Any, write: Callable[[], object]) -> None:
+    """Have something written to a standard stream, all of it at once; raises OSError and ValueError."""
+    if stream is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+    write()
+    stream.flush()
+
+
+def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
+    """Return the lines of a run: a compact one a step, or metrics; `turn` is its place in a series."""
     if style == "metrics":
-        return [metrics_line(step, report.verdict, slot) for step in report.run.steps]
-    return [compact_line(step, slot) for step in report.run.steps]
-
-
-def choose_look(options: Options, stream: Any) -> Look:
-    width, glyphs = choose_width(stream, options.environ), choose_glyphs(stream)
-    return Look(options.style, options.include, width, glyphs)
-
-
-def paint(blocks: Iterable[Block], options: Options, stream: Any, rich: bool) -> None:
-    """Draw what there is to draw; raises OSError."""
-    drawn = list(blocks)
-    if drawn:
-        choose_painter(stream, options.environ, rich).paint(drawn)
+        return [metrics_line(step, run.verdict, turn) for step in run.steps]
+    return [compact_line(step, turn) for step in run.steps]
 
 
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
-    """Print the report of a run in the chosen style; raises OSError."""
-    if options.style != "waterfall":
-        stream.write("".join(visible(line) + "\n" for line in run_lines(report, options.style, None)))
+    """Print the report in the chosen style; raises OSError."""
+    lines: Iterable[str] = ()
+    if options.style != "waterfall" and report.single:
+        lines = run_lines(report.single, options.style, None)
+    elif options.style != "waterfall":
+        lines = summary_lines(report, options.style == "compact")
+    stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
-        paint(report_blocks(report, choose_look(options, stream)), options, stream, rich)
+        painter = choose_painter(stream, options.environ, rich)
+        look = Look(options.style, options.include, painter.width, painter.glyphs)
+        painter.paint(report_blocks(report, look))
 
 
-def write_all(descriptor: int, data: Iterable[bytes]) -> None:
-    """Write everything and close; raises OSError."""
+def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = None) -> None:
+    """Write everything and close; raises OSError, also where nobody reads for `patience` seconds."""
+    ready = select.poll()
+    ready.register(descriptor, select.POLLOUT)
     try:
-        os.set_blocking(descriptor, True)
+        os.set_blocking(descriptor, patience is None)
         for piece in data:
             view = memoryview(piece)
             while view:
+                if patience is not None and not ready.poll(patience * 1000):
+                    raise OSError(errno.ETIMEDOUT, "nobody reads from this pipe")
                 view = view[os.write(descriptor, view) :]
     finally:
         os.close(descriptor)
 
 
-def remove(path: str) -> None:
+def overwrite(descriptor: int, data: bytes) -> None:
+    """Write over a file in its place, and close it; raises OSError. What is in it survives a full disk."""
+    size = os.fstat(descriptor).st_size
     try:
-        os.unlink(path)
-    except OSError:
-        pass
+        os.posix_fallocate(descriptor, 0, max(1, len(data)))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            os.ftruncate(descriptor, size)
+            os.close(descriptor)
+            raise
+    os.ftruncate(descriptor, len(data))
+    write_all(descriptor, [data])
 
 
-def replace_file(path: str, mode: int | None, data: Iterable[bytes]) -> None:
-    """Write a new file beside `path` and rename it over; raises OSError and leaves nothing then."""
-    folder = os.path.dirname(path) or "."
-    temporary = os.path.join(folder, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
+    """Write a new file beside the old one and rename it over; raises OSError and leaves nothing then. Its
+    mode is that of any new file (umask), unless one is given.
+    """
+    temporary = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
     def undo() -> None:
-        remove(temporary)
+        try:
+            os.unlink(temporary, dir_fd=place.folder)
+        except OSError:
+            pass
 
     UNFINISHED.append(undo)
     try:
-        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        # It has its final rights from the start: whoever opened it before could read on.
+        first = 0o666 if mode is None else mode
+        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=place.folder)
         if mode is not None:
-            os.fchmod(new, stat.S_IMODE(mode))
+            os.fchmod(new, mode)
         write_all(new, data)
-        os.replace(temporary, path)
+        os.replace(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
     except BaseException:
         undo()
         raise
@@ -10908,143 +10639,124 @@ def replace_file(path: str, mode: int | None, data: Iterable[bytes]) -> None:
         UNFINISHED.remove(undo)
 
 
-def write_file(path: str, make: Callable[[], Iterable[bytes]]) -> None:
-    """Write a file so that an old one survives every failure; raises OSError.
+def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None) -> None:
+    """Write a file so that an old one survives every failure; raises OSError. `mode` is that of a new one.
 
-    A regular file is replaced by a whole new one; everything else (device, pipe) is written directly, and
-    a pipe that nobody reads is an error, not a wait.
+    A regular file is replaced by a whole new one, which has its mode if it was ours; everything else (device,
+    pipe) is written directly, and a pipe that nobody reads is an error, not a wait.
     """
-    path = {"/dev/stderr": "/dev/fd/2", "/dev/stdin": "/dev/fd/0"}.get(path, path)
-    descriptor = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
-    if descriptor:
-        write_all(os.dup(int(descriptor[1])), make())
+    if is_stdout(path) and sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+    number = sys.stdout.fileno() if is_stdout(path) else descriptor_of(path)
+    if number is not None:
+        write_all(os.dup(number), make())
         return
-    path = os.path.realpath(path) if os.path.islink(path) else path
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        mode = None
-    if mode is not None and not stat.S_ISREG(mode):
-        write_all(os.open(path, os.O_WRONLY | os.O_NONBLOCK), make())
-        return
-    if mode is not None and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    try:
-        replace_file(path, mode, make())
-    except PermissionError:
-        # An unwritable folder, or a sticky one with a file of somebody else's that we may write.
-        if mode is None:
-            raise
-        write_all(os.open(path, os.O_WRONLY | os.O_TRUNC), make())
-
-
-class Export(NamedTuple):
-    """A file that was asked for, and what is to be in it."""
-
-    option: str
-    path: str
-    make: Callable[[], Iterable[bytes]]
+    with Place(path) as place:
+        found = place.found
+        if found and not stat.S_ISREG(found.st_mode):
+            write_all(place.open(0, private=False), make(), PIPE_PATIENCE)
+            return
+        if found and not os.access(place.name, os.W_OK, dir_fd=place.folder):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        if found and found.st_uid == os.geteuid():
+            mode = found.st_mode & 0o666  # no set-uid bit, whoever set it
+        try:
+            replace_file(place, mode, make())
+        except PermissionError:
+            # An unwritable folder, or a sticky one with a file of somebody else's, which is refused.
+            if not found:
+                raise
+            data = b"".join(make())
+            overwrite(place.open(0, private=False), data)
 
 
 def name_probe(options: Options) -> Probe:
     return Probe(os.uname().nodename, options.label)
 
 
-def run_exports(report: Report, options: Options) -> Iterator[Export]:
-    """Give what was asked for of one run."""
-    run, probe = report.run, name_probe(options)
-    makers: dict[str, Callable[[], Iterable[bytes]]] = {
-        "--json": lambda: to_json(
-            json_document(report, probe), map(json_text, map(step_document, run.steps))
-        ),
-        "--har": lambda: to_json(har_document([run.steps]), map(json_text, har_entries(run))),
-        "--prometheus": lambda: run_exposition(report, options.request.url, probe),
+def json_items(run: Run, single: bool) -> Iterator[str]:
+    """Give what the JSON export lists: the steps of a single run, else the run."""
+    yield from map(json_text, map(step_document, run.steps) if single else [run_document(run)])
+
+
+def har_items(run: Run, _: bool) -> Iterator[str]:
+    yield from map(json_text, har_entries(run))
+
+
+class Export(NamedTuple):
+    """How a file is made. `make` gets the report, and the `items` of all runs, which are kept as text."""
+
+    make: Callable[[Report, Iterable[str]], Iterable[bytes]]
+    items: Callable[[Run, bool], Iterator[str]] | None = None
+    of_crash: bool = True  # it is written even of a series that crashed
+    mode: int | None = None  # of a new file, whatever the umask
+
+
+# To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes it.
+EXPORTS = {
+    "--json": Export(lambda report, items: to_json(json_document(report), items), json_items),
+    "--har": Export(lambda report, items: to_json(har_document(report), items), har_items),
+    # Another user reads this file. After a crash it is not written: the age of the old one tells of it.
+    "--prometheus": Export(lambda report, _: exposition(report), of_crash=False, mode=0o644),
+}
+
+
+def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]]:
+    """Return how each export that lists all runs writes one of them."""
+    makers = ((option, EXPORTS[option].items) for option in options.exports)
+    return {option: items for option, items in makers if items}
+
+
+def import_ahead(options: Options) -> bool:
+    """Import what is needed once the clock has started, because the archive may be replaced meanwhile, and
+    tell whether the report is drawn with rich.
+    """
+    listed = bool(listings(options))
+    without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
+    draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
+    rich = draws and has_rich()
+    needed = {
+        "json": listed or options.tracing,
+        "zlib": listed and not options.series.single,
+        "unicodedata": options.follow or (draws and not rich),
+        # A redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart.
+        "encodings.punycode": options.follow,
+        "ipaddress": options.follow and without_proxy,
     }
-    for option, path in options.exports.items():
-        yield Export(option, path, makers[option])
+    for name, wanted in needed.items():
+        if wanted:
+            optional(name)
+    return rich
 
 
-def write_exports(exports: Iterable[Export]) -> bool:
-    """Write the files that were asked for; tell whether all of it was written."""
-    whole = True
-    for option, path, make in exports:
-        try:
-            if not is_stdout(path):
-                write_file(path, make)
-            elif sys.stdout is None:
-                raise OSError(errno.EBADF, "standard output is closed")
-            else:
-                sys.stdout.flush()
-                write_all(os.dup(sys.stdout.fileno()), make())
-        except BrokenPipeError:
-            continue
-        except (OSError, ValueError, MemoryError) as error:
-            say(f"error: cannot write {option} '{path}': {reason_of(error)}")
-            whole = False
-    return whole
+def warn_of_parameters(run: Run, options: Options) -> None:
+    """Name the credentials that the files will have in URLs, those that a run was redirected to included."""
+    files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
+    urls = [step.url for step in run.steps]
+    urls += [step.response.get("location") or "" for step in run.steps if step.response]
+    fields = [field for url in urls for field in query_fields(url)] if files else []
+    found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
+    if found:
+        names = clip(", ".join(found), MAX_FOREIGN)
+        say(f"warning: {files} will have the URL parameter {names} in clear: it looks like a credential")
 
 
-def discard(stream: Any) -> None:
-    """Send what a stream still holds nowhere, or it would fail again at exit."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass
-
-
-def printed(what: str, stream: Any, write: Callable[[], object]) -> bool:
-    """Have something written to a standard stream and tell whether it was; a reader may have left, though."""
-    try:
-        if stream is None:
-            raise OSError(errno.EBADF, "standard output is closed")
-        write()
-        stream.flush()
-    except BrokenPipeError:
-        discard(stream)  # the reader has seen enough
-    except (OSError, ValueError, MemoryError) as error:
-        say(f"error: cannot write {what}: {reason_of(error)}")
-        discard(stream)
-        return False
-    return True
-
-
-def warn_about(run: Run, options: Options, slot: Slot | None) -> None:
-    """Say on stderr what stdout cannot; `slot` is the run's place in a series, which sums up some of it."""
-    if run.limit_reached and slot is None:
-        say(f"warning: stopped after {MAX_REDIRECTS} redirects; the last step redirects once more")
+def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
+    """Say on stderr what stdout cannot; `turn` is the run's place in a series, which sums up some of it."""
+    if run.limit_reached and turn is None:
+        end = loop_text(run) or "; the last step redirects once more"
+        say(f"warning: stopped after {MAX_REDIRECTS} redirects{end}")
+    if turn is None or turn.number == 1:
+        warn_of_parameters(run, options)
     for step in run.steps:
         if options.style == "metrics" and step.error:
-            say(f"error: {failure_text(step.number, step.error, slot)}")
-        starved = step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10)
-        if options.style != "waterfall" and starved and slot is None:
+            say(f"error: {failure_text(step.number, step.error, turn)}")
+        if options.style == "waterfall" or turn:
+            continue
+        if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             say(f"warning: {starved_text(step)}")
-        if options.style != "waterfall" and lacks_certificate(step) and slot is None:
+        if lacks_certificate(step):
             say(f"warning: {lacking_text(step)}")
-
-
-def gives_stdout_away(options: Options) -> bool:
-    """Tell whether an export takes stdout, so that it holds that one document and nothing else."""
-    return any(map(is_stdout, options.exports.values()))
-
-
-def choose_stream(options: Options) -> Any:
-    """Return where the report goes, None where that is closed: stderr if an export takes stdout."""
-    return sys.stderr if gives_stdout_away(options) else sys.stdout
-
-
-def is_unseen(options: Options, stream: Any) -> bool:
-    """Tell whether nobody is there to read the report, which is no failure: an export takes stdout."""
-    return stream is None and gives_stdout_away(options)
-
-
-def show(report: Report, options: Options, rich: bool) -> bool:
-    """Print the report and write the files; tell whether all of it was written."""
-    stream = choose_stream(options)
-    whole = is_unseen(options, stream)
-    whole = whole or printed("the report", stream, lambda: write_report(report, options, stream, rich))
-    return write_exports(run_exports(report, options)) and whole
 
 
 def send_traces(spans: Iterable[str], options: Options) -> bool:
@@ -11065,95 +10777,106 @@ def send_traces(spans: Iterable[str], options: Options) -> bool:
 # ---------------------------------------------------------------------------------------------------------
 # 30b. Main, what is kept of a series while it goes on.
 # ---------------------------------------------------------------------------------------------------------
-LEAD = 20_000_000  # ns before its start that a run is prepared; longer, and what was warmed is cold again
-SLICE = 0.05  # seconds after which it is looked whether the series is still wanted
-SWEEP = 100  # runs after which all of the garbage is collected, which takes some ms
-MAX_SHELF = 64 << 20  # bytes of the exports that are kept, compressed, before they become brief
-MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart, and of all others
-BRIEF_HEADER = 4096  # bytes of header fields that it has then
+LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
+SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
+SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
+MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
+BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
+MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
+USUAL_RUNS = 50  # the last good ones, which tell what is usual
 TOLD_IN_FULL = 20  # runs of a target that get a line each beside a waterfall on a terminal
 
 
-def in_brief(run: Run) -> Run:
-    """Leave out of a run's responses all header fields but the first: they may be a megabyte each time."""
-
-    def brief(response: Response) -> Response:
-        kept, size = [], 0
-        for name, value in response.headers:
-            size += len(name) + len(value)
-            if size > BRIEF_HEADER:
-                break
-            kept.append((name, value))
-        return response._replace(headers=tuple(kept))
-
-    steps = (step._replace(response=step.response and brief(step.response)) for step in run.steps)
-    return run._replace(steps=tuple(steps))
+def in_brief(step: Step) -> Step:
+    """Leave out of a response all header fields but the first: they may be a megabyte each time."""
+    if not step.response:
+        return step
+    kept, size = [], 0
+    for name, value in step.response.headers:
+        size += len(name) + len(value)
+        if size > BRIEF_HEADER:
+            break
+        kept.append((name, value))
+    return step._replace(response=step.response._replace(headers=tuple(kept)))
 
 
-class Ledger:
-    """What is kept of a series while it goes on: a few numbers of each step, and the exports, compressed."""
+def show_server(step: Step) -> ServerInfo:
+    """Return what the server of a step showed of itself."""
+    chain, response = (step.network.tls or NO_TLS).chain, step.response
+    return ServerInfo(
+        certificate=next(iter(chain), None),
+        not_after=min((each.not_after for each in chain if each.not_after), default=None),
+        software=response.get("server") if response else None,
+        http_version=response.http_version if response else None,
+    )
+
+
+class Results:
+    """What is kept of a series while it goes on: a few numbers of each step, and the texts of its exports."""
 
     def __init__(self, options: Options) -> None:
-        self._reads = options.style == "waterfall"
-        self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self.options = options
         self.samples: list[Sample] = []
-        self.outcome = Outcome(False, False, False)
-        self.runs = self.starved = self.begun = self.ended = 0
-        self.lookup_us: int | None = None
-        self.levels: dict[StepKind, Level] = {}
-        self.newest: dict[StepKind, Step] = {}
+        self.codes: set[ExitCode] = set()  # that the runs are a reason for
+        self.begun = self.ended = 0  # perf_counter_ns
+        self.starved = 0  # runs
         self.lacking = 0  # runs in which a client certificate was asked for in vain
         self.limited = 0  # runs that ended at the limit of redirects
-        self._shelf = Shelf() if options.json_path or options.har_path else None
-        self._urls: dict[int, set[str]] = {}  # by the number of the step
-        self._brief = False
+        self.loop = ""  # of the first of them with one
+        self.lookup_us: int | None = None
+        self.last_run: Run | None = None  # of a series of one
+        self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
         self.untraced = False  # there are more runs than a collector gets at once
+        self._single = options.series.single
+        self._reads = options.style == "waterfall" and not self._single
+        self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
+        self._urls: dict[int, set[str]] = {}  # by the number of the step
+        self._listings = listings(options)
+        self._texts = CompressedTexts() if self._listings and not self._single else None
+        self._brief = False
 
-    def add(self, report: Report) -> None:
-        run = report.run
+    def add(self, run: Run) -> None:
+        """Keep of a run what the reports and exports need."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
-        self.runs += 1
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
-        self.outcome = Outcome(*map(max, self.outcome, outcome_of(run)))
+        self.codes.update(codes_of(run))
         self.samples += self._samples(run)
         self.lacking += any(map(lacks_certificate, run.steps))
-        self.limited += run.limit_reached
-        for step in run.steps:
-            kind = (run.slot.target, step.number, step.network.reused)
-            self.levels[kind] = level_of(step, run.slot.number)
-        for step in in_brief(run).steps if self._reads else ():
-            if step.response:
-                self.newest[run.slot.target, step.number, step.network.reused] = step
+        if run.limit_reached:
+            self.limited += 1
+            self.loop = self.loop or loop_text(run)
         if self.options.tracing and not self.untraced:
-            self.spans += span_texts(report)
-        self._shelve(report)
+            self.spans += span_texts(run)
+        if self._single:
+            self.last_run = run
+        elif self._texts:
+            self._keep_texts(run, self._texts)
+        for step in run.steps if self._reads else ():  # a good one is drawn, if there is one
+            kind = (run.turn.variant, step.number, step.network.reused)
+            if step.response and (step.good or not self.newest.get(kind, step).good):
+                self.newest[kind] = in_brief(step)
 
-    def _shelve(self, report: Report) -> None:
+    def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep what the exports will say of a run; in brief once there is much of it."""
-        if self._shelf is None:
-            return
-        if not self._brief and self._shelf.size > MAX_SHELF:
+        if not self._brief and texts.size > MAX_TEXTS:
             self._brief = True
-            first = report.run.slot.number
             say(
-                f"warning: from run {first} on the exports have the first 4 KB of each header section alone: "
-                f"all of them would take more memory than {MAX_SHELF >> 20} MB"
+                f"warning: from run {run.turn.number} on the exports have the first 4 KB of each header "
+                f"section alone: all of them would take more memory than {MAX_TEXTS >> 20} MB"
             )
         if self._brief:
-            report = report._replace(run=in_brief(report.run))
-        if self.options.json_path:
-            self._shelf.add("json", json_text(run_document(report)))
-        if self.options.har_path:
-            for entry in har_entries(report.run):
-                self._shelf.add("har", json_text(entry))
+            run = run._replace(steps=tuple(map(in_brief, run.steps)))
+        for option, items in self._listings.items():
+            for text in items(run, False):
+                texts.add(option, text)
 
     def _url(self, step: Step) -> str:
         """Return the URL that a step is summed up by: some redirects lead to another one every time."""
         known = self._urls.setdefault(step.number, set())
-        if step.url not in known and len(known) >= MAX_URLS:
+        full = len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES
+        if step.url not in known and full:
             return OTHER_URLS
         known.add(step.url)
         same: str = self._known.setdefault(step.url, step.url)
@@ -11161,139 +10884,116 @@ class Ledger:
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
-        good = [step.number for step in run.steps if not step.error]
+        answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
+            network, response = step.network, step.response
             findings = read_step(step) if self._reads else ()
+            server = show_server(step)
             yield Sample(
-                run=run.slot.number,
-                target=run.slot.target,
+                run=run.turn.number,
+                variant=run.turn.variant,
                 number=step.number,
                 url=self._url(step),
                 method=step.request.method,
                 started_at=step.started_at,
                 timing=step.timing,
-                status=step.answer and step.answer.status,
+                code=response and response.status,
+                body_bytes=step.body_bytes if response else None,
+                good=step.good,
                 failure=step.error and self._known.setdefault(step.error, step.error),
-                reused=step.network.reused,
-                refused=step.network.reuse_refused,
+                reused=network.reused,
                 late=run.late_us is not None,
-                judged=step.number == max(good, default=0),
+                refused=network.reuse_refused,
+                judged=step.number == max(answered, default=0),
                 last=step is run.steps[-1],
                 findings=tuple(finding._replace(evidence={}) for finding in findings),
-                facts=self._facts(step) if run.slot.target else None,
+                rtt_us=network.rtt_us,
+                retransmits=network.retransmits,
+                server=self._known.setdefault(server, server),
             )
 
-    def _facts(self, step: Step) -> Facts:
-        """Return by what a server may differ from the others; the same object for the same facts."""
-        network, response = step.network, step.response
-        facts = Facts(
-            rtt_us=network.rtt_us,
-            retransmits=network.retransmits,
-            certificate=network.tls.certificate if network.tls else None,
-            server=response.get("server") if response else None,
-            http_version=response.http_version if response else None,
-        )
-        same: Facts = self._known.setdefault(facts, facts)
-        return same
-
-    def warnings(self) -> Iterator[str]:
-        """Say what is to be borne in mind of all runs."""
+    def warnings(self, report: Report) -> Iterator[str]:
+        """Say what could be taken for good; of a single run `warn_about` has said the most."""
+        fail, runs = self.options.fail, report.runs
+        if report.single:
+            yield from budget_warnings(report.verdict, None, fail)
+            return
         if self.starved:
-            yield starved_runs_text(self.starved, self.runs)
+            yield starved_runs_text(self.starved, runs)
         if self.lacking:
-            yield f"in {self.lacking} of {self.runs} runs {LACKING}"
+            yield f"in {self.lacking} of {runs} runs {LACKING}"
         if self.limited:
-            yield f"{self.limited} of {self.runs} runs stopped after {MAX_REDIRECTS} redirects"
+            yield f"{self.limited} of {runs} runs stopped after {MAX_REDIRECTS} redirects{self.loop}"
+        yield from budget_warnings(report.verdict, runs, fail)
+        for summary in report.summaries:
+            if summary.none_good and self.options.style != "waterfall":  # which says so itself
+                where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
+                yield f"{where}: {NONE_GOOD}"
 
-    def survey(self, series: Series, expected: int) -> Survey:
+    def report(self, expected: int) -> Report:
         """Sum up what there is of so many runs that were to be."""
-        targets = count_by(sample.target for sample in self.samples)
         verdicts = {}
-        for target in targets:
-            own = [sample for sample in self.samples if sample.target == target]
+        for variant in dict.fromkeys(sample.variant for sample in self.samples):
+            own = [sample for sample in self.samples if sample.variant == variant]
             verdict = judge_series(self.options.thresholds, own)
-            if verdict:
-                verdicts[target] = verdict
-        return Survey(
-            series=series,
+            verdicts[variant] = self.last_run.verdict if self.last_run else verdict
+        return Report(
+            series=self.options.series,
+            url=self.options.request.url,
             probe=name_probe(self.options),
             samples=self.samples,
-            runs=self.runs,
             expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(self.samples),
-            verdicts=verdicts,
+            verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
             lookup_us=self.lookup_us,
-            levels=self.levels,
             newest=self.newest,
+            single=self.last_run,
         )
 
-    def expect(self, runs: int) -> None:
-        """Reckon with so many runs, of which a collector does not get too many."""
-        if self.options.tracing and runs > MAX_TRACES:
-            say(f"warning: these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
-            self.untraced = True
-
-    def exports(self, survey: Survey, crashed: bool) -> Iterator[Export]:
-        """Give what was asked for; of a series that crashed no metrics: the old ones are seen to age."""
-        options = self.options
-        runs: dict[int, list[Sample]] = {}
-        for sample in self.samples:
-            runs.setdefault(sample.run, []).append(sample)
-        makers: dict[str, Callable[[], Iterable[bytes]]] = {
-            "--json": lambda: to_json(series_document(survey), self._texts("json")),
-            "--har": lambda: to_json(har_document(runs.values()), self._texts("har")),
-            "--prometheus": lambda: series_exposition(survey, options.request.url),
-        }
-        for option, path in options.exports.items():
-            if not (crashed and option == "--prometheus"):
-                yield Export(option, path, makers[option])
-
-    def _texts(self, name: str) -> Iterator[str]:
-        assert self._shelf
-        return self._shelf.texts(name)
-
-    def send(self) -> bool:
-        """Send the traces, if any are wanted; tell whether nothing is left undone."""
-        INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-        return not self.untraced and send_traces(self.spans, self.options)
+    def items(self, option: str) -> Iterator[str]:
+        """Give what an export lists, of all runs."""
+        if self.last_run and option in self._listings:
+            yield from self._listings[option](self.last_run, True)
+        elif self._texts:
+            yield from self._texts.get(option)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-class Teller:
-    """Says what becomes of each run as it ends, and on a terminal what is under way."""
+class LiveReport:
+    """What is said of a series while it goes on: a run as it ends, if there are many, and on a terminal what
+    is under way.
+    """
 
-    def __init__(self, options: Options, series: Series, ledger: Ledger) -> None:
-        self._options, self._ledger = options, ledger
-        self._interval = series.interval
-        self._tells_all = series.times <= TOLD_IN_FULL
+    def __init__(self, options: Options, results: Results) -> None:
+        series = options.series
+        self._options, self._results = options, results
+        self._interval, self._single = series.interval, series.single
         self.expected = series.times  # runs
-        self._status = StatusLine(sys.stderr, options.environ)
-        self.stream = choose_stream(options)
-        self.unseen = is_unseen(options, self.stream)
-        self.whole = True
-        self._gone = False  # the reader of the report
-        self._bar, self._summed = "", 0.0  # when (time.monotonic)
-        self._usual: list[int | None] = []  # the statuses of the first run that succeeded
+        self.status = StatusLine(sys.stderr, options.environ)
+        # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
+        gives_way = any(map(is_stdout, options.exports.values()))
+        self.stream: Any = sys.stderr if gives_way else sys.stdout
+        self._read = not (gives_way and self.stream is None)  # somebody reads the report
+        self.whole = True  # all of it could be written so far
+        self._summed = 0.0  # when (time.monotonic)
+        self._usual: list[int | None] = []  # the statuses of the first good run
+        self._totals: dict[tuple[str | None, bool | None], list[int]] = {}  # of the last steps of good runs
         terminal = sys.stdout is not None and sys.stdout.isatty()
-        self._spares = options.style == "waterfall" and terminal
-        self._exports = bool(options.exports or options.tracing)
-        self.watch = Watch(self._show, min(SLICE, self._status.tick), INTERRUPTION.asked)
+        brief = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
+        self._tells_all = not brief
 
     @property
     def wanted(self) -> bool:
         """Tell whether anybody still waits for more runs."""
-        return self._exports or not self._gone
+        return bool(self._options.exports or self._options.tracing) or self._read
 
-    def clear(self) -> None:
-        self._status.clear()
-
-    def expect(self, targets: int) -> None:
-        """Reckon with so many runs in each round; with the lookup that failed where there are none."""
-        self.expected = self.expected * targets or 1
-        self._interval /= max(1, targets)
+    def expect(self, variants: int) -> None:
+        """Expect so many runs in each round; without any, the lookup has failed and is the one run."""
+        self.expected = self.expected * variants or 1
+        self._interval /= max(1, variants)
 
     def wait(self, due: int) -> bool:
         """Wait until a run is to be prepared; False when the series is to end."""
@@ -11302,201 +11002,190 @@ class Teller:
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return True
-            self._draw("")
+            if self.status.ready:
+                self.status.draw()
             time.sleep(min(left, SLICE))
         return False
 
-    def tell(self, report: Report) -> None:
+    def tell(self, run: Run) -> None:
         """Print the lines of a run that has ended."""
-        self.clear()
-        warn_about(report.run, self._options, report.run.slot)
-        if self._tells_all or not self._spares or self._is_odd(report.run):
-            self.write(run_lines(report, self._options.style, report.run.slot))
-
-    def write(self, lines: Iterable[str]) -> None:
-        self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
+        if self._single:
+            return
+        self.status.clear()
+        warn_about(run, self._options, run.turn)
+        if self._tells_all or self._is_odd(run):
+            lines = run_lines(run, self._options.style, run.turn)
+            self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
 
     def print(self, write: Callable[[], object]) -> None:
         """Have something written to the report, as long as that can be done."""
 
         def attempt() -> None:
             try:
-                write()
-                self.stream.flush()
+                write_out(self.stream, write)
             except BrokenPipeError:
-                self._gone = True
-                raise
+                self._read = False
 
-        if self.whole and not self.unseen and not self._gone:
-            self.whole = printed("the report", self.stream, attempt)
+        if self.whole and self._read:
+            self.whole = try_to_write("the report", attempt)
 
     def _is_odd(self, run: Run) -> bool:
-        """Tell whether a run failed, was late, or was answered with other statuses than the first."""
-        if any(step.error for step in run.steps) or run.late_us is not None:
+        """Tell whether a run was not good, slow, or answered with other statuses than the first good one."""
+        last = run.steps[-1]
+        if not last.good:
             return True
         statuses = [step.answer and step.answer.status for step in run.steps]
         self._usual = self._usual or statuses
-        return statuses != self._usual
+        before = self._totals.setdefault((run.turn.variant, last.network.reused), [])
+        middle, reach = usual_range(before)
+        before.append(last.timing.total)
+        del before[:-USUAL_RUNS]
+        return statuses != self._usual or last.timing.total - middle > reach
 
-    def _show(self, progress: Progress) -> None:
-        if self._status.ready:
-            self._draw(status_text(progress))
+    def look(self, state: RunState) -> None:
+        """Say what a run is doing; raises Stopped when the series is to end."""
+        if self.status.ready:
+            self.status.draw(status_text(state))
+        if INTERRUPTION.asked():
+            raise Stopped
 
     def _sum_up(self) -> None:
-        """Make the text of the bar, between two runs: many samples would hold up the one under way."""
+        """Make the text of the bar, only between two runs: many samples would hold up a run."""
         now = time.monotonic()
-        if self._status.seen and now - self._summed > 0.2:
+        if self.status.stream is not None and not self._single and now - self._summed > 0.2:
             self._summed = now
-            self._bar = series_progress(self._interval, self.expected, self._ledger.samples)
-
-    def _draw(self, phase: str) -> None:
-        if self._status.ready:
-            self._status.draw(", ".join(part for part in (self._bar, phase) if part))
+            self.status.bar = series_progress(
+                self._interval, self.expected, self._results.samples, self.status.width
+            )
 
 
-def each_slot(series: Series, targets: Sequence[str | None], ledger: Ledger) -> Iterator[Slot]:
+def each_turn(
+    series: Series, variants: Sequence[Variant], results: Results
+) -> Iterator[tuple[Variant, Turn]]:
     """Give the place of each run when it is next: round by round, on a fixed schedule."""
     number = 0
     for turn in range(1, series.times + 1):
         due = 0
         if turn > 1 and series.interval:
-            due = ledger.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
-        for target in targets:
+            due = results.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
+        for variant in variants:
             number += 1
-            yield Slot(number, turn, target, due, 0 < due < ledger.ended)
+            yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
             due = 0  # the others of a round follow at once
 
 
-def at_target(options: Options, target: str | None) -> Options:
-    """Return options by which the URL's host and port are asked at one address."""
-    if target is None:
-        return options
+def at_address(options: Options, address: str) -> Variant:
+    """Return a variant of the request: its URL's host and port at one address."""
     url = options.request.url
-    return options._replace(target=target, overrides={**options.overrides, (url.host, url.port): target})
+    overrides = {**options.overrides, (url.host, url.port): address}
+    return Variant(address, options._replace(address=address, overrides=overrides))
 
 
-def find_targets(options: Options, means: Means, ledger: Ledger, teller: Teller) -> Sequence[str | None]:
-    """Return what is to be measured: the name as it stands (None), or each of its addresses.
+def find_variants(
+    options: Options, pool: ConnectionPool, results: Results, live: LiveReport
+) -> Sequence[Variant]:
+    """Return what is to be measured: the request as it stands, or at each address of its name.
 
-    None are left where a lookup found none: that is a failed run.
+    There is none where the lookup of the name failed, which is a failed run.
     """
-    assert options.series
     if not options.series.every_address:
-        return (None,)
-    targets = options.series.addresses
-    if not targets:
-        run = measure(options, means, teller.watch, Slot(0, 0))
+        return [Variant(None, options)]
+    addresses = options.series.addresses
+    if not addresses:
+        run = measure(options, pool, live.look, Turn(0, 0))
         (step,) = run.steps
         if step.error:
-            told = Report(run._replace(slot=Slot()), None)
-            ledger.add(told)
-            teller.tell(told)
-            return ()
-        ledger.lookup_us = step.timing.total
-        targets = tuple(dict.fromkeys(step.network.addresses))
-    if len(targets) > MAX_TARGETS:
-        say(f"warning: of {len(targets)} addresses the first {MAX_TARGETS} are measured")
-    return targets[:MAX_TARGETS]
+            failed = run._replace(turn=Turn())
+            results.add(failed)
+            live.tell(failed)
+            return []
+        results.lookup_us = step.timing.total
+        addresses = tuple(dict.fromkeys(step.network.addresses))
+    if len(addresses) > MAX_TARGETS:
+        say(f"warning: of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
+    return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
-def take_runs(options: Options, means: Means, ledger: Ledger, teller: Teller) -> None:
+def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
-    assert options.series
-    targets = find_targets(options, means, ledger, teller)
-    teller.expect(len(targets))
-    ledger.expect(len(targets) * options.series.times)
-    for slot in each_slot(options.series, targets, ledger):
-        if not teller.wanted or not teller.wait(slot.due):
+    series = options.series
+    variants = find_variants(options, pool, results, live)
+    live.expect(len(variants))
+    runs = live.expected
+    if options.tracing and runs > MAX_TRACES:
+        say(f"warning: these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
+        results.untraced = True
+    for variant, turn in each_turn(series, variants, results):
+        if not live.wanted or not live.wait(turn.due):
             return
         try:
-            run = measure(at_target(options, slot.target), means, teller.watch, slot)
+            run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
-        report = Report(run, judge(options.thresholds, run))
-        ledger.add(report)
-        INTERRUPTION.sums_up = True
-        teller.tell(report)
-        # What a run leaves behind, never while a clock runs; what was kept for the next one has grown old.
-        gc.collect(2 if ledger.runs % SWEEP == 0 else 1)
+        run = run._replace(verdict=judge(options.thresholds, run))
+        results.add(run)
+        INTERRUPTION.sums_up = not series.single
+        live.tell(run)
+        if not series.single:
+            # The garbage of a run is collected here, where no clock runs; older objects now and then.
+            gc.collect(2 if turn.number % SWEEP == 0 else 1)
 
 
-# As good as closed; on systems without O_PATH, at least nothing that could be written.
-NEITHER_READ_NOR_WRITTEN = getattr(os, "O_PATH", os.O_RDONLY)
+def write_exports(results: Results, report: Report, crashed: bool) -> bool:
+    """Write the files that were asked for; tell whether all of them were written."""
+    whole = True
+    for option, path in results.options.exports.items():
+        export = EXPORTS[option]
+        if export.of_crash or not crashed:
+            make = partial(export.make, report, results.items(option))
+            whole &= try_to_write(f"{option} '{path}'", partial(write_file, path, make, export.mode))
+    return whole
 
 
-def reserve_descriptor() -> int | None:
-    """Hold a file descriptor for the exports: runs that hang in a resolver may take all others."""
-    try:
-        return os.open("/", NEITHER_READ_NOR_WRITTEN)
-    except OSError:
-        return None
+def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
+    """Measure a series, of one run or many; report it, and return the exit code.
 
-
-def run_series(options: Options, means: Means, rich: bool) -> int:
-    """Measure a series, sum it up, and return the exit code; raises ToolError, and whatever crashed."""
-    assert options.series
-    ledger = Ledger(options)
-    teller = Teller(options, options.series, ledger)
+    Raises ToolError, and whatever crashed, once what was measured before is reported.
+    """
+    results = Results(options)
+    live = LiveReport(options, results)
     crash = None
-    reserve = reserve_descriptor()
     gc.freeze()
-    UNFINISHED.append(teller.clear)
+    UNFINISHED.append(live.status.clear)
     try:
-        take_runs(options, means, ledger, teller)
+        take_runs(options, pool, results, live)
     except Exception as error:
-        if not ledger.runs:
+        if not results.samples:
             raise
         crash = error
     finally:
-        teller.clear()
-        UNFINISHED.remove(teller.clear)
-        means.close()
+        live.status.clear()
+        UNFINISHED.remove(live.status.clear)
+        pool.close()
         gc.unfreeze()
-    survey = ledger.survey(options.series, teller.expected)
-    for warning in means.contexts.warnings:
+    report = results.report(live.expected)
+    for warning in pool.contexts.warnings:
         say(f"warning: {warning}")
-    for warning in ledger.warnings():
+    if report.single:
+        warn_about(report.single, options, None)
+    for warning in results.warnings(report):
         say(f"warning: {warning}")
-    if options.style != "waterfall":
-        teller.write(summary_lines(survey, options.style == "compact"))
-    if options.style != "metrics":
-        blocks = survey_blocks(survey, choose_look(options, teller.stream))
-        teller.print(lambda: paint(blocks, options, teller.stream, rich))
-    if reserve is not None:
-        os.close(reserve)
+    live.print(lambda: write_report(report, options, live.stream, rich))
     crashed = crash is not None and not INTERRUPTION.asked()
-    written = write_exports(ledger.exports(survey, crashed))
+    written = write_exports(results, report, crashed)
     if crash and crashed:
         raise crash
-    sent = ledger.send()
+    INTERRUPTION.sums_up = False  # from here on a signal ends it at once
+    sent = not results.untraced and send_traces(results.spans, options)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
-    passed = survey.verdict is None or survey.verdict.passed
-    return choose_exit_code(ledger.outcome, options.fail, not (written and sent and teller.whole), passed)
+    passed = report.verdict is None or report.verdict.passed
+    return choose_exit_code(results.codes, options.fail, not (written and sent and live.whole), passed)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
-def run_once(options: Options, means: Means, rich: bool) -> int:
-    """Measure once, report, and return the exit code; raises ToolError."""
-    status = StatusLine(sys.stderr, options.environ)
-    UNFINISHED.append(status.clear)
-    try:
-        run = measure(options, means, Watch(status.show, status.tick, bool), Slot())
-    finally:
-        status.clear()
-        UNFINISHED.remove(status.clear)
-    report = Report(run, judge(options.thresholds, run))
-    for warning in means.contexts.warnings:
-        say(f"warning: {warning}")
-    warn_about(run, options, None)
-    whole = show(report, options, rich)
-    whole = send_traces(span_texts(report), options) and whole
-    passed = report.verdict is None or report.verdict.passed
-    return choose_exit_code(outcome_of(run), options.fail, not whole, passed)
-
-
 def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext | None]) -> int:
     """Go the whole way once; raises ToolError."""
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
@@ -11506,21 +11195,8 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
-    if options.series:
-        means = Means(contexts)
-        if options.series.reuse:
-            means = Means(contexts, {})
-        return run_series(options, means, rich)
-    return run_once(options, Means(contexts), rich)
-
-
-def shortage() -> str | None:
-    """Name the limit of memory if hardly any can be had: what goes wrong in C then may be called anything."""
-    try:
-        mmap.mmap(-1, 16 << 20, mmap.MAP_PRIVATE).close()
-    except OSError:
-        return NO_MEMORY
-    return None
+    pool = ConnectionPool(contexts, options.series.reuse)
+    return run_series(options, pool, rich)
 
 
 def report_crash(error: BaseException) -> None:
@@ -11547,19 +11223,20 @@ def main(
     try:
         return run_tool(argv, take_store)
     except Answered as answer:
-        text = answer.text
-        written = printed("to standard output", sys.stdout, lambda: sys.stdout.write(text))
-        return ExitCode.OK if written else ExitCode.WRITE
+        text = str(answer)
+        write = partial(write_out, sys.stdout, lambda: sys.stdout.write(text))
+        return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except SloError as error:
-        return report_slo_error(error)
+        # In its panel, whatever the format of the report would have been.
+        panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
+        painter = choose_painter(sys.stderr, os.environ, has_rich())
+        try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
+        return ExitCode.USAGE
     except UsageError as error:
         say(f"error: {clip(mask_userinfo(error.message))}")
         return ExitCode.USAGE
-    except BrokenPipeError:
-        discard(sys.stdout)
-        return ExitCode.OK
     except Exception as error:
-        refusal = refusal_of(error) or shortage()
+        refusal = refusal_of(error)
         if refusal:
             say(f"error: {refusal}")
         else:
@@ -11576,7 +11253,7 @@ def claim_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open("/", NEITHER_READ_NOR_WRITTEN)  # takes the lowest free number
+            os.open("/", LOOK)  # takes the lowest free number
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -11586,38 +11263,14 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
-    A signal does not raise: it may come where no exception gets through, as in a callback of an import.
     """
-    ending: list[int] = []
-
-    def end(number: int, _: object) -> None:
-        if INTERRUPTION.sums_up and not INTERRUPTION.asked():
-            INTERRUPTION.signal, INTERRUPTION.at = number, time.monotonic()
-            return
-        if number == INTERRUPTION.signal and time.monotonic() - INTERRUPTION.at < ECHO:
-            return
-        ending.append(number)
-        if len(ending) > 1:  # the first one is under way
-            return
-        try:
-            for undo in UNFINISHED:
-                undo()
-        finally:
-            os._exit(128 + (INTERRUPTION.signal or number))
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
+            signal.signal(number, INTERRUPTION.come)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
     claim_standard_streams()
-    code = main(None, take_store)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
-    os._exit(code)
+    os._exit(main(None, take_store))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,15 @@ SLO_KEYS = ("connect", "dns", "tls", "total", "ttfb", "wait", "xfer")
 
 DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url host label total_steps steps summary"
 STEP_FIELDS = "step_number url started_at request timing network response error findings"
+BELOW_400 = range(400)
 REQUEST_FIELDS = "method headers body_bytes"
 TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
 NETWORK_FIELDS = (
     "ip ip_family port unix_socket local_ip addresses attempts http_version alpn tls_version tls_cipher "
-    "cert_cn cert_sans cert_issuer cert_serial cert_not_before cert_not_after cert_days_left cert_chain "
-    "tls_verified tls_custom_ca client_cert proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
+    "cert_cn cert_sans cert_issuer cert_serial cert_sha256 cert_not_before cert_not_after cert_days_left "
+    "cert_chain tls_verified tls_custom_ca client_cert proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
 )
-CERTIFICATE_FIELDS = "cn issuer not_after days_left"
+CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256"
 RESPONSE_FIELDS = (
     "status reason http_version bytes content_type server date location headers interim server_timing cache"
 )
@@ -39,11 +40,11 @@ VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
     "schema_version tool_version started_at initial_url count interval_s host label summary statistics runs"
 )
-SERIES_SUMMARY_FIELDS = "runs failed late errors duration_ms"
+SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
 STATISTICS_FIELDS = (
-    "target step_number url reused n failed errors statuses by_status outliers " + TIMING_FIELDS
+    "target step_number url reused n failed bad_status errors statuses by_status outliers " + TIMING_FIELDS
 )
 SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 SHARES = {"min": 0, "p25": 25, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
@@ -72,15 +73,18 @@ def trace_field(document: dict[str, Any]) -> str:
     return " trace_id" * ("trace_id" in document)
 
 
-def check_document(document: dict[str, Any]) -> dict[str, Any]:
-    """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it."""
+def check_document(document: dict[str, Any], expected: Sequence[int] = BELOW_400) -> dict[str, Any]:
+    """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it.
+
+    `expected` are the statuses of last steps that are good.
+    """
     assert document["schema_version"] == 1
     assert document["host"] and document["label"] != ""
     assert isinstance(document["tool_version"], str) and document["tool_version"]
     assert isinstance(document["initial_url"], str)
     parse_instant(document["started_at"])
     if "runs" in document:
-        check_series(document)
+        check_series(document, expected)
         return document
     check_fields(document, DOCUMENT_FIELDS + trace_field(document))
     check_run(document)
@@ -296,7 +300,18 @@ def check_slo(slo: dict[str, Any], timing: dict[str, Any]) -> None:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def check_series(document: dict[str, Any]) -> None:
+def find_good(runs: Sequence[dict[str, Any]], expected: Sequence[int]) -> list[dict[str, Any]]:
+    """List the good steps of runs: without an error, below 400, the last of a run as `expected` says."""
+    found = []
+    for run in runs:
+        for step in run["steps"]:
+            wanted = expected if step is run["steps"][-1] else BELOW_400
+            if step["error"] is None and step["response"]["status"] in wanted:
+                found.append(step)
+    return found
+
+
+def check_series(document: dict[str, Any], expected: Sequence[int]) -> None:
     """Prove the export of a series: every run by itself, and that what sums them up follows from them."""
     check_fields(document, SERIES_FIELDS)
     runs, summary = document["runs"], document["summary"]
@@ -313,12 +328,15 @@ def check_series(document: dict[str, Any]) -> None:
     check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     assert summary["runs"] == len(runs)
     assert summary["failed"] == len(failures)
-    assert summary["errors"] == Counter(failures)
+    assert summary["errors"] == len(failures)
+    good = find_good(runs, expected)
+    held_up = [run for run in runs if any(step not in good and not step["error"] for step in run["steps"])]
+    assert summary["bad_status"] == len(held_up)
     assert summary["late"] == sum(run["late_ms"] is not None for run in runs)
     assert summary["duration_ms"] >= max(run["summary"]["total_time_ms"] for run in runs) - 0.001
-    check_statistics(document)
+    check_statistics(document, good)
     if "slo" in summary:
-        check_series_slo(summary["slo"], runs)
+        check_series_slo(summary["slo"], runs, good)
 
 
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
@@ -326,7 +344,7 @@ def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
     return run["target"], step["step_number"], step["url"], bool(step["network"].get("reused"))
 
 
-def check_statistics(document: dict[str, Any]) -> None:
+def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> None:
     """Prove that the statistics follow from the runs, by another program than the one that made them."""
     groups: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
     for run in document["runs"]:
@@ -337,17 +355,22 @@ def check_statistics(document: dict[str, Any]) -> None:
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
         check_fields(each, STATISTICS_FIELDS)
-        check_group(each, groups[name])
+        check_group(each, groups[name], good)
 
 
-def check_group(found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]]) -> None:
-    """Prove the statistics of one step and URL."""
-    good = [(run, step) for run, step in members if step["error"] is None]
-    assert found["n"] == len(good)
-    assert found["failed"] == len(members) - len(good)
+def check_group(
+    found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]], good: Sequence[dict[str, Any]]
+) -> None:
+    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers."""
+    answered = [(run, step) for run, step in members if step["error"] is None]
+    used = [(run, step) for run, step in answered if step in good]
+    assert found["bad_status"] == len(answered) - len(used)
+    used = used or answered
+    assert found["n"] == len(used)
+    assert found["failed"] == len(members) - len(answered)
     assert found["errors"] == Counter(step["error"]["kind"] for _, step in members if step["error"])
     totals: dict[str, list[Decimal]] = {}
-    for _, step in good:
+    for _, step in answered:
         totals.setdefault(str(step["response"]["status"]), []).append(exact(step["timing"]["total_ms"]))
     assert found["statuses"] == {status: len(values) for status, values in totals.items()}
     assert set(found["by_status"]) == set(totals)
@@ -356,11 +379,11 @@ def check_group(found: dict[str, Any], members: Sequence[tuple[int, dict[str, An
         assert found["by_status"][status]["n"] == len(values)
         assert near(found["by_status"][status]["median_ms"], statistics.median(values))
     for key in TIMING_FIELDS.split():
-        times = [exact(step["timing"][key]) for _, step in good if step["timing"][key] is not None]
+        times = [exact(step["timing"][key]) for _, step in used if step["timing"][key] is not None]
         check_spread(found[key], times)
     check_fields(found["outliers"], "total_ms wait_ms")
     for key, runs in found["outliers"].items():
-        assert runs == far_away([(exact(step["timing"][key]), run) for run, step in good])
+        assert runs == far_away([(exact(step["timing"][key]), run) for run, step in used])
 
 
 def near(printed: Any, value: Decimal) -> bool:
@@ -396,24 +419,29 @@ def check_spread(found: dict[str, Any], values: Sequence[Decimal]) -> None:
     assert [exact(end) for end in found["median_ci95"]] == [ordered[ranks[-1] - 1], ordered[-ranks[-1]]]
 
 
-def far_away(values: Sequence[tuple[Decimal, int]]) -> list[int]:
-    """List the runs whose value is an outlier."""
+def far_away(
+    values: Sequence[tuple[Decimal, int]], others: Sequence[tuple[Decimal, int]] | None = None
+) -> list[int]:
+    """List the runs whose value is an outlier; or of `others`, beside these values."""
     if len(values) < 8:
         return []
     middle = statistics.median(value for value, _ in values)
     deviation = max(Decimal("0.05"), statistics.median(abs(value - middle) for value, _ in values))
-    return [run for value, run in values if abs(value - middle) > Decimal("14.826") * deviation]
+    reach = Decimal("14.826") * deviation
+    return [run for value, run in (others or values) if abs(value - middle) > reach]
 
 
-def check_series_slo(slo: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
-    """Prove the verdict on a series: each plain budget in every run, each other one on the last steps."""
+def check_series_slo(
+    slo: dict[str, Any], runs: Sequence[dict[str, Any]], good: Sequence[dict[str, Any]]
+) -> None:
+    """Prove the verdict on a series: each plain budget in every run, the others on good last steps."""
     check_fields(slo, SLO_FIELDS + " not_judged")
     expected, not_judged = [], []
     ordered = sorted(runs, key=lambda run: str(run["target"]))
     for target, own in itertools.groupby(ordered, key=lambda run: run["target"]):
         members = list(own)
         for key, threshold in slo["thresholds_ms"].items():
-            violation = worst_of(key, members)
+            violation = worst_of(key, members, good)
             if violation is None:
                 not_judged.append(key)
             elif violation and violation[0] > exact(threshold):
@@ -434,16 +462,18 @@ def check_series_slo(slo: dict[str, Any], runs: Sequence[dict[str, Any]]) -> Non
     assert slo["pass"] is not bool(expected or not_judged)
 
 
-def worst_of(key: str, runs: Sequence[dict[str, Any]]) -> tuple[Any, ...] | None:
+def worst_of(
+    key: str, runs: Sequence[dict[str, Any]], good: Sequence[dict[str, Any]]
+) -> tuple[Any, ...] | None:
     """Return the value that a budget is held against and its run; () for no value, None for too few."""
     name, _, statistic = key.partition(".")
-    good = [[step for step in run["steps"] if not step["error"]] for run in runs]
+    answered = [[step for step in run["steps"] if not step["error"]] for run in runs]
     if not statistic:
-        judged = [(steps[-1], run["run_number"]) for steps, run in zip(good, runs) if steps]
+        judged = [(steps[-1], run["run_number"]) for steps, run in zip(answered, runs) if steps]
         times = [(step["timing"][f"{name}_ms"], -number) for step, number in judged]
         worst = max((pair for pair in times if pair[0] is not None), default=None)
         return (exact(worst[0]), -worst[1]) if worst else ()
-    last = [run["steps"][-1] for run in runs if not run["steps"][-1]["error"]]
+    last = [run["steps"][-1] for run in runs if run["steps"][-1] in good]
     warm: Iterable[dict[str, Any]] = [step for step in last if step["network"].get("reused") is not False]
     values = [step["timing"][f"{name}_ms"] for step in warm]
     if values and all(value is None for value in values):
@@ -500,7 +530,7 @@ def parse_compact(line: str) -> dict[str, str]:
 
 
 NOTICE = (
-    r"in step \d+ this process was kept waiting for a CPU for \d+\.\d ms: "
+    r"in (?:step \d+|\d+ of \d+ runs) this process was kept waiting for a CPU(?: for \d+\.\d ms)?: "
     r"times that end on this machine may be too long"
 )
 UNREST = re.compile(rf"httphases: warning: {NOTICE}\n|\bNote {NOTICE}")
@@ -512,6 +542,26 @@ def calm(text: str) -> str:
     Whether it says so depends on what else the machine has to do.
     """
     return UNREST.sub("", text)
+
+
+ACCIDENT = re.compile(r"Traceback \(|Exception ignored|\b[A-Z]\w+Warning: |internal error")
+"""What Python, or a program that it has to end, says on stderr."""
+ANSWER = re.compile("httphases: (error: |warning: (\\d+ of \\d+ runs )?stopped after)|[╭│╰]")
+"""How a line begins that says why the exit code is not 0, in a panel too."""
+PROGRESS = re.compile(r"(.*\x1b\[K)?")
+
+
+def surprises(arguments: Sequence[str], code: int, said: str) -> list[str]:
+    """List the lines of stderr that a test has to expect: all but the error of the exit code, and a report.
+
+    The report stands there when standard output holds an export, and the progress of a series on a terminal.
+    """
+    lines = [line for line in calm(said).splitlines() if not PROGRESS.fullmatch(line)]
+    if code:
+        lines = [line for line in lines if not ANSWER.match(line)]
+    if "-" in arguments:
+        lines = [line for line in lines if line.startswith("httphases: ") or ACCIDENT.search(line)]
+    return lines
 
 
 READING = re.compile(r"^ +Reading .*\n(?: {14,15}(?!Redirect Chain)\S.*\n)*", re.MULTILINE)

@@ -1,7 +1,9 @@
 """What every test may use: `run_tool`, `start_tool`, certificates, and the marker `needs`.
 
-The program is called as a process in an environment that holds nothing but what a test gives it. Every JSON
-document that a test reads through `Result.json()` passes `checks.check_document` first.
+The program is called as a process in an environment that holds nothing but what a test gives it; a warning of
+Python is an error there. Every JSON document that a test reads through `Result.json()` passes
+`checks.check_document` first. What a run says on stderr, but for the error of its exit code, its test has to
+read.
 
 `HTTPHASES_TEST_WITHOUT=rich,h2,socks` runs the whole suite as if these optional packages were not installed.
 """
@@ -34,7 +36,7 @@ from unittest import mock
 
 import pytest
 
-from checks import calm, check_document, parse_metrics
+from checks import ACCIDENT, BELOW_400, calm, check_document, parse_metrics, surprises
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
@@ -59,12 +61,24 @@ def has(name: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # As in a shell's background job. The programs under test would inherit it, and rightly obey.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    undo_ignored_signals()
     config.addinivalue_line(
         "markers", "needs(*names): skip where an importable package, or ipv6, root or linux, is missing"
     )
+
+
+def undo_ignored_signals() -> None:
+    """Give signals that a parent ignores or blocks their usual effect.
+
+    `nohup` ignores SIGHUP, a shell's background job SIGINT and SIGQUIT, some CI runners others. The programs
+    under test would inherit it, and rightly obey. SIGPIPE, which Python ignores, is given back by Popen.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -90,8 +104,8 @@ class Result(NamedTuple):
     code: int
     """The exit code; negative when a signal ended the process."""
     out: str
-    said: str
-    """All of stderr."""
+    raw: str
+    """All of stderr, for `err` and `said` to read."""
     seconds: float
     kept: float = 0.0
     """Seconds of these for which others had the CPUs that it, or its test, wanted."""
@@ -102,18 +116,55 @@ class Result(NamedTuple):
         return self.seconds - self.kept
 
     @property
+    def said(self) -> str:
+        """Return all of stderr, and note that the test has read it."""
+        UNREAD[:] = [result for result in UNREAD if result is not self]
+        return self.raw
+
+    @property
     def err(self) -> str:
         """Return stderr without the notice of a machine that was short of CPUs."""
         return calm(self.said)
 
-    def json(self, path: Path | None = None) -> dict[str, Any]:
-        """Read the document on stdout, or in the file `path`, and prove that it is sound."""
+    def warned(self, *words: str) -> Result:
+        """Prove that stderr has one warning for each of `words`, which it holds, and nothing else."""
+        lines = self.err.splitlines()
+        assert len(lines) == len(words), lines
+        assert all(line.startswith("httphases: warning: ") for line in lines), lines
+        assert all(word in line for word, line in zip(words, lines)), lines
+        return self
+
+    def json(self, path: Path | None = None, expected: Sequence[int] = BELOW_400) -> dict[str, Any]:
+        """Read the document on stdout, or in the file `path`, and prove that it is sound.
+
+        `expected` are the statuses that --expect names.
+        """
         text = self.out if path is None else path.read_bytes().decode("utf-8")
-        return check_document(json.loads(text))
+        return check_document(json.loads(text), expected)
 
     def metrics(self) -> list[dict[str, str]]:
         """Read the lines of --metrics-only, tokens by name."""
         return [parse_metrics(line) for line in self.out.splitlines()]
+
+
+UNREAD: list[Result] = []
+"""Runs of the test under way that said on stderr what it has not read yet."""
+
+
+def ended(result: Result) -> Result:
+    """Take down a run that said more on stderr than its exit code; return it."""
+    if surprises(result.arguments, result.code, result.raw):
+        UNREAD.append(result)
+    return result
+
+
+@pytest.fixture(autouse=True)
+def _nothing_unexpected_is_said() -> Iterator[None]:
+    """Fail a test that did not look at a warning, or at whatever else the program said on stderr."""
+    UNREAD.clear()
+    yield
+    unread = [(each.arguments, surprises(each.arguments, each.code, each.raw)) for each in UNREAD]
+    assert not unread, "the test has not read what the program said on stderr"
 
 
 def block(names: Collection[str], folder: Path, env: dict[str, str]) -> None:
@@ -134,7 +185,7 @@ sys.meta_path.insert(0, Absent())
 def base_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment that every run starts from: no proxies, no colours, no width, no trust store."""
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    env.update(LANG="C.UTF-8", PYTHONDONTWRITEBYTECODE="1")
+    env.update(LANG="C.UTF-8", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="error")
     if WITHOUT:
         block(WITHOUT, tmp_path_factory.mktemp("absent"), env)
     return env
@@ -297,7 +348,7 @@ def run_tool(
             )
             seconds, kept = time.monotonic() - start, own_delay() - kept + delay
         texts = [data.decode("utf-8", "surrogateescape") for data in (out, err)]
-        return Result(words, code, texts[0], texts[1], seconds, kept)
+        return ended(Result(words, code, texts[0], texts[1], seconds, kept))
 
     return run
 
@@ -343,7 +394,7 @@ def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, s
         seconds = time.monotonic() - start
         assert not thread.is_alive(), f"the program did not end: {words}"
         assert codes, f"the program raised an exception: {words}"
-        return Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0])
+        return ended(Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0]))
 
 
 def read_back(stream: TextIO) -> str:
@@ -372,9 +423,10 @@ def start_tool(program: str, base_environment: dict[str, str]) -> Iterator[Calla
 
 
 def end_process(process: subprocess.Popen) -> None:
-    """Kill what still runs and close its pipes."""
+    """Kill what still runs and close its pipes; prove that it met with no accident."""
     process.kill()
-    process.communicate()
+    _, err = process.communicate()
+    assert not ACCIDENT.search((err or b"").decode("utf-8", "replace")), err
 
 
 def catches(process: subprocess.Popen, numbers: Collection[int]) -> bool:

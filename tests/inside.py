@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from conftest import TOOL, Result, own_delay
+from conftest import TOOL, Result, ended, own_delay
 
 
 def _load_tool() -> Any:
@@ -34,18 +34,18 @@ tool = sys.modules.get("tool") or _load_tool()
 def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
     """Run the program in this process, with no environment but `env`; `out` is its JSON export.
 
-    The lines of --metrics-only, and whatever was said on stderr, are in `err`.
+    The lines of --metrics-only go nowhere.
     """
     words = tuple(os.fspath(word) for word in arguments)
     said = io.StringIO()
     start, kept = time.monotonic(), own_delay()
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, env or {}, clear=True):
         path = Path(folder, "out.json")
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             code = tool.main(["--metrics-only", "--json", str(path), *words])
         out = path.read_text("utf-8") if path.exists() else ""
     seconds = time.monotonic() - start
-    return Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept)
+    return ended(Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept))
 
 
 def only_step(result: Result, code: int = 0) -> dict[str, Any]:

@@ -30,9 +30,11 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Union
 
 import pytest
+
+from paths import go_first
 
 PATIENCE = 10.0
 """Seconds after which a server that does not start, or a thread that does not end, fails the test."""
@@ -214,6 +216,7 @@ class _Acceptor:
         self.acceptor.start()
 
     def accept(self) -> None:
+        go_first()
         while self.delay and not somebody_calls(self.server.port) and not self.stopped.wait(0.01):
             pass
         self.stopped.wait(self.delay)
@@ -445,7 +448,9 @@ class NameServer(NamedTuple):
     questions: list[tuple[str, str]]
 
 
-Zone = dict[str, Optional[Sequence[str]]]
+Zone = dict[str, Union[int, Sequence[str], None]]
+"""What is said of a name: its addresses, the response code of an error (RFC 1035), or nothing (None)."""
+SERVFAIL, REFUSED = 2, 5
 RECORD_TYPES = {1: "A", 28: "AAAA"}
 
 
@@ -460,20 +465,22 @@ def _dns_question(query: bytes) -> tuple[str, str, int]:
 
 
 def _dns_answer(query: bytes, zone: Zone) -> bytes | None:
-    """Answer from `zone`: addresses, NXDOMAIN for an unknown name, nothing for a name set to None."""
+    """Answer from `zone`: what it says, NXDOMAIN for an unknown name, nothing for a name set to None."""
     name, kind, end = _dns_question(query)
     addresses = zone.get(name, ())
     if addresses is None:
         return None
+    code = 0 if name in zone else 3
+    if isinstance(addresses, int):
+        code, addresses = addresses, ()
     wanted = [address for address in addresses if (":" in address) == (kind == "AAAA")]
     answers = b""
     for address in wanted if kind in RECORD_TYPES.values() else ():
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         packed = socket.inet_pton(family, address)
         answers += struct.pack("!HHHIH", 0xC00C, 28 if kind == "AAAA" else 1, 1, 60, len(packed)) + packed
-    flags = 0x8180 if name in zone else 0x8183
     counts = struct.pack("!HHHH", 1, len(wanted) if answers else 0, 0, 0)
-    return query[:2] + struct.pack("!H", flags) + counts + query[12:end] + answers
+    return query[:2] + struct.pack("!H", 0x8180 | code) + counts + query[12:end] + answers
 
 
 def _name_socket() -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 
@@ -12,7 +13,17 @@ import pytest
 from checks import EDGE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
-from servers import Reply, black_hole, bracketed, can_listen, http_server, redirect, refused_port, scripted
+from servers import (
+    Reply,
+    black_hole,
+    bracketed,
+    can_listen,
+    dns_server,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+)
 
 STAGGER = 250
 """Milliseconds after which the next address is tried (RFC 8305 section 5)."""
@@ -111,6 +122,18 @@ def answer(peer):
     """Answer one request, if there is one."""
     if peer.read_request():
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_report_shows_eight_attempts_and_json_has_them_all(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with (
+        refused_port() as port,
+        dns_server({"many.test": [f"127.0.7.{last}" for last in range(1, 10)]}) as names,
+    ):
+        result = run_tool("--json", path, f"http://many.test:{port}/", resolver=names.address)
+    shown = re.findall("^  Attempt +127", result.out, re.MULTILINE)
+    assert (len(shown), len(result.json(path)["steps"][0]["network"]["attempts"])) == (8, 9)
 
 
 def test_when_every_address_refuses_all_are_recorded(race):
@@ -247,14 +270,17 @@ def test_a_name_can_be_resolved_to_ipv6_by_hand(address):
 
 def test_another_port_of_the_name_is_looked_up(server):
     mapping = f"no.such.invalid:{server.port + 1}:127.0.0.1"
-    failure(here("--resolve", mapping, server.url(host="no.such.invalid")), "dns", "dns")
+    result = here("--resolve", mapping, server.url(host="no.such.invalid"))
+    failure(result, "dns", "dns")
+    assert f"warning: --resolve no.such.invalid:{server.port + 1}" in result.err
 
 
 def test_each_of_several_mappings_holds(server):
     mappings = [f"{name}.test:{server.port}:127.0.0.1" for name in "abc"]
     options = [word for mapping in mappings for word in ("--resolve", mapping)]
     for name in "abc":
-        only_step(here(*options, server.url(host=f"{name}.test")))
+        others = [f"{other}.test:{server.port} is not" for other in "abc" if other != name]
+        only_step(here(*options, server.url(host=f"{name}.test")).warned(*others))
     assert server.accepted == 3
 
 

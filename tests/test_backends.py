@@ -11,7 +11,8 @@ import socket
 
 import pytest
 
-from checks import check_step, check_usage_error, flat
+from checks import EDGE, check_step, check_usage_error, flat
+from paths import first
 from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server, redirect, scripted
 
 SLOW = 0.1
@@ -50,7 +51,8 @@ def ask(run_tool, members, *options, name="web.test", scheme="http", expected=0,
     with cluster(*members) as (port, addresses, _):
         url = f"{scheme}://{name}:{port}/"
         options = [*resolved(port, addresses, name), *options]
-        result = run_tool("--all-addresses", *options, url, env={"COLUMNS": str(columns)})
+        env = {"COLUMNS": str(columns)}
+        result = run_tool("--all-addresses", *options, url, env=env, within=first())
     assert result.code == expected, (result.err, result.out)
     return result, addresses
 
@@ -83,7 +85,7 @@ def test_no_two_are_asked_at_once(run_tool):
     members = [ok(wait=SLOW, xfer=SLOW), ok()]
     result, _ = ask(run_tool, members, "--json", "-")
     first, second = (run["steps"][0] for run in json.loads(result.out)["runs"])
-    assert first["timing"]["total_ms"] >= 2 * SLOW * 1000
+    assert first["timing"]["total_ms"] >= 2 * SLOW * 1000 - EDGE
     assert second["started_at"] > first["started_at"] and second["timing"]["total_ms"] < SLOW * 1000
 
 
@@ -199,7 +201,7 @@ def test_lines_name_the_address_on_failure_too(run_tool):
     assert [f"target={address}" in line for address, line in zip(addresses, summaries)] == [True, True]
     result, addresses = ask(run_tool, [ok()], "--compact")
     assert result.out.startswith(f"Run 1 Step 1 {addresses[0]}: 200 GET http://web.test:")
-    assert result.out.splitlines()[1].startswith("Summary 1: runs=1 failed=0 late=0 dns_min=- ")
+    assert result.out.splitlines()[1].startswith("Summary 1: runs=1 failed=0 bad_status=0 late=0 dns_min=- ")
 
 
 @pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
@@ -210,7 +212,7 @@ def test_an_odd_one_is_marked_and_said(run_tool, authority, without, columns):
     with cluster(*members) as (port, addresses, _):
         options = [*resolved(port, addresses), f"http://web.test:{port}/"]
         env = {"COLUMNS": str(columns)}
-        result = run_tool("--all-addresses", *options, env=env, without=without)
+        result = run_tool("--all-addresses", *options, env=env, without=without, within=first())
     assert result.code == 75
     report = result.out[result.out.index("5 addresses") :]
     assert all(len(line) <= columns for line in report.splitlines())
@@ -234,14 +236,27 @@ def test_of_two_that_differ_both_are_named(run_tool):
     assert f"! {addresses[0]} answers 200" in result.out and f"! {addresses[1]} answers 404" in result.out
 
 
-def test_another_certificate_is_told_by_its_serial_and_its_days(run_tool, authority):
+def test_an_error_page_is_marked_even_where_most_have_one(run_tool):
+    """Else somebody takes the only one out of service that works."""
+    result, addresses = ask(run_tool, [ok(status=503), ok(status=503), ok()])
+    for address, status in zip(addresses, (503, 503, 200)):
+        assert f"! {address} answers {status}" in flat(result.out)
+    assert f"{addresses[0]}, {addresses[1]}: no answer was good" in flat(result.out)
+
+
+def test_where_every_address_has_the_same_error_page_none_differs(run_tool):
+    result, _ = ask(run_tool, [ok(status=503), ok(status=503)])
+    assert "answers 503" not in result.out
+
+
+def test_another_certificate_is_told_by_its_sha256_and_its_days(run_tool, authority):
     same, other = authority.context("web.test"), authority.context("web.test")
     members = [{"tls": same}, {"tls": other}, {"tls": same}]
     result, addresses = ask(run_tool, members, "--cacert", authority.file, "--json", "-", scheme="https")
-    serials = [run["steps"][0]["network"]["cert_serial"] for run in json.loads(result.out)["runs"]]
+    prints = [run["steps"][0]["network"]["cert_sha256"] for run in json.loads(result.out)["runs"]]
     shown, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https", columns=100)
-    assert f"! {addresses[1]} shows another certificate: {serials[1][-8:]}, " in flat(shown.out)
-    assert "Certificate" in shown.out and serials[0][-8:] in shown.out and "days left" in shown.out
+    assert f"! {addresses[1]} shows another certificate: {prints[1][:8]}, " in flat(shown.out)
+    assert "Certificate (SHA-256)" in shown.out and prints[0][:8] in shown.out and "days left" in shown.out
 
 
 def test_a_certificate_that_fails_is_compared_too(run_tool, authority):
@@ -470,9 +485,7 @@ def test_what_setting_up_costs_is_said_of_each_address_by_its_own_cold_run(run_t
         replies = itertools.chain([Reply(wait=cold)], itertools.repeat(Reply()))
         members.append({"routes": {"/": lambda request, replies=replies: next(replies)}})
     result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
-    told = dict(
-        re.findall(r"(127\.\d+\.\d+\.\d+): cold median (\d+)(?:\.\d+)? ms \(1 run\)", flat(result.out))
-    )
+    told = dict(re.findall(r"(127\.\d+\.\d+\.\d+): cold (\d+)(?:\.\d+)? ms \(1 run\)", flat(result.out)))
     times = [float(told[address]) for address in addresses]
     assert 100 <= times[0] < 300 <= times[1]
 
@@ -482,7 +495,9 @@ def test_late_rounds_and_warm_medians_are_called_that(run_tool):
     result, addresses = ask(run_tool, [ok(wait=0.2), ok(wait=0.2)], *options)
     assert "medians in ms of 4 runs on kept connections" in flat(result.out)
     assert "2 late starts" in flat(result.out)
-    assert all(f"{address}: cold median" in flat(result.out) for address in addresses)
+    for address in addresses:
+        [cold] = re.findall(rf"{address}: cold (\d+) ms", flat(result.out))
+        assert int(cold) >= 200
 
 
 def test_a_budget_on_a_statistic_needs_a_count_here_too(run_tool):

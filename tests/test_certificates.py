@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import random
 import shutil
 import ssl
@@ -172,6 +173,35 @@ def test_the_hint_for_the_wrong_bundle_says_which_ca_is_missing(mint):
     stranger = mint.issue(None, "Stranger CA", ca=True)
     step = rejected(mint, mint.context(mint.issue(stranger, sans=("localhost",))))
     assert "Stranger CA" in step["error"]["message"] + step["error"]["hint"]
+
+
+def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(mint):
+    """A server that sends its own certificate alone most likely leaves one out."""
+    middle = mint.issue(mint.ca, "Middle CA", ca=True)
+    low = mint.issue(middle, "Low CA", ca=True)
+    ways = ("The server may not send", "bundle given with --cacert does not hold", "Middle CA")
+    leaf = mint.issue(middle, sans=("localhost",))
+    # A certificate that has nothing to do with the others is no intermediate one.
+    for chain in ((), (mint.issue(None, "Stranger CA", ca=True)[1],)):
+        step = rejected(mint, mint.context(leaf, *chain), "the certificate's issuer is unknown (CN=Middle CA")
+        assert_order(step["error"]["hint"], *ways)
+    below = mint.issue(low, sans=("localhost",))
+    step = rejected(mint, mint.context(below, low[1]), "at the end of the certificate's chain", "Middle CA")
+    assert_order(step["error"]["hint"], "The bundle given with --cacert", "Middle CA", "all its intermediate")
+
+
+def test_a_chain_that_lacks_nothing_is_not_blamed_on_the_server(mint):
+    stranger = mint.issue(None, "Stranger CA", ca=True)
+    leaf = mint.issue(stranger, sans=("localhost",))
+    for context in (mint.context(leaf, stranger[1]), mint.context(mint.issue(None, sans=("localhost",)))):
+        hint = rejected(mint, context)["error"]["hint"]
+        assert "bundle" in hint and "intermediate" not in hint
+
+
+def assert_order(text, *words):
+    """Prove that words stand in a text in this order."""
+    places = [text.find(word) for word in words]
+    assert -1 not in places and places == sorted(places), (places, text)
 
 
 def test_nobody_is_asked_twice(mint):
@@ -429,9 +459,10 @@ def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(certificates):
     assert tool.parse_certificate(certificates["long-issuer"][1]).issuer == f"O={'x' * 60}, C=DE"
 
 
-def test_a_certificate_that_is_cut_off_is_none(certificates):
+def test_of_a_certificate_that_is_cut_off_nothing_is_read(certificates):
     der = certificates["plain"][1]
-    assert [size for size in range(len(der)) if tool.parse_certificate(der[:size]) is not None] == []
+    read = [tool.parse_certificate(der[:size])._replace(sha256=None) for size in range(len(der))]
+    assert set(read) == {tool.NO_CERTIFICATE}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -495,6 +526,11 @@ def made_of(**parts):
     return field(0x30, field(0x30, *{**PARTS, **parts}.values()), field(0x30), field(3, b"\0"))
 
 
+def alternatives(name):
+    """Write the extension subjectAltName of one name."""
+    return field(0x30, field(6, b"\x55\x1d\x11"), field(4, field(0x30, field(0x82, name))))
+
+
 BAD_END = field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"261301000000Z"))
 BAD_BEGIN = field(0x30, field(0x17, b"2501010000Z"), field(0x17, b"260101000000Z"))
 SAN_CUT_OFF = extension(17, field(0x30, b"\x82\x7fa.test"))
@@ -511,6 +547,13 @@ BROKEN = {
     "times that are no DER": ({"validity": field(0x30, b"\x17")}, {"not_before": None, "not_after": None}),
     "a serial that is no number": ({"serial": field(4, b"\1")}, {"serial": None}),
     "an empty serial": ({"serial": field(2)}, {"serial": "00"}),
+    "a serial below zero": ({"serial": field(2, b"\xff")}, {"serial": "-01"}),
+    "a longer serial below zero": ({"serial": field(2, b"\xff\x00")}, {"serial": "-0100"}),
+    "a serial that begins with zeros": ({"serial": field(2, b"\x00\xff")}, {"serial": "FF"}),
+    "alternative names that come twice": (
+        {"extensions": field(0xA3, field(0x30, alternatives(b"b.test") + alternatives(b"c.test")))},
+        {"names": ("b.test",)},
+    ),
     "an issuer that is no DER": ({"issuer": field(0x30, b"\x31\x7f")}, {"issuer": None}),
     "an issuer of nothing": ({"issuer": field(0x30)}, {"issuer": ""}),
     "a subject whose attribute has no value": (
@@ -535,7 +578,9 @@ BROKEN = {
 
 @pytest.mark.parametrize(("parts", "lost"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_field_that_cannot_be_read_is_none_and_the_others_are_shown(parts, lost):
-    assert tool.parse_certificate(made_of(**parts))._asdict() == {**WHOLE, **lost}
+    der = made_of(**parts)
+    expected = {**WHOLE, **lost, "sha256": hashlib.sha256(der).hexdigest()}
+    assert tool.parse_certificate(der)._asdict() == expected
 
 
 def respelled(mint, leaf, old, new):
@@ -588,14 +633,15 @@ def test_a_certificate_is_shown_without_the_names_that_cannot_be_read(mint, run_
 
 
 NO_CERTIFICATES = [
-    *[None, b"", b"\x30", b"\x30\x80", b"\x30\x84\xff\xff\xff\xff", b"\x30\x00", b"\x30\x02\x30\x00"],
+    *[b"", b"\x30", b"\x30\x80", b"\x30\x84\xff\xff\xff\xff", b"\x30\x00", b"\x30\x02\x30\x00"],
     *[b"\x05\x00", b"\x30\x85\x01\x01\x01\x01\x01", b"\x30\x82" * 5000, b"\x30\x03\x02\x01\x01"],
 ]
 
 
 @pytest.mark.parametrize("der", NO_CERTIFICATES)
-def test_what_is_no_certificate_is_none(der):
-    assert tool.parse_certificate(der) is None
+def test_what_is_no_certificate_has_nothing_but_its_sha256(der):
+    certificate = tool.parse_certificate(der)
+    assert certificate == tool.NO_CERTIFICATE._replace(sha256=hashlib.sha256(der).hexdigest())
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,109 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from checks import check_usage_error, flat
+from conftest import TOOL
+from inside import tool
 from servers import http_server, refused_port, scripted
 
 
-def asked(run, *arguments, path="/", **settings):
-    """Run the program against a plain server; return the one request that arrived there."""
+def asked(run, *arguments, path="/", warned=None, **settings):
+    """Run the program against a plain server; return the one request that arrived there.
+
+    `warned` is what the one warning is about.
+    """
     with http_server() as server:
         result = run(*arguments, "--metrics-only", server.url(path), **settings)
         assert result.code == 0, result.err
+        if warned:
+            result.warned(warned)
         [request] = server.requests
         return request
+
+
+# --- every option, in every place that must know it ------------------------------------------------
+
+ACTIONS = [action for action in tool.build_parser(80)._actions if action.option_strings]
+TAKING_VALUES = [action for action in ACTIONS if action.nargs is None]
+FLAGS = [action for action in ACTIONS if action.nargs == 0]
+SPELLINGS = [name for action in ACTIONS for name in action.option_strings]
+WRITING = [action for action in TAKING_VALUES if action.help.startswith("write ")]
+AGAIN = {  # what a second value does, by the option's first spelling
+    "is added": "-H --resolve --slo",
+    "is refused": "-d --expect --json --har --prometheus --label --otlp --slo-file",
+    "is the one that counts": (
+        "-X -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count --interval"
+    ),
+}
+
+
+def test_every_option_with_a_value_has_a_place_among_those():
+    """A new option has to be put there, and the tests below hold the program to it."""
+    assert sorted(" ".join(AGAIN.values()).split()) == sorted(
+        each.option_strings[0] for each in TAKING_VALUES
+    )
+    assert {type(each).__name__ for each in ACTIONS if each not in TAKING_VALUES + FLAGS} == set()
+
+
+@pytest.mark.parametrize("action", TAKING_VALUES, ids=lambda action: action.option_strings[0])
+def test_a_value_that_would_be_lost_to_a_second_one_is_refused(call_tool, action):
+    option, other = action.option_strings[0], action.option_strings[-1]
+    words = [option, "a", other, "b", "http://127.0.0.1:1/"]
+    if option in AGAIN["is refused"].split():
+        check_usage_error(call_tool(*words), option, "twice")
+    else:
+        args = tool.build_parser(80).parse_all(words)
+        added = option in AGAIN["is added"].split()
+        assert getattr(args, action.dest) == (["a", "b"] if added else "b")
+
+
+def test_the_tables_of_readme_list_every_option_as_it_is():
+    """Each row begins with all spellings of an option, the last one with the name of its value."""
+    section = (
+        (TOOL.parent / "README.md").read_text("utf-8").partition("\n## Options\n")[2].partition("\n## ")[0]
+    )
+    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `-")]
+    listed = [text for row in rows for text in re.findall("`([^`]+)`", row)]
+    expected = []
+    for action in ACTIONS:
+        *others, last = action.option_strings
+        value = action.metavar if action in TAKING_VALUES else None
+        expected += [*others, f"{last} {value}" if value else last]
+    assert sorted(listed) == sorted(expected)
+
+
+def test_what_curl_has_and_this_has_not_is_answered_with_options_that_are_there():
+    assert not set(tool.OPTION_HINTS) & set(SPELLINGS)
+    for hint in tool.OPTION_HINTS.values():
+        named = re.findall(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.sub("\"[^\"]*\"|'[^']*'", "", hint))
+        assert set(named) <= set(SPELLINGS), hint
+
+
+@pytest.mark.parametrize(
+    "letter", [name[1] for action in FLAGS for name in action.option_strings if name[1] != "-"]
+)
+def test_a_flag_of_one_letter_may_stand_before_others(letter):
+    if letter != "h":  # nobody wants help and something else
+        assert tool.split_flags(f"-{letter}Xput") == [f"-{letter}", "-Xput"]
+
+
+@pytest.mark.parametrize("action", WRITING, ids=lambda action: action.option_strings[0])
+def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path, action):
+    [option] = action.option_strings
+    check_usage_error(call_tool(option, "", server.url()), option, "expected a path")
+    path = tmp_path / "out"
+    for other in WRITING:
+        if other is not action:
+            words = [option, path, *other.option_strings, path]
+            check_usage_error(call_tool(*words, server.url()), *other.option_strings, option, "both write to")
+    assert server.accepted == 0 and not path.exists()
 
 
 # --- help and version -----------------------------------------------------------------------------
@@ -171,19 +258,13 @@ def test_an_option_is_not_abbreviated(call_tool, server, option):
     assert server.accepted == 0
 
 
-TAKING_VALUES = (
-    "-X --request --method -d --data -H --header -m --max-time --timeout -x --proxy --cacert --ca-bundle "
-    "--resolve --json --har --slo --slo-file"
-)
-
-
-@pytest.mark.parametrize("option", TAKING_VALUES.split())
+@pytest.mark.parametrize("option", [name for action in TAKING_VALUES for name in action.option_strings])
 def test_an_option_without_its_value_is_named(call_tool, server, option):
     check_usage_error(call_tool(server.url(), option), option)
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("option", ["--compact", "--follow", "--fail", "--ipv4", "--insecure"])
+@pytest.mark.parametrize("option", [max(action.option_strings, key=len) for action in FLAGS])
 def test_a_flag_takes_no_value(call_tool, server, option):
     check_usage_error(call_tool(f"{option}=yes", server.url()), option)
     assert server.accepted == 0
@@ -422,7 +503,8 @@ def test_empty_data_makes_it_a_post_of_no_bytes(call_tool):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_explicit_method_wins_over_data(call_tool, method):
-    request = asked(call_tool, "-X", method, "-d", "x=1")
+    warned = f"{method} with a request body" if method in ("GET", "HEAD") else None
+    request = asked(call_tool, "-X", method, "-d", "x=1", warned=warned)
     assert (request.method, request.body) == (method, b"x=1")
 
 
@@ -454,6 +536,71 @@ def test_data_comes_from_standard_input_byte_for_byte(run_tool):
 def test_standard_input_may_be_empty(run_tool):
     request = asked(run_tool, "-d", "@-", stdin=b"")
     assert (request.method, request.body, request.values("Content-Length")) == ("POST", b"", ["0"])
+
+
+HEADER_LINES = b"X-A: 1\r\n\r\n  \nX-B: caf\xe9\n# no: comment\nX-A:2"
+
+
+def test_headers_come_from_a_file_one_a_line(call_tool, tmp_path):
+    (tmp_path / "head").write_bytes(HEADER_LINES.replace(b"# no: comment\n", b""))
+    request = asked(call_tool, "-H", "X-A: 0", "-H", f"@{tmp_path / 'head'}", "-H", "X-C: 3")
+    assert request.values("X-A") == ["0", "1", "2"] and request.values("X-C") == ["3"]
+    assert b"X-B: caf\xe9\r\n" in request.head
+
+
+def test_headers_come_from_standard_input(run_tool):
+    request = asked(run_tool, "-H", "@-", stdin=b"\xef\xbb\xbfAuthorization: Bearer abcdefgh\n")
+    assert request.values("Authorization") == ["Bearer abcdefgh"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (HEADER_LINES, "line 5"),
+        (b"X-A: 1\n\nhunter2 hunter2\n", "line 3"),
+        (b"X-A: hunter2\0\n", "line 1"),
+        (b"X-A: 1\rX-B: hunter2\n", "line 1"),
+        (b"X-A: 1\n X-B: hunter2\n", "line 2"),
+    ],
+)
+def test_a_bad_line_of_headers_is_named_by_its_number(call_tool, server, tmp_path, content, line):
+    (tmp_path / "head").write_bytes(content)
+    result = call_tool("-H", f"@{tmp_path / 'head'}", server.url())
+    check_usage_error(result, f"-H '@{tmp_path / 'head'}', {line}:")
+    assert "hunter2" not in result.err and server.accepted == 0
+
+
+def test_a_file_of_headers_is_a_megabyte_at_most(call_tool, server, tmp_path):
+    (tmp_path / "head").write_bytes(b"\n" * ((1 << 20) + 1))
+    check_usage_error(call_tool("-H", f"@{tmp_path / 'head'}", server.url()), "-H", "1 MiB")
+    check_usage_error(call_tool("-H", "@", server.url()), "file name")
+    check_usage_error(call_tool("-H", f"@{tmp_path / 'none'}", server.url()), "-H", "No such file")
+    assert server.accepted == 0
+
+
+TWICE = {
+    "two-files": (["-H", "@-", "-H", "@-"], "-H and -H"),
+    "body": (["-d", "@-", "-H", "@/dev/stdin"], "-H and -d"),
+    "budgets": (["-d", "@-", "--slo-file", "-"], "-d and --slo-file"),
+    "certificates": (["--cacert", "-", "-H", "@/dev/fd/0"], "-H and --cacert"),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_standard_input_is_read_once(call_tool, server, name):
+    words, readers = TWICE[name]
+    check_usage_error(call_tool(*words, server.url()), f"{readers} cannot all read standard input")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("words", [["-H", "@-"], ["-d", "@-"], ["--slo-file", "-"]], ids=" ".join)
+@pytest.mark.parametrize("script", ["-", "/dev/stdin"])
+def test_standard_input_that_was_the_program_is_read(base_environment, server, script, words):
+    run = [sys.executable, script, "--compact", *words, server.url()]
+    with open(TOOL, "rb") as source:
+        done = subprocess.run(run, stdin=source, capture_output=True, env=base_environment, check=False)
+    assert done.returncode == 64 and b"the program itself and " + words[0].encode() in done.stderr
+    assert server.accepted == 0
 
 
 @pytest.mark.parametrize("name", ["missing.json", "folder", ""])
@@ -694,14 +841,16 @@ def test_resolve_takes_an_ipv6_address_with_or_without_brackets(run_tool, addres
 def test_resolve_may_be_repeated_for_other_hosts_and_ports(call_tool, server):
     mappings = [f"a.test:{server.port}:127.0.0.1", "a.test:1:192.0.2.1", f"b.test:{server.port}:192.0.2.1"]
     options = [word for mapping in mappings for word in ("--resolve", mapping)]
-    assert call_tool(*options, "--compact", server.url(host="a.test")).code == 0
+    result = call_tool(*options, "--compact", server.url(host="a.test"))
+    assert result.warned("a.test:1 is not", "b.test:").code == 0
 
 
 def test_resolve_for_another_port_is_not_used(call_tool):
     with refused_port() as port, http_server() as server:
         mapping = f"127.0.0.1:{server.port + 1 if server.port != 65535 else 1}:127.0.0.2"
-        assert call_tool("--resolve", mapping, "--compact", server.url()).code == 0
-        assert call_tool("--resolve", mapping, "--compact", f"http://127.0.0.1:{port}/").code == 75
+        assert call_tool("--resolve", mapping, "--compact", server.url()).warned("was not used").code == 0
+        refused = call_tool("--resolve", mapping, "--compact", f"http://127.0.0.1:{port}/")
+        assert refused.code == 75 and "was not used" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -856,11 +1005,6 @@ def test_a_key_log_that_cannot_be_written_is_a_warning(call_tool, authority, tls
         result = call_tool("--cacert", authority.file, "--metrics-only", server.url(), env=env)
         assert result.code == 0, result.err
         assert "warning" in result.err.lower() and "SSLKEYLOGFILE" in flat(result.err)
-
-
-@pytest.mark.parametrize("option", ["-d", "--json", "--har", "--slo-file"])
-def test_an_option_whose_first_value_would_be_lost_is_refused(call_tool, option):
-    check_usage_error(call_tool(option, "a", option, "b", "http://127.0.0.1:1/"), option, "twice")
 
 
 def test_an_option_that_took_the_url_for_its_value_is_pointed_at(call_tool):

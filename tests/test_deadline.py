@@ -11,6 +11,7 @@ import socket
 
 import pytest
 
+import tool
 from checks import parse_compact, parse_instant
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
 
@@ -284,3 +285,21 @@ def test_addresses_that_all_hang_are_all_tried_before_the_deadline(run_tool):
         result = run_tool("-m", 0.9, "--json", "-", url, resolver=names.address)
     step = check_timed_out(result, "connect", 0.9)
     assert {attempt["ip"] for attempt in step["network"]["attempts"]} == {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize(("status", "steps"), [(200, [None]), (302, [None, "timeout"])])
+def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
+    """It is reported as it is; what has not begun is the step that it leads to."""
+    options = tool.parse_options(["-L", "-m", "1", "http://192.0.2.1/"], {}, 80)
+    state = tool.RunState(tool.Turn(), tool.begin_step(1, options.request, options))
+    log = state.current.log
+    log.add("start")
+    log.add(tool.Response(status, "Fine", "HTTP/1.1", (("Location", b"/next"),), 0))
+    log.add("done")
+    tool.close_run(state, options, 0, None)
+    assert [step.error and step.error.kind for step in state.steps] == steps
+    assert state.abandoned
+    assert state.steps[0].response.status == status
+    if steps[-1]:
+        assert state.steps[-1].url == "http://192.0.2.1/next"
+        assert "before this step began" in state.steps[-1].error.message

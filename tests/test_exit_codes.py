@@ -104,7 +104,9 @@ def test_with_fail_the_final_response_counts(call_tool, site, options, code):
     ],
 )
 def test_of_several_conditions_the_first_in_order_decides(call_tool, site, path, options, code):
-    assert call_tool("--compact", *options, site.url(path)).code == code
+    result = call_tool("--compact", *options, site.url(path))
+    said = result.err  # what it says of each condition is proved elsewhere
+    assert result.code == code, said
 
 
 def test_an_error_status_that_breaks_off_is_a_network_failure_before_all(call_tool):
@@ -135,5 +137,27 @@ def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceb
     result = run_tool("--compact", server.url(), env=env)
     assert (result.code, result.out) == (70, "")
     assert "LookupError" in result.err
-    assert ("Traceback" in result.err) is traceback
-    assert traceback or len(result.err.splitlines()) == 1
+    first, *others = result.err.splitlines()
+    assert first.startswith("httphases: internal error: LookupError at sitecustomize.py:3 (")
+    assert bool(others) is traceback
+    if traceback:
+        assert (others[0], others[-1]) == ("Traceback (most recent call last):", "LookupError")
+        assert f'File "{tmp_path}/sitecustomize.py", line 3, in broken' in result.err
+
+
+@pytest.mark.parametrize("traceback", [False, True])
+def test_what_python_can_only_ignore_is_said_to_who_asks_for_tracebacks(
+    run_tool, server, tmp_path, traceback
+):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import argparse\n"
+        "class Broken:\n    def __del__(self):\n        raise LookupError\n"
+        "parse = argparse.ArgumentParser.parse_known_args\n"
+        "def parsing(*args, **kwargs):\n    Broken()\n    return parse(*args, **kwargs)\n"
+        "argparse.ArgumentParser.parse_known_args = parsing\n"
+    )
+    env = {"PYTHONPATH": str(tmp_path), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
+    result = run_tool("--compact", server.url(), env=env)
+    assert result.code == 0
+    assert ("Exception ignored" in result.err and "LookupError" in result.err) is traceback
+    assert traceback or result.err == ""

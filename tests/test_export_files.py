@@ -137,22 +137,6 @@ def test_a_writable_file_in_a_folder_that_is_not_is_written_in_place(
     assert os.listdir(folder) == ["out.json"]
 
 
-@pytest.mark.needs("linux", "root")
-def test_a_writable_file_of_another_user_in_a_sticky_folder_is_written_in_place(
-    base_environment, server, folder
-):
-    """As in /tmp: one may write there and into that file, but not put another in its place."""
-    prefix = without_privilege()
-    os.chown(folder / "out.json", 12345, 12345)
-    os.chown(folder, 12345, 12345)
-    (folder / "out.json").chmod(0o666)
-    folder.chmod(0o1777)
-    done = run_under(prefix, ["--compact", "--json", folder / "out.json", server.url()], base_environment)
-    assert done.returncode == 0, done.stderr
-    check_document(json.loads((folder / "out.json").read_text(encoding="utf-8")))
-    assert os.listdir(folder) == ["out.json"]
-
-
 @pytest.mark.needs("linux")
 def test_a_file_that_cannot_be_written_is_not_replaced_though_its_folder_would_allow_it(
     base_environment, server, folder

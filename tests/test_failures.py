@@ -25,9 +25,13 @@ from typing import Any, Callable, NamedTuple
 import pytest
 from hostile.frames import frame, read_frames
 
+import tool
 from checks import check_document, flat, parse_compact
 from conftest import PATIENCE, TOOL
+from paths import path
 from servers import (
+    REFUSED,
+    SERVFAIL,
     Peer,
     Reply,
     black_hole,
@@ -95,11 +99,18 @@ def says(text: str, *words: str) -> None:
 
 # --- names ----------------------------------------------------------------------------------------
 
-ZONE = {"four.test": ["127.0.0.1"], "six.test": ["::1"], "empty.test": [], "silent.test": None}
+ZONE = {
+    "four.test": ["127.0.0.1"],
+    "six.test": ["::1"],
+    "empty.test": [],
+    "silent.test": None,
+    "broken.test": SERVFAIL,
+    "refused.test": REFUSED,
+}
 
 NAMES = {
     "unknown": (["http://unknown.test/"], ["unknown.test", "not found"], ["spelling"]),
-    "without-address": (["http://empty.test/"], ["empty.test"], ["."]),
+    "without-address": (["http://empty.test/"], ["no address", "empty.test"], ["know the name"]),
     "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
     "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
 }
@@ -129,6 +140,25 @@ def test_a_name_server_that_refuses_is_told_from_a_name_that_does_not_exist(run_
     assert (failed.kind, failed.phase) == ("dns", "dns")
     says(failed.message, "four.test", "resolver|name server")
     assert "not found" not in failed.message
+
+
+@pytest.mark.parametrize("name", ["broken.test", "refused.test"])
+def test_name_servers_that_answer_with_a_failure_are_not_said_to_be_out_of_reach(run_tool, name):
+    with dns_server(ZONE) as names:
+        failed = fail(run_tool, f"http://{name}/", resolver=names.address)
+    assert (failed.kind, failed.phase) == ("dns", "dns")
+    says(failed.message, name, "SERVFAIL")
+    says(failed.hint, "dig NAME", "DNSSEC")
+    assert "reach" not in failed.message + failed.hint
+
+
+@pytest.mark.needs("root", "linux")
+def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path):
+    with path(tmp_path) as way, way.far(dns_server(ZONE)) as names:
+        way.name_servers(names.address, options="timeout:1 attempts:1")
+        failed = fail(run_tool, "http://silent.test/", within=way.near)
+    says(failed.message, "silent.test", "no answer", "SERVFAIL")
+    says(failed.hint, "can be reached", "dig NAME")
 
 
 @pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
@@ -877,6 +907,24 @@ def busy_processor() -> Iterator[int]:
         other.wait()
 
 
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (ssl.SSLError(1, "[X509] malloc failure (_ssl.c:4062)"), True),
+        (ssl.SSLError(1, "[X509] unsupported (_ssl.c:4062)"), False),
+        (ValueError("malloc failure"), False),
+        (ImportError("libz.so: failed to map segment from shared object"), True),
+        (ImportError("libz.so: cannot allocate memory in static TLS block"), True),
+        (ImportError("No module named zlib"), False),
+        (RuntimeError("can't allocate lock"), True),
+        (RuntimeError("dictionary changed size during iteration"), False),
+    ],
+    ids=str,
+)
+def test_memory_is_said_to_be_short_by_who_lacks_it_alone(error, short):
+    assert (tool.refusal_of(error) == tool.NO_ROOM) is short
+
+
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("mode", [[], ["--compact"], ["--metrics-only"]], ids=["drawn", "compact", "metrics"])
 def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
@@ -894,3 +942,11 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
     says(flat((err if mode else out).decode()), r"waiting for a CPU for \d+\.\d ms")
+
+
+def test_each_failure_that_is_named_has_its_words_and_each_of_the_words_is_used():
+    """`network_error` finds them in FAILURES by their name; an exchange puts some names together."""
+    code = TOOL.read_text("utf-8").split("def network_error(", 1)[1]
+    named = set(re.findall(r'(?:network_error\(|broken = )"([a-z]+: [^"]+)"', code))
+    named |= {name.replace("in the clear", "over TLS") for name in named}
+    assert named == set(tool.FAILURES)

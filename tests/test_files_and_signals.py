@@ -7,13 +7,16 @@ import os
 import random
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from checks import calm, check_document
-from conftest import storm
+from conftest import TOOL, storm
+from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 OLD = '{"old": true}\n'
@@ -157,6 +160,43 @@ def test_a_usage_error_leaves_the_old_file_as_it_was(run_tool, server, export):
     assert export.read_text() == OLD
 
 
+def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_path, monkeypatch):
+    """With 0.2 s in place of 5."""
+    monkeypatch.setattr(tool, "PIPE_PATIENCE", 0.2)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    result = call_tool("--compact", "-H", "X: " + "a" * 90_000, "--json", fifo, server.url())
+    os.close(reader)
+    assert result.code == 73 and "nobody reads from this pipe" in result.err
+
+
+@pytest.mark.needs("root", "linux")
+def test_a_file_that_is_written_over_in_its_place_survives_a_full_disk(tmp_path):
+    """On a file system of 16 KB, of which only the test knows."""
+    script = """
+import errno, os, sys
+import tool
+with open("old", "w") as file:
+    file.write("old")
+descriptor = os.open("old", os.O_WRONLY)
+try:
+    tool.overwrite(descriptor, b"x" * 40_000)
+except OSError as error:
+    assert error.errno == errno.ENOSPC
+    sys.exit(open("old").read() != "old")
+sys.exit(2)
+"""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = f"mount -t tmpfs -o size=16k none {place} && cd {place} && exec {sys.executable} -c '{script}'"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOL.parent)}
+    done = subprocess.run(["unshare", "-m", "sh", "-c", command], env=env, capture_output=True, text=True)
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("needs the right to mount")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_fifo_with_a_reader_gets_the_document(run_tool, server, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -196,6 +236,36 @@ def test_the_null_device_stays_a_device(run_tool, server):
 # --- signals --------------------------------------------------------------------------------------
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+STARTED = """
+import os, signal, subprocess, sys
+import conftest
+conftest.undo_ignored_signals()
+child = subprocess.Popen(["sleep", "60"])
+for line in open(f"/proc/{child.pid}/status"):
+    if line.startswith(("SigBlk", "SigIgn")):
+        print(line, end="")
+child.terminate()
+print(child.wait())
+"""
+
+
+@pytest.mark.needs("linux")
+def test_what_starts_the_tests_may_ignore_and_block_signals():
+    """As nohup, a background job and some CI runners do: the program would inherit it, and rightly obey."""
+    numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
+
+    def ignore():
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", STARTED]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, preexec_fn=ignore, timeout=30)
+    words = done.stdout.split()
+    assert words[0::2] == ["SigBlk:", "SigIgn:", str(-signal.SIGTERM)], done.stderr
+    # The signals above 31 are the C library's own.
+    assert [int(mask, 16) & 0x7FFFFFFF for mask in words[1::2]] == [0, 0]
 
 
 class Stage:

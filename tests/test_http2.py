@@ -366,6 +366,43 @@ def no_settings_at_all(c):
     c.send(c.headers(), c.data(b"abcde", end=True))
 
 
+def large_frames_in_torn_records(c):
+    whole = b"".join(
+        each.serialize() for each in [c.headers(), *[c.data(b"x" * 1000)] * 300, c.data(end=True)]
+    )
+    for at in range(0, len(whole), 997):
+        c.send(whole[at : at + 997])
+
+
+def a_frame_whose_last_bytes_are_late(c):
+    start = b"".join(each.serialize() for each in [c.headers(), *[c.data(b"x" * 100)] * 3])
+    c.send(start[:-3])
+    c.peer.wait(0.05)
+    c.send(start[-3:], c.data(end=True))
+
+
+def frames_of_many_sizes(c):
+    sizes = [1000] * 9 + [1, 2, 2, 16384, 16384, 999]
+    c.send(c.headers(), *[c.data(b"x" * size) for size in sizes], c.data(end=True))
+
+
+def other_frames_amid_data(c):
+    data = c.data(b"x" * 100)
+    unknown_flag, reserved_bit = frame(0, b"x" * 100, 0x2), frame(0, b"x" * 100, 0, 1 | 1 << 31)
+    others = [
+        unknown_flag,
+        frame(6, b"12345678", 0, 0),
+        reserved_bit,
+        c.data(),
+        c.data(b"x" * 100, padding=9),
+    ]
+    c.send(c.headers(), *[each for other in others for each in (data, data, other)], c.data(end=True))
+
+
+def data_behind_the_end(c):
+    c.send(c.headers(), *[c.data(b"x" * 100)] * 9, c.data(b"x" * 100, end=True), *[c.data(b"x" * 100)] * 9)
+
+
 def two_hundred_headers(c):
     c.send(c.headers(200, *[(f"x-{n}", "v") for n in range(200)]), c.data(b"abcde", end=True))
 
@@ -396,6 +433,11 @@ WHOLE = {
     in_single_bytes: 5,
     no_settings_at_all: 5,
     two_hundred_headers: 5,
+    large_frames_in_torn_records: 300_000,
+    a_frame_whose_last_bytes_are_late: 300,
+    frames_of_many_sizes: 9 * 1000 + 5 + 2 * 16384 + 999,
+    other_frames_amid_data: 1300,
+    data_behind_the_end: 1000,
 }
 
 
@@ -545,6 +587,19 @@ BROKEN = {
     "trailers-that-do-not-end": lambda c: [c.headers(200), c.data(b"ab"), block(c, ("x-a", "1"), end=False)],
     "data-on-an-idle-stream": lambda c: [frame(0, b"ab", 1, 3)],
     "data-on-stream-zero": lambda c: [frame(0, b"ab", 1, 0)],
+    "data-on-an-idle-stream-behind-data": lambda c: [
+        c.headers(200),
+        c.data(b"ab"),
+        frame(0, b"ab", 0, 3),
+        c.data(b"ab", end=True),
+    ],
+    "empty-data-by-the-thousand": lambda c: [c.headers(200), *[c.data()] * 3000, c.data(end=True)],
+    "a-frame-too-large-behind-data": lambda c: [
+        c.headers(200),
+        c.data(b"x" * 16384),
+        frame(0, b"x" * 16385),
+        c.data(end=True),
+    ],
     "header-on-an-idle-stream": lambda c: [frame(1, c.encoder.encode([(":status", "200")]), 5, 3)],
     "header-on-stream-zero": lambda c: [frame(1, c.encoder.encode([(":status", "200")]), 5, 0)],
     "a-push": lambda c: [frame(5, b"\0\0\0\2" + c.encoder.encode([(":method", "GET")]), 4)],

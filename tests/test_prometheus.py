@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -39,7 +40,9 @@ STEP_FAMILIES = {
     ).split()
 }
 RUN_FAMILIES = {"httphases_success", "httphases_elapsed_seconds", "httphases_last_run_timestamp_seconds"}
-SERIES_FAMILIES = {f"httphases_{name}" for name in "request_duration_stat_seconds runs runs_failed".split()}
+SERIES_FAMILIES = {
+    f"httphases_{name}" for name in "request_duration_stat_seconds runs runs_failed runs_bad_status".split()
+}
 
 
 class Metrics:
@@ -71,10 +74,12 @@ class Metrics:
 def measured(call_tool, tmp_path):
     """Run the program with --prometheus and --json; return the code, the metrics and the JSON document."""
 
-    def run(*arguments, code=0):
+    def run(*arguments, code=0, warned=None):
         paths = tmp_path / "out.prom", tmp_path / "out.json"
         result = call_tool("--compact", "--prometheus", paths[0], "--json", paths[1], *arguments)
         assert result.code == code, result.err
+        if warned:
+            result.warned(warned)
         return Metrics(paths[0].read_text(encoding="utf-8")), json.loads(paths[1].read_text("utf-8"))
 
     return run
@@ -113,7 +118,7 @@ def test_all_are_gauges_without_timestamps_and_only_these_names_exist(measured, 
 
 def test_every_series_has_the_target_with_its_port_and_only_step_families_a_step(measured, server):
     metrics, _ = measured(server.url("/deep/path?secret=1"))
-    assert {sample.labels["target"] for sample in metrics.samples} == {f"http://{server.authority}"}
+    assert {sample.labels["target"] for sample in metrics.samples} == {f"http://{server.authority}/deep/path"}
     with_step = {sample.name for sample in metrics.samples if "step" in sample.labels}
     assert with_step == STEP_FAMILIES
     assert {sample.labels.get("step") for sample in metrics.samples} == {"1", None}
@@ -123,9 +128,9 @@ def test_every_series_has_the_target_with_its_port_and_only_step_families_a_step
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("http://127.0.0.1/", "http://127.0.0.1:80"),
-        ("HTTPS://localhost/x", "https://localhost:443"),
-        ("http://[::1]/", "http://[::1]:80"),
+        ("http://127.0.0.1/", "http://127.0.0.1:80/"),
+        ("HTTPS://localhost/x", "https://localhost:443/x"),
+        ("http://[::1]", "http://[::1]:80/"),
     ],
 )
 def test_the_port_is_written_where_it_is_the_default_too(measured, url, target):
@@ -170,7 +175,7 @@ def test_a_ca_that_ends_before_the_server_s_certificate_is_what_counts(measured,
 def test_each_step_of_a_chain_is_told_and_the_chain_as_a_whole(measured, server):
     with http_server({"/": redirect(server.url("/b"))}) as first:
         metrics, document = measured("-L", first.url())
-        target = f"http://{first.authority}"
+        target = f"http://{first.authority}/"
     assert [metrics.value("response_status_code", step=step) for step in "12"] == [302, 200]
     assert metrics.value("elapsed_seconds") == seconds(document["summary"]["total_time_ms"])
     assert {sample.labels["target"] for sample in metrics.samples} == {target}
@@ -185,11 +190,22 @@ def test_budgets_are_told_where_there_are_some(measured, server, budget, passed,
 # --- failures: absent, never 0 --------------------------------------------------------------------
 
 
-def test_an_error_page_is_a_success(measured):
-    with http_server({"/": Reply(500)}) as server:
-        metrics, _ = measured("--fail", server.url(), code=22)
-    assert (metrics.value("request_success"), metrics.value("success")) == (1, 1)
-    assert metrics.value("response_status_code") == 500
+@pytest.mark.parametrize(
+    ("status", "options", "code", "success"),
+    [
+        (500, ["--fail"], 22, 0),
+        (500, [], 0, 0),
+        (302, [], 0, 1),
+        (404, ["--expect", "404"], 0, 1),
+        (200, ["--expect", "404"], 22, 0),
+    ],
+)
+def test_a_success_is_a_good_answer(measured, status, options, code, success):
+    with http_server({"/": Reply(status)}) as server:
+        metrics, document = measured(*options, server.url(), code=code)
+    assert (metrics.value("request_success"), metrics.value("success")) == (success, success)
+    assert metrics.value("response_status_code") == status
+    assert metrics.value("elapsed_seconds") == seconds(document["summary"]["total_time_ms"])
 
 
 def test_of_a_failure_neither_the_phase_under_way_nor_its_time_is_told(measured):
@@ -330,22 +346,32 @@ def in_turn(*replies):
     return script
 
 
-def test_of_runs_that_fail_in_part_success_is_of_all_and_the_status_the_last_one_s(measured):
-    with scripted(in_turn(200, None, 503)) as server:
-        metrics, document = measured("--count", "3", "--interval", "0", server.url(), code=75)
+def test_of_a_series_success_is_of_all_runs_the_status_the_worst_and_the_times_of_good_ones(measured):
+    with scripted(in_turn(200, None, 503, 200, None)) as server:
+        metrics, document = measured("--count", "5", "--interval", "0", server.url(), code=75)
     assert (metrics.value("success"), metrics.value("request_success")) == (0, 0)
-    assert (metrics.value("runs"), metrics.value("runs_failed")) == (3, 1)
+    assert [metrics.value(name) for name in ("runs", "runs_failed", "runs_bad_status")] == [5, 2, 1]
     assert metrics.value("response_status_code") == 503
-    assert metrics.value("response_body_size_bytes") == 2
-    totals = [run["summary"]["total_time_ms"] for run in document["runs"] if not run["summary"]["errors"]]
-    told = metrics.value("elapsed_seconds")
-    assert told == pytest.approx(sum(totals) / 2000, abs=6e-7), "rounded to a microsecond"
+    totals = [document["runs"][number]["summary"]["total_time_ms"] for number in (0, 3)]
+    for name in ("elapsed_seconds", "request_elapsed_seconds"):
+        told = metrics.value(name)
+        assert told == pytest.approx(sum(totals) / 2000, abs=6e-7), "rounded to a microsecond"
 
 
-def test_a_last_run_that_failed_has_no_status(measured):
+def test_runs_without_a_good_one_have_the_times_of_those_without_an_error(measured):
+    with scripted(in_turn(503, None, 500)) as server:
+        options = ["--count", "3", "--interval", "0", server.url()]
+        metrics, document = measured(*options, code=75, warned="no answer was good")
+    assert [metrics.value(name) for name in ("runs", "runs_failed", "runs_bad_status")] == [3, 1, 2]
+    totals = [document["runs"][number]["summary"]["total_time_ms"] for number in (0, 2)]
+    assert metrics.value("elapsed_seconds") == pytest.approx(sum(totals) / 2000, abs=6e-7)
+
+
+def test_a_last_run_that_failed_leaves_the_status_of_the_others(measured):
     with scripted(in_turn(200, None)) as server:
         metrics, _ = measured("--count", "2", "--interval", "0", server.url(), code=75)
-    assert metrics.value("response_status_code") is None
+    assert metrics.value("response_status_code") == 200
+    assert metrics.value("response_body_size_bytes") is None
     assert metrics.value("request_elapsed_seconds") > 0
 
 
@@ -357,7 +383,7 @@ def test_runs_that_all_failed_have_no_times(measured):
     assert (metrics.value("runs"), metrics.value("runs_failed")) == (2, 2)
 
 
-def test_a_step_that_the_last_run_did_not_come_to_has_no_status(measured, server):
+def test_a_step_that_the_last_run_did_not_come_to_has_the_status_of_the_others(measured, server):
     first = [f"302 Found\r\nLocation: {server.url('/b')}"]
 
     def script(peer):
@@ -367,7 +393,8 @@ def test_a_step_that_the_last_run_did_not_come_to_has_no_status(measured, server
 
     with scripted(script) as broken:
         metrics, _ = measured("-L", "--count", "2", "--interval", "0", broken.url(), code=75)
-    assert metrics.value("response_status_code", step="2") is None
+    assert metrics.value("response_status_code", step="2") == 200
+    assert metrics.value("response_body_size_bytes", step="2") is None
     assert metrics.value("request_elapsed_seconds", step="2") > 0
 
 
@@ -438,6 +465,18 @@ def test_on_stdout_it_is_alone_and_the_report_is_on_stderr(run_tool, server):
     assert "Step 1: 200" in result.err
 
 
+def test_a_new_file_may_be_read_by_whoever_collects_it(start_tool, server, tmp_path):
+    """Cron's umask is often 077; a file that is there keeps its mode."""
+    path = tmp_path / "out.prom"
+    for mode in (0o644, 0o640):
+        process = start_tool(
+            "--compact", "--prometheus", path, server.url(), preexec_fn=lambda: os.umask(0o077)
+        )
+        assert process.wait(PATIENCE) == 0
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        path.chmod(0o640)
+
+
 @pytest.mark.parametrize("other", ["--json", "--har"])
 @pytest.mark.parametrize("path", ["-", "same"])
 def test_no_two_exports_go_to_one_place(call_tool, server, tmp_path, other, path):
@@ -462,9 +501,8 @@ def test_no_reader_ever_finds_half_a_file(call_tool, server, tmp_path):
     path = tmp_path / "out.prom"
     EVENTS.clear()
     assert call_tool("--compact", "--prometheus", path, server.url()).code == 0
-    [(temporary, final)] = [each for each in EVENTS if str(tmp_path) in str(each[0])]
-    assert final == str(path)
-    assert os.path.dirname(temporary) == str(tmp_path)
+    [(temporary, _)] = [each for each in EVENTS if each[1] == "out.prom"]
+    assert os.path.basename(temporary) == temporary, "beside the file: both are names in its folder"
     assert not temporary.endswith(".prom")
     assert os.listdir(tmp_path) == ["out.prom"]
 
@@ -481,10 +519,11 @@ CODES = {
 @pytest.mark.parametrize("series", [[], ["--count", "1"]], ids=["once", "series"])
 def test_it_is_written_on_every_result(call_tool, tmp_path, code, series):
     path = tmp_path / "out.prom"
-    with http_server({"/": Reply(404, wait=2 * (code == 75))}) as server:
+    with http_server({"/": Reply(404 if code == 22 else 200, wait=2 * (code == 75))}) as server:
         result = call_tool("--compact", "--prometheus", path, *CODES[code], *series, server.url())
     assert result.code == code, result.err
-    assert Metrics(path.read_text()).value("success") == int(code != 75)
+    assert ("cannot be written: there is no such folder" in result.err) == bool(code == 73 and series)
+    assert Metrics(path.read_text()).value("success") == int(code in (4, 73))
 
 
 def test_it_is_written_where_redirects_do_not_end(call_tool, tmp_path):
@@ -587,23 +626,65 @@ def test_promtool_finds_nothing_to_say_against_it(call_tool, tmp_path, server, t
         options = ["--count", "20", "--interval", "0", "--reuse", "--label", 'a "b"\\', "--slo", "total=9000"]
         assert call_tool(*options, "--cacert", authority.file, "--prometheus", path, secure.url()).code == 0
     checked = subprocess.run(
-        [promtool, "check", "metrics"], stdin=path.open(), capture_output=True, text=True, check=False
+        [promtool, "check", "metrics"], input=path.read_text(), capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
-def test_promtool_takes_the_alert_rules_of_the_readme(tmp_path):
-    promtool = shutil.which("promtool")
-    if not promtool:
+@pytest.fixture
+def promtool(tmp_path):
+    """Give promtool, in a folder that has the README's alert rules in `rules.yml`."""
+    program = shutil.which("promtool")
+    if not program:
         pytest.skip("promtool is not installed")
     [rules] = re.findall(r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "README.md").read_text(), re.DOTALL)
-    path = tmp_path / "rules.yml"
-    path.write_text(rules)
-    names = set(re.findall(r"httphases_\w+", rules))
-    families = STEP_FAMILIES | RUN_FAMILIES | {"httphases_cert_not_after_timestamp_seconds"}
-    assert names <= families
-    checked = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    (tmp_path / "rules.yml").write_text(rules)
+
+    def run(*arguments):
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return rules
+
+    return run
+
+
+def test_promtool_takes_the_alert_rules_of_the_readme(promtool):
+    names = set(re.findall(r"httphases_\w+", promtool("check", "rules", "rules.yml")))
+    assert names <= STEP_FAMILIES | RUN_FAMILIES | {"httphases_cert_not_after_timestamp_seconds"}
+
+
+@pytest.mark.parametrize(
+    ("replies", "options", "alerts"),
+    [
+        ((503,), [], True),
+        ((200, 503, 200), ["--count", "3", "--interval", "0"], True),
+        ((200,), [], False),
+        ((401,), ["--expect", "401"], False),
+    ],
+)
+def test_the_alert_for_what_fails_is_raised_by_an_error_page(
+    promtool, call_tool, tmp_path, replies, options, alerts
+):
+    path = tmp_path / "out.prom"
+    with scripted(in_turn(*replies)) as server:
+        call_tool("--compact", *options, "--prometheus", path, server.url("/health?a=b"))
+        target = server.url("/health")
+    [(labels, value)] = re.findall(r"^httphases_success\{(.*)\} (.*)$", path.read_text(), re.MULTILINE)
+    expected = {
+        "exp_labels": {"severity": "page", "instance": "a", "target": target},
+        "exp_annotations": {"summary": f"{target} fails, seen from a"},
+    }
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": f'httphases_success{{{labels},instance="a"}}', "values": f"{value}x30"}],
+        "alert_rule_test": [
+            {"eval_time": "20m", "alertname": "HttpFailing", "exp_alerts": [expected] * alerts}
+        ],
+    }
+    (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [case]}))
+    promtool("test", "rules", "tests.yml")
 
 
 def test_node_exporter_serves_the_files_of_a_directory(call_tool, tmp_path, server):

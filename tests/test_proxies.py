@@ -872,3 +872,30 @@ def test_each_step_of_a_chain_makes_its_own_tunnel(tls, authority):
     assert [step["response"]["status"] for step in result.json()["steps"]] == [302, 200]
     assert len(asked) == server.accepted == 2
     assert all(step["timing"]["tls_ms"] > 0 for step in result.json()["steps"])
+
+
+GIVEN = b"proxy-authorization: basic given"
+
+
+@pytest.mark.parametrize("first", ["proxy", "none", "the same"])
+def test_a_given_proxy_authorization_is_for_the_proxy_of_the_first_step_alone(tls, authority, first):
+    """It is repeated where that proxy comes again, and no other sees it, whatever the origin."""
+    with contextlib.ExitStack() as held:
+        last = held.enter_context(http_server())
+        back = last.url(host="back.test")
+        secure = held.enter_context(http_server({"/": redirect(back)}, tls=tls))
+        plain = held.enter_context(http_server({"/": redirect(secure.url(host="localhost"))}))
+        other, asked_other = held.enter_context(relay_proxy("http", secure))
+        relay, asked = held.enter_context(relay_proxy("http", plain))
+        env = {"http_proxy": relay, "https_proxy": {"the same": relay}.get(first, other)}
+        if first == "none":
+            env["no_proxy"] = "far.test"
+        words = ["-4", "-L", "-m", "9", "--cacert", authority.file, "-H", "Proxy-Authorization: Basic given"]
+        words += ["--resolve", f"far.test:{plain.port}:127.0.0.1"]
+        here(*words, plain.url(host="far.test"), env=env)
+    told = [GIVEN in head.lower() for head in asked]
+    assert not any(GIVEN in head.lower() for head in asked_other)
+    if first == "none":
+        assert asked_other and not any(told)
+    else:
+        assert len(told) >= 2 and all(told)

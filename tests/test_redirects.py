@@ -330,6 +330,43 @@ def test_a_loop_ends_at_the_limit_without_counting_as_an_error(call_tool):
         assert (result.code, len(steps)) == (47, 11)
         summary = result.json()["summary"]
         assert (summary["errors"], summary["final_status"]) == (0, 302)
+        assert LIMIT.format("step 2 asks what step 1 asked: a loop") in result.err
+
+
+LIMIT = "httphases: warning: stopped after 10 redirects; {}\n"
+
+
+def test_a_loop_is_named_by_the_first_step_that_comes_again(call_tool):
+    """It is one of method and URL; that each redirect takes its time makes a finding too."""
+    routes = {"/start": redirect("/a"), "/a": redirect("/b"), "/b": redirect("/a")._replace(wait=0.02)}
+    with http_server(routes) as server:
+        result, _ = follow(call_tool, server)
+    words = "; step 4 asks what step 2 asked: a loop"
+    assert result.code == 47 and words in result.err
+    [finding] = result.json()["summary"]["findings"]
+    assert finding["id"] == "redirects" and finding["text"].endswith(words)
+
+
+def test_what_is_no_loop_is_not_called_one(call_tool):
+    ways = iter(range(1000))
+    routes = {"/start": lambda request: redirect(f"/start?{next(ways)}")}
+    with http_server(routes) as server:
+        result, _ = follow(call_tool, server)
+    assert LIMIT.format("the last step redirects once more") in result.err
+
+
+@pytest.mark.parametrize("path", ["/form", "/bad"])
+def test_what_asks_something_else_or_nothing_is_no_loop(call_tool, path):
+    slow = redirect("/form", 303)._replace(wait=0.05)
+    routes = {
+        "/form": lambda request: slow if request.method == "POST" else Reply(),
+        "/bad": redirect("mailto:a@a.test")._replace(wait=0.05),
+    }
+    with http_server(routes) as server:
+        result, steps = follow(call_tool, server, "-d", "x", path=path)
+    assert len(steps) == 2
+    [finding] = result.json()["summary"]["findings"]
+    assert "loop" not in finding["text"]
 
 
 UNFOLLOWABLE = [

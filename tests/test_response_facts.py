@@ -122,7 +122,7 @@ def test_a_megabyte_of_anything_is_read_in_a_moment(start):
             assert seconds < 1, (start, unit, lines)
 
 
-NOTHING_SECRET = tool.Secrets({}, {}, {}, None)
+NOTHING_SECRET = tool.index_secrets([])
 
 
 def timed(work):

@@ -32,11 +32,17 @@ pytestmark = pytest.mark.needs("trustme")
 SETTING_UP = ("dns_ms", "connect_ms", "tls_ms")
 AGAIN = ("--interval", "0", "--reuse", "--count")
 IDLE = ("--interval", "0.12", "--reuse", "--count")
+NONE_GOOD = "no answer was good"
 
 
-def runs_of(result, code=0):
-    """Return the only step of each run of a series, once the whole document was proved."""
+def runs_of(result, code=0, warned=None):
+    """Return the only step of each run of a series, once the whole document was proved.
+
+    `warned` is what all warnings are about.
+    """
     assert result.code == code, (result.code, result.err)
+    if warned:
+        result.warned(*[warned] * len(result.err.splitlines()))
     return [run["steps"][-1] for run in result.json()["runs"]]
 
 
@@ -168,13 +174,15 @@ def test_nginx_that_answers_before_it_has_the_upload_is_no_failure(authority, ng
     url, *_ = nginx
     (tmp_path / "body").write_bytes(bytes(3_000_000))
     options = ["--cacert", authority.file, *version, *AGAIN, "4", "-d", f"@{tmp_path / 'body'}"]
-    assert statuses(runs_of(here(*options, url + "/early"))) == [413] * 4
+    result = here(*options, url + "/early")
+    assert statuses(runs_of(result, warned=NONE_GOOD)) == [413] * 4
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nginx_that_refuses_a_small_upload_keeps_the_connection(authority, nginx, version):
     url, *_ = nginx
-    steps = runs_of(here("--cacert", authority.file, *version, *AGAIN, "3", "-d", "x", url + "/"))
+    result = here("--cacert", authority.file, *version, *AGAIN, "3", "-d", "x", url + "/")
+    steps = runs_of(result, warned=NONE_GOOD)
     assert statuses(steps) == [403] * 3 and warmth(steps) == [False, True, True]
 
 
@@ -220,7 +228,8 @@ def test_caddy_takes_uploads_one_after_the_other(authority, caddy, version, size
 def test_caddy_that_answers_an_upload_early_is_asked_again(authority, caddy, version, tmp_path):
     (tmp_path / "body").write_bytes(bytes(3_000_000))
     options = ["--cacert", authority.file, *version, *AGAIN, "4", "-d", f"@{tmp_path / 'body'}"]
-    assert statuses(runs_of(here(*options, caddy + "/early"))) == [413] * 4
+    result = here(*options, caddy + "/early")
+    assert statuses(runs_of(result, warned=NONE_GOOD)) == [413] * 4
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
@@ -468,7 +477,8 @@ def test_an_early_answer_to_an_upload_ends_the_connection(tmp_path):
         peer.wait(0.05)
 
     with scripted(script) as server:
-        steps = runs_of(here(*IDLE, "3", "-d", f"@{tmp_path / 'body'}", server.url()))
+        result = here(*IDLE, "3", "-d", f"@{tmp_path / 'body'}", server.url())
+        steps = runs_of(result, warned=NONE_GOOD)
     assert statuses(steps) == [413] * 3
     assert warmth(steps) == [False] * 3
     assert "not finished" in reasons(steps)[1]
@@ -590,7 +600,7 @@ def test_runs_share_a_connection_stream_by_stream(authority, size):
 
 
 @h2
-@pytest.mark.parametrize("kind", ["ping", "settings", "window", "shrink"])
+@pytest.mark.parametrize("kind", ["ping", "settings", "window", "shrink", "reset"])
 def test_what_a_server_says_while_idle_is_answered_with_the_next_request(authority, kind):
     """And the request itself does not leave with that answer, before its clock."""
     from hyperframe.frame import PingFrame
@@ -601,6 +611,7 @@ def test_what_a_server_says_while_idle_is_answered_with_the_next_request(authori
             "settings": c.settings(header_table_size=0, max_frame_size=1 << 20),
             "window": c.window(1000, 0),
             "shrink": c.settings(initial_window_size=0 if number > 9 else 100),
+            "reset": frame(3, bytes(4), 0, 2 * number - 1),  # of an upload that was not read to its end
         }
         c.send(frames[kind])
 
@@ -698,6 +709,68 @@ def test_an_answer_to_a_request_that_was_not_sent_yet_is_none(authority):
     assert [step["response"]["bytes"] for step in steps] == [2] * 3
     assert asked == [(0, 1), (1, 1), (2, 1)]
     assert "not asked for" in reasons(steps)[1]
+
+
+@h2
+def test_header_sections_of_another_stream_without_end_are_chatter(authority):
+    def instead(c, number, stream):
+        if number == 2:
+            late = c.headers(None, ("x-late", "1"), end=True)
+            late.stream_id = 1
+            c.send(*[late] * 1100)
+        return number == 2
+
+    steps, _ = framed(authority, 2, instead=instead, code=75)
+    assert "HTTP/2 frames that serve nothing" in steps[1]["error"]["message"]
+
+
+@h2
+@pytest.mark.parametrize("kind", ["headers", "data"])
+def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority, kind):
+    """Trailers and DATA of it may still come (RFC 9113 section 5.1)."""
+
+    def instead(c, number, stream):
+        if number == 1:
+            return False
+        head, data = c.headers(200), c.data(b"ok", end=True)
+        late = c.headers(None, ("x-late", "1"), end=True) if kind == "headers" else c.data(b"late", end=True)
+        head.stream_id, data.stream_id, late.stream_id = stream, stream, stream - 2
+        c.send(head, late)
+        c.peer.wait(0.03)
+        c.send(data)
+        return True
+
+    steps, asked = framed(authority, 3, instead=instead)
+    assert [(step["response"]["status"], step["response"]["bytes"]) for step in steps] == [(200, 2)] * 3
+    assert asked == [(0, 1), (0, 3), (0, 5)]
+
+
+@h2
+def test_credit_of_an_earlier_stream_does_not_widen_the_window_of_this_one(authority, tmp_path):
+    """It may come late, while the connection is idle and the next stream is ready to be sent."""
+    taken = []
+
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(), c.window(1 << 20, 0))
+        for _ in range(2):
+            frame, total = c.read_until("Headers"), 0
+            stream = frame.stream_id
+            while total < 65_535:
+                total += len(c.read_until("Data").data)
+            taken.append(total)
+            c.send(c.window(1 << 20, stream))
+            c.read_until("Data", lambda frame: "END_STREAM" in frame.flags)
+            answer(c, stream)
+            c.peer.wait(0.03)
+            c.send(c.window(1 << 20, stream))
+
+    body = tmp_path / "body"
+    body.write_bytes(bytes(200_000))
+    with conversing(authority, script) as server:
+        steps = runs_of(here("--cacert", authority.file, "-d", f"@{body}", *IDLE, "2", server.url()))
+    assert warmth(steps) == [False, True]
+    assert taken == [65_535] * 2
 
 
 @h2
@@ -816,18 +889,29 @@ def test_metrics_and_compact_show_a_dash_and_sum_cold_and_warm_up_apart(run_tool
     )
 
 
-def test_the_report_says_what_setting_up_costs(run_tool, authority, tls):
+def test_the_report_says_what_setting_up_costs(run_tool, authority, tls, tmp_path):
+    path = tmp_path / "out.json"
     with http_server(tls=tls) as server:
-        result = run_tool("--cacert", authority.file, *AGAIN, "8", server.url(), without=("rich",))
-    words = flat(result.out)
+        options = ["--cacert", authority.file, *AGAIN, "8", "--json", path]
+        result = run_tool(*options, server.url(), without=("rich",))
     found = re.search(
-        r"cold median (\d+\.\d) ms \(1 run\), warm median (\d+\.\d) ms \(7 runs\): "
+        r"cold (\d+\.\d) ms \(1 run\), warm median (\d+\.\d) ms \(7 runs\): "
         r"setting the connection up costs (\d+\.\d) ms",
-        words,
+        flat(result.out),
     )
     cold, warm, cost = map(float, found.groups())
-    assert cost == pytest.approx(cold - warm, abs=0.11)
+    timing = result.json(path)["runs"][0]["steps"][0]["timing"]
+    assert cost == pytest.approx(timing["dns_ms"] + timing["connect_ms"] + timing["tls_ms"], abs=0.051)
     assert cold > warm
+
+
+def test_a_server_whose_first_answer_is_slow_is_not_blamed_on_the_connection(run_tool):
+    replies = itertools.chain([Reply(wait=0.4)], itertools.repeat(Reply()))
+    with http_server({"/": lambda request: next(replies)}) as server:
+        words = flat(run_tool(*AGAIN, "8", server.url(), without=("rich",)).out)
+    cost = re.search(r"setting the connection up costs (\d+\.\d) ms; the first answer took longer", words)
+    assert float(cost[1]) < 100
+    assert "at the server, whatever the connection (caches, workers)" in words
 
 
 def test_the_statistics_in_json_are_apart_too(server):
@@ -846,6 +930,7 @@ def test_budgets_of_setting_up_do_not_hold_kept_connections_and_statistics_are_t
         budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=100,ttfb.p95=100"
         result = run_tool("--metrics-only", "--json", "-", *AGAIN, "21", "--slo", budgets, server.url())
     slo = result.json()["summary"]["slo"]
+    assert "--slo connect.max is held against nothing" in result.err
     assert (result.code, slo["pass"], slo["not_judged"], slo["violations"]) == (0, True, [], [])
 
 
@@ -854,7 +939,24 @@ def test_an_archive_says_that_nothing_was_set_up(run_tool, tmp_path, server):
     run_tool("--metrics-only", "--har", har, *AGAIN, "2", server.url())
     first, second = json.loads(har.read_text())["log"]["entries"]
     assert first["timings"]["connect"] > 0
+    assert first["connection"] == second["connection"]
     assert [second["timings"][name] for name in ("dns", "connect", "ssl")] == [-1, -1, -1]
+
+
+def test_entries_of_an_archive_have_the_connection_of_the_run_that_opened_it(run_tool, tmp_path):
+    """The server closes after the second answer: the third run opens another, and the fourth takes that."""
+    har, count = tmp_path / "out.har", itertools.count(1)
+    closing = Reply(headers=[("Connection", "close")])
+    routes = {"/": redirect("/b"), "/b": lambda request: closing if next(count) == 2 else Reply()}
+    with http_server(routes) as server, http_server({"/": redirect(server.url("/"))}) as other:
+        run_tool("--metrics-only", "-L", "--har", har, *AGAIN, "4", other.url())
+    names = [entry["connection"] for entry in json.loads(har.read_text())["log"]["entries"]]
+    first, second, third, fourth = (names[number : number + 3] for number in range(0, 12, 3))
+    assert len(set(first)) == 3, "each step of the first run opens its own"
+    assert second == [first[0], first[2], first[2]], "the last one to the server is kept"
+    assert third[0] == first[0]
+    assert third[1] == third[2] not in first
+    assert fourth == third
 
 
 # --- what the times of a kept connection mean -----------------------------------------------------

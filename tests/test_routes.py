@@ -31,6 +31,10 @@ URLS = {
     "http://[::1]/": ("http", "::1", 80, "/"),
     "https://[FE80::1%25eth0]:65535/": ("https", "fe80::1%eth0", 65535, "/"),
     "http://[fe80::1%eth0]/": ("http", "fe80::1%eth0", 80, "/"),
+    "http://[fe80::1%25lo]/": ("http", "fe80::1%lo", 80, "/"),
+    "http://[fe80::1%257]/": ("http", "fe80::1%7", 80, "/"),
+    "http://[fe80::1%2525]/": ("http", "fe80::1%25", 80, "/"),
+    "http://[fe80::1%25]/": ("http", "fe80::1%25", 80, "/"),
     "http://a.test/@b:c": ("http", "a.test", 80, "/@b:c"),
     "http://a.test?x=u:p@h": ("http", "a.test", 80, "/?x=u:p@h"),
     "http://a.test/b/./c/../d//..": ("http", "a.test", 80, "/b/d/"),
@@ -91,7 +95,7 @@ def test_userinfo_in_a_url_is_refused_without_repeating_it(userinfo):
 )
 def test_host_and_server_name_of_a_url(text, authority, name):
     url = tool.parse_url(text)
-    assert (url.authority, url.server_name) == (authority, name)
+    assert (url.authority, tool.server_name(url.host)) == (authority, name)
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -474,7 +478,7 @@ def test_the_method_and_the_body_after_a_redirect(method, status):
     assert (after.method, after.body, after.headers) == expected
 
 
-SECRETS = "Authorization COOKIE x-api-key Api-Key X-Auth-Token".split()
+SECRETS = "Authorization COOKIE x-api-key Api-Key X-Auth-Token PRIVATE-TOKEN my_session".split()
 
 
 @pytest.mark.parametrize("name", [*SECRETS, "Host"])

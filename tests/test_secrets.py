@@ -5,14 +5,21 @@ Every secret that is planted here holds MARK, and whatever the program prints or
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
+import re
 import struct
+import subprocess
+import sys
+import urllib.parse
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
+from conftest import TOOL
+from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 MARK = "Tr0ub4dor"
@@ -612,3 +619,180 @@ def test_a_secret_is_masked_in_the_name_of_a_field_and_in_lower_case_too(run_too
     assert result.code == 75
     whole = result.out + result.err + (tmp_path / "out.json").read_text() + (tmp_path / "out.har").read_text()
     assert secret.lower() not in whole.lower() and "X-***" in whole
+
+
+# --- names that tell of a credential --------------------------------------------------------------
+
+NAMES = (
+    "X-Vault-Token PRIVATE-TOKEN X-Amz-Security-Token x_client_secret X-Password Db-Passwd My_Api_Key apikey "
+    "Aws-Credential X-Hub-Signature-256 X-SESSION-ID CF-Access-Client-Id"
+).split()
+
+
+@pytest.mark.parametrize("mode", ["plain", "rich"])
+def test_a_field_whose_name_tells_of_a_credential_is_masked_in_both_directions(run_tool, tmp_path, mode):
+    given = [
+        word for number, name in enumerate(NAMES) for word in ("-H", f"{name}: {secret(f'sent-{number}')}")
+    ]
+    back = [(name, secret(f"came-{number}")) for number, name in enumerate(NAMES)]
+    back.append(("X-Echo", " ".join(secret(f"sent-{number}") for number in range(len(NAMES)))))
+    with http_server({"/": Reply(headers=back)}) as server:
+        result, text = everything(run_tool, tmp_path, mode, "-i", *given, server.url())
+    assert result.code == 0
+    check_silent(text)
+    [step] = result.json(tmp_path / "out.json")["steps"]
+    masked = [field["name"] for field in step["response"]["headers"] if field["value"] == "***"]
+    assert masked == NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("RateLimit-Remaining-Tokens", "4999", "4999"),
+        ("X-Session-Count", " 12345678 ", "12345678"),
+        ("X-Session-Count", "123456789", "***"),
+        ("X-Session-Count", "1234567a", "***"),
+        ("X-Token", "\u0661\u0662", "***"),
+        ("X-Api-Key", "12345678", "***"),
+        ("X-Tok", "abc", "abc"),
+    ],
+)
+def test_a_count_is_no_credential_whatever_its_name(run_tool, name, value, shown):
+    with http_server({"/": Reply(headers=[(name, value.encode().decode("latin-1"))])}) as server:
+        [step] = run_tool("--json", "-", server.url()).json()["steps"]
+    assert {"name": name, "value": shown} in step["response"]["headers"]
+
+
+@pytest.mark.parametrize("option", ["--json", "--har"])
+def test_a_credential_in_the_query_stays_and_a_warning_tells_that_a_file_has_it(run_tool, tmp_path, option):
+    with http_server(
+        {"/": redirect("/next?Client%5FSecret=abc&n=1"), "/next": redirect("/end?api_key=abc&tokens=9")}
+    ) as server:
+        url = server.url("/?id=7&access_token=abcdefghij")
+        result = run_tool(
+            "--metrics-only", "-L", "--count", "2", "--interval", "0", option, tmp_path / "out", url
+        )
+        silent = run_tool("--metrics-only", "-L", url)
+        counts = run_tool(
+            "--metrics-only", option, tmp_path / "out", server.url("/end?tokens=4999&token=&id=abc")
+        )
+    assert silent.err == counts.err == ""
+    [line] = [line for line in result.err.splitlines() if "parameter" in line]
+    assert f"{option} will have the URL parameter access_token, Client_Secret, api_key in clear" in line
+    assert "abcdefghij" not in line
+
+
+def test_of_more_than_64_credentials_the_longest_are_masked_and_it_is_said(run_tool, tmp_path):
+    values = [f"{MARK}-{number:03d}" + "y" * number for number in range(66)]
+    cookies = "Cookie: " + "; ".join(f"c{number}={value}" for number, value in enumerate(values))
+    with http_server({"/": Reply(headers=[("X-Echo", " ".join(values)), ("X-Copy", cookies)])}) as server:
+        result = run_tool("--json", tmp_path / "out.json", "-i", "-H", cookies, server.url())
+        [step] = result.json(tmp_path / "out.json")["steps"]
+        few = run_tool(
+            "--json", "-", "-H", "Cookie: " + "; ".join(f"a={value}" for value in values[2:]), server.url()
+        )
+    assert "warning: of more than 64 credentials only the longest are masked" in result.err
+    assert "warning" not in few.err
+    [echo] = [field["value"] for field in step["response"]["headers"] if field["name"] == "X-Echo"]
+    assert echo.split() == [*values[:2], *["***"] * 64]
+    assert {"name": "Cookie", "value": "***"} in step["request"]["headers"], "its own field is always masked"
+
+
+def test_of_credentials_that_begin_alike_the_longest_is_masked_and_each_alone():
+    masks = tool.index_secrets((each, False) for each in ("token-aa", "token-aab", "token-aabcd", "token-b-"))
+    assert masks.mask("token-aabcd token-aabc token-aaxb token-a token-b-") == "*** ***c ***xb token-a ***"
+
+
+# --- by construction ------------------------------------------------------------------------------
+
+TREE = ast.parse(TOOL.read_text("utf-8"))
+RECORDS = {
+    node.name: [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+    for node in TREE.body
+    if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["NamedTuple"]
+}
+OF_A_STEP = "Step Network Attempt Peer TlsInfo Certificate Response Metric CacheUse Evidence Resolver".split()
+PLANTED = secret("planted")
+
+
+@pytest.fixture(scope="module")
+def masks():
+    return tool.index_secrets([(PLANTED, False)])
+
+
+@pytest.mark.parametrize("name", OF_A_STEP)
+def test_every_field_of_a_record_is_masked_but_those_that_are_said_to_be_our_own(masks, name):
+    record = getattr(tool, name)
+    own = tool.OWN_TEXT.get(name, ())
+    assert set(own) <= set(RECORDS[name]), "a field that is said to be our own does not exist"
+    text, data = (
+        record(*[f"a {PLANTED}"] * len(RECORDS[name])),
+        record(*[PLANTED.encode()] * len(RECORDS[name])),
+    )
+    deep = record(*[(("x", PLANTED.encode()), tool.Metric(PLANTED, None, None))] * len(RECORDS[name]))
+    for field in set(RECORDS[name]) - set(own):
+        assert getattr(tool.masked(text, masks), field) == "a ***"
+        assert getattr(tool.masked(data, masks), field) == b"***"
+        assert PLANTED not in repr(getattr(tool.masked(deep, masks), field))
+    assert all(getattr(tool.masked(text, masks), field) == f"a {PLANTED}" for field in own)
+
+
+def test_what_could_hide_a_text_is_refused(masks):
+    for value in ({"a": PLANTED}, [PLANTED], {PLANTED}, object()):
+        with pytest.raises(TypeError):
+            tool.masked(tool.Metric("a", None, value), masks)
+
+
+SHOWN = '"proxy_source": route.source,'
+ADDED = {  # a field is declared, filled and shown: what is put behind a text of the program, or in its place
+    "Response": [
+        ("    header_bytes: int | None\n", "+    added: str\n"),
+        ("tuple(headers), len(line) + 2 + size)", "tuple(headers), len(line) + 2 + size, reason)"),
+        ('Response(0, "", "unknown", (), None)', 'Response(0, "", "unknown", (), None, "")'),
+        ('"status": response.status,', '+ "added": response.added,'),
+    ],
+    "Network": [
+        ("    interface: str | None = None  # as --interface names it\n", '+    added: str = ""\n'),
+        ("        retransmits=retransmits,\n", "+        added=history.last(Response).reason,\n"),
+        (SHOWN, '+ "added": network.added,'),
+    ],
+    "TlsInfo": [
+        (
+            "    wanted: bool = False\n\n    @property\n",
+            '    wanted: bool = False\n    added: str = ""\n    @property\n',
+        ),
+        ("        alpn=handshake.alpn,\n", "+        added=decode(options.request.headers[0][1]),\n"),
+        (SHOWN, '+ "added": network.tls.added,'),
+    ],
+}
+
+
+@pytest.mark.parametrize("record", ADDED)
+def test_a_field_that_somebody_adds_is_masked_though_nobody_thought_of_it(
+    base_environment, tmp_path, tls, record
+):
+    """The program as it is after a change that shows one thing more of what came from outside."""
+    source = TOOL.read_text("utf-8")
+    for old, new in ADDED[record]:
+        assert source.count(old) == 1, old
+        source = source.replace(old, old + new[1:] if new.startswith("+") else new)
+    (tmp_path / "changed.py").write_text(source, "utf-8")
+    with http_server({"/": Reply(reason=f"no {PLANTED}")}, tls=tls) as server:
+        words = ("-k", "--no-http2", "--json", "-", "-H", f"X-Api-Key: {PLANTED}", server.url())
+        run = [sys.executable, str(tmp_path / "changed.py"), *words]
+        done = subprocess.run(
+            run, capture_output=True, text=True, env=base_environment, check=False, timeout=60
+        )
+    assert done.returncode == 0, done.stderr
+    check_silent(done.stdout + done.stderr)
+    assert re.search(r'"added": "(no )?\*\*\*"', done.stdout)
+
+
+def test_a_credential_in_percent_encoding_is_masked_whatever_the_case_of_its_digits(call_tool):
+    secret = "Sup3r+Secr/et=Tok~en"
+    forms = [urllib.parse.quote(secret, safe=""), "Sup3r%2bSecr%2fet%3dTok~en"]
+    headers = [("X-Echo", form) for form in forms]
+    with http_server({"/": Reply(headers=headers)}) as server:
+        result = call_tool("-i", "--json", "-", "-H", f"Authorization: Bearer {secret}", server.url())
+    assert all(form not in result.out + result.err for form in forms)
+    assert [each["value"] for each in result.json()["steps"][0]["response"]["headers"]].count("***") == 2

@@ -44,6 +44,7 @@ def site():
         yield server
 
 
+HELD = "the budgets were held against a 404 answer"
 SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.00001"]
 
 
@@ -54,6 +55,7 @@ SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.0
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns, without):
     result = run_tool("-L", *SLO, site.url("/1"), terminal="out err", columns=columns, without=without)
+    assert HELD in result.err
     widths = [cells(line) for line in lines_of(result.out)]
     assert max(widths) <= columns
     assert max(widths) >= min(columns, 80) - 2, "the width is not used"
@@ -270,7 +272,7 @@ ENCODINGS = {
 def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding, without):
     arguments = ["-L", *SLO, site.url("/1")]
     result = run_tool(*arguments, terminal="out err", env=ENCODINGS[encoding], without=without)
-    assert result.code == 4
+    assert result.code == 4 and HELD in result.err
     assert result.out.isascii() or encoding == "latin-1"
     says_all(result.out, "SLO: fail", "dns<=5000ms", "404")
     assert "?" not in result.out.replace("/2?query", "").replace("?query", "").replace("2?", "")
@@ -314,7 +316,9 @@ REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}
 def test_rich_and_plain_say_the_same_words(run_tool, site, name, columns):
     arguments = [*REPORTS[name], site.url("/1")]
     env = {"COLUMNS": str(columns)}
-    said = [run_tool(*arguments, env=env, without=without).out for without in ((), ("rich",))]
+    results = [run_tool(*arguments, env=env, without=without) for without in ((), ("rich",))]
+    assert all((HELD in result.err) == ("slo" in name) for result in results)
+    said = [result.out for result in results]
     assert words(said[0]) == words(said[1])
 
 

@@ -312,6 +312,62 @@ def test_a_machine_without_any_ca_certificate_is_told_so(base_environment, tls, 
     assert "no CA certificates" in error["message"] and "--cacert" in error["hint"]
 
 
+# --- the oldest version ---------------------------------------------------------------------------
+
+DEMANDING = """
+openssl_conf = all
+[all]
+ssl_conf = parts
+[parts]
+system_default = demands
+[demands]
+MinProtocol = {}
+"""
+
+
+@pytest.fixture
+def demanding(tmp_path, base_environment):
+    """Return a function that gives the environment of a system which demands a version of TLS."""
+
+    def make(version: str) -> dict[str, str]:
+        (tmp_path / "openssl.cnf").write_text(DEMANDING.format(version))
+        return {"OPENSSL_CONF": str(tmp_path / "openssl.cnf")}
+
+    code = "import ssl; print(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).minimum_version.name)"
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            told = subprocess.run(
+                [python, "-c", code], check=False, capture_output=True, text=True, env=make("TLSv1.3")
+            )
+            if told.stdout == "TLSv1_3\n":
+                return lambda version: (python, {**base_environment, **make(version)})
+    pytest.skip("needs a Python that tells what the system demands")
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("demanded", ["TLSv1.3", "TLSv1.2", "TLSv1"])
+@pytest.mark.parametrize("options", [(), ("-k",)])
+def test_the_system_may_demand_a_newer_version(demanding, authority, version, demanded, options):
+    python, env = demanding(demanded)
+    trust = options or ("--cacert", str(authority.file))
+    with http_server(tls=limited(authority, version)) as server:
+        command = [python, "-B", str(TOOL), "--json", "-", *trust, server.url()]
+        done = subprocess.run(command, check=False, capture_output=True, env=env, timeout=PATIENCE)
+    refused = version == "TLSv1_2" and demanded == "TLSv1.3" and not options
+    assert done.returncode == (75 if refused else 0), done.stderr
+    error = json.loads(done.stdout)["steps"][0]["error"]
+    assert (error and error["kind"]) == ("tls" if refused else None)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_system_cannot_allow_an_older_version(demanding, authority):
+    python, env = demanding("TLSv1")
+    with http_server(tls=limited(authority, "TLSv1_1")) as server:
+        command = [python, "-B", str(TOOL), "--metrics-only", "--cacert", str(authority.file), server.url()]
+        done = subprocess.run(command, check=False, capture_output=True, env=env, timeout=PATIENCE)
+    assert done.returncode == 75 and b"error=tls" in done.stdout
+
+
 # --- the keys of a session ------------------------------------------------------------------------
 
 
@@ -663,7 +719,7 @@ def test_an_alert_after_the_handshake_is_called_by_its_name(authority, version, 
 def test_openssl_is_never_left_without_the_callback_it_was_given(authority):
     """Before 3.9.3, taking it away keeps the interpreter's lock for ever when the next message comes."""
     context = authority.context()
-    client = tool.build_context(tool.Trust(True, None), {}, 1, tool.no_store)
+    client = tool.build_context(tool.Options(None, None, {}, insecure=True), tool.no_store)
     with scripted(lambda peer: peer.read_to_end(), tls=context) as server:
         stream, wire = tool.TlsStream(client, "localhost"), tool.SocketStream()
         with socket.create_connection((server.host, server.port)) as wire.socket:
@@ -735,14 +791,14 @@ def test_records_are_read_one_by_one_after_a_large_read_that_ended_anywhere(auth
     cable.source = stream.ciphertext
     stream.shake_hands(cable)
     stream.send_until_readable()
-    stream.hurry()
+    stream.in_bulk = True
     words, ends = [b"one", b"two", b"three"], []
     for word in words:
         cable.server.write(word)
         ends.append(cable.coming.pending)
     cable.first = torn = ends[0] + beyond
     got = [bytes(view[: stream.read_into(view)])]
-    stream.hurry(False)
+    stream.in_bulk = False
     reads = cable.arrived
     while sum(map(len, got)) < len(b"".join(words)):
         got.append(bytes(view[: stream.read_into(view)]))

@@ -49,10 +49,12 @@ def serving(path: Path, script: Script, tls: ssl.SSLContext | None = None) -> It
                     sock.settimeout(PATIENCE)
                     local.accepted += 1
                     peer = Peer(sock, local.accepted - 1, stopped)
-                    if tls:
-                        peer.secure(tls)
-                    script(peer)
-                    peer.sock.close()
+                    try:
+                        if tls:
+                            peer.secure(tls)
+                        script(peer)
+                    finally:
+                        peer.sock.close()
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
@@ -103,6 +105,25 @@ def test_a_request_goes_there_whatever_the_url_s_host(folder):
     assert network["tcp_rtt_ms"] is network["tcp_retransmits"] is None
     assert step["timing"]["dns_ms"] == 0 and step["timing"]["connect_ms"] > 0
     assert step["findings"] == []
+
+
+@pytest.mark.parametrize(("pause", "found"), [(0.3, ["server"]), (0.02, [])])
+def test_a_slow_server_behind_the_socket_is_named_and_a_quick_one_is_not(folder, run_tool, pause, found):
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.wait(pause)
+        peer.send(HELLO)
+
+    with serving(folder / "s", script) as local:
+        result = run_tool("--json", folder / "out", "--unix-socket", local.path, "http://docker/")
+    [step] = json.loads((folder / "out").read_text())["steps"]
+    findings = [each for each in step["findings"] if each["id"] != "starved"]
+    assert [each["id"] for each in findings] == found
+    for each in findings:
+        assert (each["phase"], each["certainty"], each["evidence"]["rtt_ms"]) == ("wait", "fits", 0)
+        assert each["cost_ms"] == step["timing"]["wait_ms"] >= 300
+        assert "Reading      wait, 3" in result.out
+    assert ("Reading" in result.out) == bool(found)
 
 
 def test_without_the_option_there_is_no_socket(server):
@@ -175,7 +196,7 @@ def test_a_slow_answer_is_wait_and_nothing_that_rests_on_tcp_is_said(folder):
     with serving(folder / "s", script) as local:
         step = only_step(here("--unix-socket", local.path, "http://a/"))
     assert step["timing"]["wait_ms"] >= 200 and step["timing"]["connect_ms"] < 100
-    assert step["findings"] == []
+    assert {finding["id"] for finding in step["findings"]} - {"starved"} == {"server"}
 
 
 def test_open_files_that_the_server_hands_over_are_not_taken(folder):

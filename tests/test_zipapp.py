@@ -25,7 +25,7 @@ from typing import Any, Callable
 
 import pytest
 
-from checks import check_usage_error, flat, parse_compact, parse_metrics
+from checks import ACCIDENT, check_usage_error, flat, parse_compact, parse_metrics
 from conftest import PATIENCE, TOOL, Result, storm
 from servers import Server, http_server
 
@@ -162,7 +162,7 @@ def finish(command: list[Any], **settings: Any) -> Result:
         command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, **settings
     )
     out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
-    assert "Traceback" not in err, err
+    assert not ACCIDENT.search(err), err
     return Result(tuple(map(str, command)), done.returncode, out, err, 0.0)
 
 
@@ -614,14 +614,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_nothing_is_opened_for_writing(
-    run: Callable[..., Result], archive: Path, server: Server, tmp_path: Path
+    run: Callable[..., Result],
+    archive: Path,
+    server: Server,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     watcher = tmp_path / "watch.py"
     watcher.write_text(WATCHED)
     for mode in MODES:
         if mode != ("--json", "-"):
             MODES[mode](run(archive, *mode, server.url(), file=watcher))
-    proof = run(archive, "--json", tmp_path / "made" / "x.json", server.url(), file=watcher)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    proof = run(archive, "--json", elsewhere / "x.json", server.url(), file=watcher)
     assert "written:" in proof.err, "the watcher sees nothing"
 
 

@@ -55,7 +55,7 @@ DEVICES = {
     ),
     "the resolver is warmed up": Device("        warm_lookup()\n", "        pass\n", "http", False, ("dns",)),
     "sockets are made before the clock": Device(
-        "self._spare[family] = open_socket(family)", "pass", "http", False, ("dns", "connect")
+        "self._spare[family] = open_socket(family, interface)", "pass", "http", False, ("dns", "connect")
     ),
     "naps before the clock": Device(
         "NAPS, NAP = 20,", "NAPS, NAP = 0,", "http", True, ("dns", "connect", "wait")

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
+from checks import ACCIDENT
 from hostile.runner import Case, Launcher, Outcome, as_script, check_case
 from servers import scripted
 
@@ -42,6 +43,7 @@ def launch(
         command = [*prefix, sys.executable, launcher.program, *(os.fspath(word) for word in arguments)]
         present = {name: value for name, value in whole.items() if value is not None}
         outcome = launcher.run(command, present, **settings)
+        assert not ACCIDENT.search(outcome.err), outcome.err
         record_property("seconds", outcome.seconds)
         record_property("peak_mib", outcome.peak_mib)
         return outcome

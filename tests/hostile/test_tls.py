@@ -348,6 +348,7 @@ def test_a_flood_of_session_tickets_is_survived(play, authority):
     play(Case("tickets", sending(HELLO), None, 200, 6, over="https"), tls=context)
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1 is deprecated")
 @pytest.mark.parametrize(("options", "kind"), [((), "tls"), (("-k",), None)], ids=["verified", "insecure"])
 def test_tls_of_ten_years_ago_is_refused_unless_asked_for(play, authority, options, kind):
     context = authority.context()

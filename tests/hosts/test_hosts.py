@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 import pytest
 
+from checks import ACCIDENT
 from conftest import TOOL, Authority, Result
 from hosts.table import ARCHIVE, CHECKS, FORMS, Check, Host, find_hosts
 from servers import Reply, Route, black_hole, http_server, redirect, refused_port, scripted, sending
@@ -132,7 +133,7 @@ def test_it_does_there_what_it_does_here(run, record_property, host, form, name)
     told = f"{' '.join(result.arguments)}\nexit code {result.code}\n{result.out}{result.err}"
     assert result.code == check.code, told
     assert re.search(check.says, result.out + result.err, re.DOTALL | re.MULTILINE), told
-    assert "Traceback" not in result.err, told
+    assert not ACCIDENT.search(result.err), told
     if check.code == 0:
         said = [line for line in result.err.splitlines() if "kept waiting for a CPU" not in line]
         aside = any(f"{export} - " in check.options for export in ("--json", "--har", "--prometheus"))

@@ -1,0 +1,351 @@
+"""What counts as good: a status below 400, or one that --expect names. All sums are of good answers."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import re
+
+import pytest
+from test_backends import ask, ok
+from test_series import every, summaries
+from test_statistics import sample
+
+from checks import check_usage_error, flat, parse_metrics
+from conftest import TOOL
+from servers import Reply, http_server, redirect, refused_port, scripted
+
+tool = importlib.import_module(TOOL.stem)
+
+QUICK = ("--interval", "0")
+OFTEN = ("--count", "20", *QUICK)
+SLOW = Reply(wait=0.02)
+HINT = "the budgets were held against a 503 answer: -f makes that exit 22"
+NONE_GOOD = "no answer was good, so the statistics are of all answers"
+
+
+@pytest.fixture
+def fifth():
+    """Serve a page that takes 20 ms, and at every fifth request an error page at once."""
+    with http_server({"/": every(SLOW, SLOW, SLOW, SLOW, Reply(503))}) as server:
+        yield server
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
+def test_a_budget_that_an_error_page_keeps_is_kept_and_called_that(run_tool, style):
+    with http_server({"/": Reply(503)}) as server:
+        result = run_tool(*style, "--slo", "ttfb=3000", server.url())
+        failing = run_tool(*style, "--slo", "ttfb=3000", "-f", server.url())
+    assert (result.code, failing.code) == (0, 22)
+    assert result.err == f"httphases: warning: {HINT}\n"
+    assert failing.err == ""
+    if style == ["--metrics-only"]:
+        assert parse_metrics(result.out.strip())["slo"] == "pass"
+    else:
+        assert re.search(r"Thresholds: ttfb\S+ms \(status 503\)", flat(result.out))
+        assert "SLO: pass" in result.out
+
+
+def test_where_the_answer_is_good_nothing_is_said_of_its_status(run_tool, server):
+    result = run_tool("--compact", "--slo", "ttfb=3000", server.url())
+    assert (result.err, "(status" in result.out) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("expect", "status", "code"),
+    [
+        ("200", 200, 0),
+        ("200", 204, 22),
+        ("2xx", 204, 0),
+        ("2XX", 299, 0),
+        ("2xx", 300, 22),
+        ("200-299", 299, 0),
+        ("200-299", 300, 22),
+        ("2xx,401", 401, 0),
+        (" 2xx , 401 ", 401, 0),
+        ("2xx,401", 404, 22),
+        ("503-503", 503, 0),
+        ("404", 200, 22),
+        ("302", 302, 0),
+        ("9xx", 999, 0),
+        ("2xx", 999, 22),
+    ],
+)
+@pytest.mark.parametrize("fail", [[], ["-f"]])
+def test_expect_says_which_last_status_is_good(call_tool, expect, status, code, fail):
+    with http_server({"/": Reply(status)}) as server:
+        result = call_tool("--compact", "--expect", expect, *fail, "--slo", "total=9000", server.url())
+    assert (result.code, result.err) == (code, ""), "with --expect no warning is needed"
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        *("", " ", ",", "200,", "200 404", "200;404", "200-", "-200", "200-299-300", "299-200", "2xx-3xx"),
+        *("20", "2000", "20x", "2x", "xx", "0xx", "099", "+200", "ok", "2\u0660\u0660", "2xx\n2xx"),
+    ],
+)
+def test_an_expectation_that_is_none_is_a_usage_error(call_tool, expect):
+    result = call_tool("--expect", expect, "http://127.0.0.1:9/")
+    check_usage_error(result, "--expect", "expected statuses: 200, 2xx, 200-299 or 2xx,401")
+
+
+def test_of_a_chain_the_last_status_is_expected(call_tool):
+    with http_server({"/": redirect("/b"), "/b": Reply(404)}) as server:
+        codes = [
+            call_tool("-L", "--compact", "--expect", each, server.url()).code
+            for each in ("404", "302", "200")
+        ]
+        unfollowed = call_tool("--compact", "--expect", "200", server.url()).code
+    assert (codes, unfollowed) == ([0, 22, 22], 22)
+
+
+def test_other_codes_come_before_that_of_an_unexpected_status(call_tool, tmp_path):
+    with refused_port() as port:
+        assert call_tool("--compact", "--expect", "200", f"http://127.0.0.1:{port}/").code == 75
+    with http_server({"/": redirect("/")}) as server:
+        assert call_tool("--compact", "-L", "--expect", "200", server.url()).code == 47
+        gone = tmp_path / "none" / "out.json"
+        assert call_tool("--compact", "--expect", "200", "--json", gone, server.url()).code == 73
+        assert call_tool("--compact", "--expect", "200", "--slo", "total=0.001", server.url()).code == 22
+
+
+def test_a_status_above_599_is_not_good_and_the_warning_names_what_makes_it_22(call_tool):
+    with http_server({"/": Reply(999)}) as server:
+        result = call_tool("--compact", "--slo", "ttfb=3000", server.url())
+        assert "held against a 999 answer: --expect 2xx makes that exit 22" in result.err
+        assert call_tool("--compact", "--expect", "2xx", server.url()).code == 22
+
+
+# --- a series -------------------------------------------------------------------------------------
+
+
+def test_statistics_are_of_good_answers_and_all_the_others_are_counted(run_tool, fifth):
+    result = run_tool("--metrics-only", *OFTEN, "--json", "-", fifth.url())
+    document = result.json()
+    [found] = document["statistics"]
+    assert (found["n"], found["failed"], found["bad_status"]) == (16, 0, 4)
+    assert found["total_ms"]["min"] >= 19
+    assert found["total_ms"]["p95"] is None, "16 values do not bear it"
+    assert found["statuses"] == {"200": 16, "503": 4}
+    assert found["by_status"]["503"]["n"] == 4
+    summary = document["summary"]
+    assert [summary[name] for name in ("runs", "failed", "bad_status", "errors")] == [20, 0, 4, 0]
+    [line] = summaries(result.err)
+    assert (line["runs"], line["failed"], line["bad_status"], line["total_p95"]) == ("20", "0", "4", "-")
+    assert float(line["total_min"]) >= 19
+
+
+def test_errors_are_an_integer_beside_bad_statuses(run_tool):
+    def script(peer):
+        peer.read_request()
+        if peer.number % 2:
+            peer.send("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        result = run_tool("--metrics-only", "--count", "4", *QUICK, "--json", "-", server.url())
+    summary = result.json()["summary"]
+    assert "no answer was good" in result.err
+    assert (summary["errors"], summary["failed"], summary["bad_status"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(("count", "judged"), [("20", False), ("30", True)])
+def test_a_budget_on_a_statistic_is_judged_by_good_answers_alone(run_tool, fifth, count, judged):
+    """Of 30 runs 24 are good, enough for p95; the error pages, which come sooner, do not count."""
+    options = [
+        "--metrics-only",
+        "--count",
+        count,
+        *QUICK,
+        "--json",
+        "-",
+        "--slo",
+        "ttfb.p95=3000,ttfb.min=10",
+    ]
+    result = run_tool(*options, fifth.url())
+    slo = result.json()["summary"]["slo"]
+    assert slo["not_judged"] == ([] if judged else ["ttfb.p95"])
+    assert [each["key"] for each in slo["violations"]] == ["ttfb.min"]
+    assert slo["violations"][0]["actual_ms"] >= 19
+    assert (result.code, summaries(result.err)[0]["slo"]) == (4, "fail")
+    assert "held against" not in result.err, "such budgets were held against no error page"
+
+
+def test_without_a_good_answer_a_statistic_is_not_judged(run_tool):
+    with http_server({"/": Reply(503)}) as server:
+        result = run_tool("--compact", *OFTEN, "--slo", "ttfb.median=3000", server.url())
+    assert "ttfb.median: not judged, too few good answers" in flat(result.out)
+    assert result.code == 4
+    result.warned("no answer was good")
+
+
+def test_plain_budgets_hold_for_every_run_and_how_many_were_not_good_is_said(run_tool, fifth):
+    result = run_tool("--compact", *OFTEN, "--slo", "ttfb=3000", fifth.url())
+    assert result.code == 0
+    assert f"httphases: warning: in 4 of 20 runs {HINT}\n" in result.err
+    assert re.search(r"Thresholds: ttfb\S+ms \(status 503 in 4 of 20 runs\)", flat(result.out))
+    failing = run_tool("--compact", *OFTEN, "--slo", "ttfb=3000", "-f", fifth.url())
+    assert (failing.code, HINT in failing.err) == (22, False)
+
+
+def test_several_statuses_that_are_not_good_are_all_named(run_tool):
+    with http_server({"/": every(Reply(), Reply(502), Reply(404))}) as server:
+        result = run_tool("--metrics-only", "--count", "6", *QUICK, "--slo", "ttfb=3000", server.url())
+    assert "in 4 of 6 runs the budgets were held against a 404 or 502 answer" in result.err
+
+
+def test_the_report_is_of_good_answers_and_says_how_many_were_not(run_tool, fifth):
+    words = flat(run_tool(*OFTEN, fifth.url(), without=("rich",)).out)
+    assert "20 runs, 4 not good, status 200: 16, status 503: 4" in words
+    assert "All good ones, in ms:" in words
+    assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
+    assert re.search(r"503: 4 of 20, median \d+\.\d ms; 200: \d+\.\d ms", words)
+    typical = int(re.search(r"Run (\d+) of 20, whose total", words)[1])
+    assert typical % 5
+
+
+@pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
+def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(run_tool, tmp_path, style):
+    path = tmp_path / "out.json"
+    with http_server({"/": Reply(404, wait=0.02)}) as server:
+        result = run_tool(*style, "--count", "4", *QUICK, "--json", path, server.url(), without=("rich",))
+    [found] = result.json(path)["statistics"]
+    assert (found["n"], found["bad_status"], found["failed"]) == (4, 4, 0)
+    assert found["total_ms"]["median"] >= 19
+    if style:
+        assert result.err == f"httphases: warning: step 1: {NONE_GOOD}\n"
+    else:
+        assert "No answer was good; all of them, in ms:" in flat(result.out)
+        assert "4 runs, 4 not good" in flat(result.out)
+
+
+def test_what_is_expected_is_what_a_series_is_summed_up_by(run_tool, fifth, tmp_path):
+    path, options = tmp_path / "out.json", [*OFTEN, "--metrics-only", "--expect", "503"]
+    result = run_tool(*options, "--json", path, "--slo", "ttfb=3000", fifth.url())
+    document = result.json(path, [503])
+    [found] = document["statistics"]
+    assert (found["n"], found["bad_status"], document["summary"]["bad_status"]) == (4, 16, 16)
+    assert found["total_ms"]["max"] < 19
+    assert (result.code, result.err) == (22, "")
+
+
+def test_a_redirect_on_the_way_is_good_whatever_is_expected(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server({"/": redirect("/b"), "/b": every(Reply(401), Reply(200))}) as server:
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--expect", "401", "--json", path]
+        document = run_tool(*options, server.url()).json(path, [401])
+    assert [(each["n"], each["bad_status"]) for each in document["statistics"]] == [(4, 0), (2, 2)]
+
+
+def test_of_kept_connections_cold_and_warm_runs_have_good_answers_of_their_own(run_tool):
+    replies = itertools.chain([Reply(503)], itertools.cycle([Reply(wait=0.02), Reply(500)]))
+    with http_server({"/": lambda request: next(replies)}) as server:
+        options = [
+            "--metrics-only",
+            "--reuse",
+            "--count",
+            "7",
+            *QUICK,
+            "--json",
+            "-",
+            "--slo",
+            "wait.max=9000",
+        ]
+        result = run_tool(*options, server.url())
+    cold, warm = result.json()["statistics"]
+    assert [(each["n"], each["bad_status"]) for each in (cold, warm)] == [(1, 1), (3, 3)]
+    assert warm["total_ms"]["min"] >= 19
+    assert result.code == 0
+    assert "no answer was good" in result.err
+
+
+# --- every address --------------------------------------------------------------------------------
+
+
+def test_an_error_page_that_comes_soon_makes_no_other_address_slow(run_tool):
+    result, addresses = ask(run_tool, [ok(wait=0.1), {"routes": {"/": Reply(503)}}], columns=200)
+    words = flat(result.out)
+    assert "is slow" not in words
+    assert f"! {addresses[1]} answers 503" in words
+    assert f"{addresses[1]}: {NONE_GOOD}" in words
+
+
+def test_two_addresses_with_error_pages_are_compared_with_each_other(run_tool):
+    members = [ok(wait=0.1), {"routes": {"/": Reply(503)}}, {"routes": {"/": Reply(503, wait=0.2)}}]
+    result, addresses = ask(run_tool, members, columns=200)
+    assert re.findall(r"! (\S+) is slow", flat(result.out)) == [addresses[2]]
+
+
+def test_medians_of_an_address_are_of_its_good_answers(run_tool):
+    member = {"routes": {"/": every(Reply(wait=0.05), Reply(503), Reply(503))}}
+    options = ["--count", 6, "--interval", 0, "--json", "-"]
+    result, _ = ask(run_tool, [member, ok(wait=0.05)], *options)
+    document = json.loads(result.out)
+    first, second = document["statistics"]
+    assert (first["n"], first["bad_status"], second["n"]) == (2, 4, 6)
+    assert first["total_ms"]["min"] >= 49
+    assert document["summary"]["bad_status"] == 4
+
+
+def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones_on_a_kept_one(run_tool):
+    replies = itertools.chain([Reply(wait=0.05)], itertools.repeat(Reply(503)))
+    members = [{"routes": {"/": lambda request: next(replies)}}, ok(wait=0.05)]
+    result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
+    words = flat(result.out)
+    assert NONE_GOOD not in words
+    wait = re.search(rf"{re.escape(addresses[0])} 200, 503 (\d+\.\d+) ", words)
+    assert float(wait[1]) >= 49
+
+
+def test_in_other_styles_the_addresses_without_a_good_answer_are_named(run_tool):
+    members = [ok(), {"routes": {"/": Reply(503)}}]
+    result, addresses = ask(run_tool, members, "--metrics-only")
+    assert result.err == f"httphases: warning: step 1 at {addresses[1]}: {NONE_GOOD}\n"
+
+
+def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
+    failing, _ = ask(run_tool, [None, None], columns=200, expected=75)
+    assert "Wait" in failing.out
+    assert "Connect" not in failing.out
+    some, _ = ask(run_tool, [None, ok()], columns=200, expected=75)
+    assert "Connect" in some.out
+
+
+# --- the progress line ----------------------------------------------------------------------------
+
+
+def test_on_40_columns_the_progress_line_has_the_run_the_failures_and_the_running_median(run_tool):
+    def script(peer):
+        peer.read_request()
+        peer.wait(0.8 * (peer.number == 7))
+        if peer.number != 1:
+            peer.send(f"HTTP/1.1 {503 if peer.number == 2 else 200} Fine\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        options = ["--metrics-only", "--count", "10", "--interval", "0.3", server.url()]
+        result = run_tool(*options, terminal="err", columns=40)
+    drawn = [text for text in re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said) if text]
+    assert max(map(len, drawn)) < 40
+    cut = [text for text in drawn if text.count(", s") and not re.search(r"\d s( left.*)?$", text)]
+    assert not cut, "what does not fit is left out as a whole"
+    assert re.fullmatch(r"\d+/10, ttfb \d+\.\d ms, 1 failed, 1 bad", drawn[-1]), drawn
+
+
+@pytest.mark.parametrize(
+    ("width", "wanted", "text"),
+    [
+        (79, 20, "run 11 of 20 [#####     ], 10 s left, ttfb 20.0 ms, 1 failed, 2 bad"),
+        (60, 20, "run 11 of 20, 10 s left, ttfb 20.0 ms, 1 failed, 2 bad"),
+        (50, 20, "run 11 of 20, ttfb 20.0 ms, 1 failed, 2 bad"),
+        (39, 20, "11/20, ttfb 20.0 ms, 1 failed, 2 bad"),
+        (39, 10_000, "11/10000, ttfb 20.0 ms, 1 failed, 2 bad"),
+    ],
+)
+def test_the_progress_line_is_shortened_before_anything_of_it_is_lost(width, wanted, text):
+    samples = [sample(run, 20_000) for run in range(1, 8)]
+    samples += [sample(8, 1, status=503), sample(9, 1, error="timeout"), sample(10, 1, status=404)]
+    assert tool.series_progress(1.0, wanted, samples, width) == text

@@ -1,0 +1,124 @@
+"""How to add something, as the README lists it: each place that could be forgotten is held to the others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import checks
+from conftest import TOOL
+from inside import tool
+
+ROOT = TOOL.parent
+README = (ROOT / "README.md").read_text("utf-8")
+SOURCE = TOOL.read_text("utf-8")
+FINDINGS = sorted(
+    set(re.findall(r'Finding\(\s*"(\w+)"', SOURCE)) | {"address_failed", "family_fallback", "closes"}
+)
+
+
+def part(heading):
+    """Return a section of the README, without those below it."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## )", README, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def rows(heading):
+    """Return the first cells of the tables of a section."""
+    return re.findall(r"^\| (.*?) \|", part(heading), re.MULTILINE)
+
+
+def named(text):
+    """Return what stands in backquotes."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+# --- a proxy scheme -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", tool.PROXY_SCHEMES)
+def test_a_proxy_scheme_has_its_hops_and_is_named_where_users_look(scheme):
+    row = tool.PROXY_SCHEMES[scheme]
+    assert {*row.reach, row.opener} <= set(tool.HOPS)
+    assert scheme in tool.build_parser(200).format_help()
+    assert f"`{scheme}`" in part("Proxies") and str(row.port) in part("Proxies")
+    assert f'"{scheme}"' in (ROOT / "tests" / "test_proxies.py").read_text("utf-8")
+
+
+def test_every_hop_is_one_of_some_way():
+    reached = {hop for row in tool.PROXY_SCHEMES.values() for hop in (*row.reach, row.opener)}
+    assert {*reached, "tcp", "unix", "tls"} == set(tool.HOPS)
+
+
+# --- an option ------------------------------------------------------------------------------------
+
+
+def test_every_option_has_a_row_in_the_readme_and_no_other_has():
+    spellings = {word for options in tool.OPTIONS.values() for text, _, _ in options for word in text.split()}
+    listed = {
+        word for cell in rows("Options") for text in named(cell) for word in re.findall(r"-[\w.-]+", text)
+    }
+    assert {word for word in listed if word.startswith("-")} == spellings | {"-h", "--help", "--version"}
+
+
+def test_what_excludes_and_needs_and_collects_are_options():
+    known = set(tool.NAMES)
+    pairs = {word for first, second, _ in tool.EXCLUSIONS for word in (first, second)}
+    needs = {word for option, needed, _ in tool.NEEDS for word in (option, *needed)}
+    assert {*pairs, *needs, *tool.NOT_EMPTY, *tool.COLLECTED, *tool.GIVEN_ONCE} <= known
+
+
+# --- an export ------------------------------------------------------------------------------------
+
+
+def test_every_export_is_an_option_that_is_given_once_and_has_a_maker():
+    assert tuple(tool.EXPORTS) == tool.EXPORT_OPTIONS
+    assert set(tool.EXPORT_OPTIONS) <= set(tool.NAMES) & set(tool.GIVEN_ONCE) & set(tool.NOT_EMPTY)
+
+
+# --- a field of the report ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "fields"),
+    [
+        ("", checks.STEP_FIELDS),
+        ("request.", checks.REQUEST_FIELDS),
+        ("timing.", checks.TIMING_FIELDS),
+        ("network.", checks.NETWORK_FIELDS),
+        ("response.", checks.RESPONSE_FIELDS),
+        ("response.cache.", checks.CACHE_FIELDS),
+        ("error.", checks.ERROR_FIELDS),
+        ("findings[].", checks.FINDING_FIELDS),
+    ],
+    ids=lambda value: value.partition(".")[0][:12] or "step",
+)
+def test_every_field_of_a_step_has_a_row_in_the_readme(start, fields):
+    """A row may list several: the first with what it is part of, the others without."""
+    listed = {name.replace("[]", "") for cell in rows("JSON") for name in named(cell)}
+    known = (
+        listed | {name.rpartition(".")[2] for name in listed} | {name.partition(".")[0] for name in listed}
+    )
+    assert [name for name in fields.split() if name not in known and (start + name) not in known] == []
+
+
+# --- a finding ------------------------------------------------------------------------------------
+
+
+def test_every_finding_has_a_row_in_the_readme_and_no_other_has():
+    listed = {name for cell in rows("What does it mean?") for name in named(cell)}
+    assert listed == {*FINDINGS}
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_every_finding_is_provoked_by_a_test(finding):
+    text = (ROOT / "tests" / "test_findings.py").read_text("utf-8")
+    assert f'"{finding}"' in text
+
+
+def test_every_rule_is_asked():
+    """A rule is a function from a step's case to a finding."""
+    rules = set(re.findall(r"^def (\w+)\(\w+: Case\) -> Finding \| None", SOURCE, re.MULTILINE))
+    assert {rule.__name__ for rule in tool.RULES + tool.RULES_OF_ROUND_TRIPS} == rules

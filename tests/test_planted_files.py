@@ -1,0 +1,411 @@
+"""Where others may write, they may have left a trap: a link, a file, a pipe. Root is the victim here,
+STRANGER the other user; without root the tests skip. What fs.protected_symlinks is set to does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_export_files import run_under, without_privilege
+
+from inside import tool
+from servers import http_server
+
+STRANGER = 65534
+OPTIONS = ["--json", "--har", "--prometheus"]
+LINK = "symbolic link"
+
+pytestmark = pytest.mark.needs("linux", "root")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder of root's where everybody may write, as /tmp is."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A folder where nobody but root may write, with a file in it."""
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700)
+    (folder / "precious").write_text("precious")
+    return folder
+
+
+def untouched(private: Path) -> bool:
+    return os.listdir(private) == ["precious"] and (private / "precious").read_text() == "precious"
+
+
+def given_away(path: Path) -> Path:
+    os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+    return path
+
+
+def planted_link(path: Path, target: Any) -> Path:
+    path.symlink_to(target)
+    return given_away(path)
+
+
+def write(path: Any, data: bytes = b"new") -> None:
+    tool.write_file(str(path), lambda: [data], None)
+
+
+def check_refused(path: Path, words: str) -> None:
+    with pytest.raises(OSError, match=words):
+        write(path)
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o4777, 0o2777, 0o7777, 0o777, 0o600])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_file_of_another_user_gives_a_new_one_no_mode(run_tool, server, shared, option, mode):
+    path = shared / "out"
+    path.touch()
+    given_away(path).chmod(mode)
+    with open(path, encoding="utf-8") as theirs:
+        assert run_tool("--metrics-only", option, path, server.url()).code == 0
+        assert theirs.read() == ""
+    made = path.stat()
+    assert (stat.S_IMODE(made.st_mode), made.st_uid) == (0o644, os.geteuid())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0o6755, 0o644), (0o1666, 0o666), (0o777, 0o666), (0o4600, 0o600)]
+)
+def test_of_the_mode_of_one_s_own_file_reading_and_writing_stay(private, before, after):
+    (private / "precious").chmod(before)
+    write(private / "precious")
+    assert stat.S_IMODE((private / "precious").stat().st_mode) == after
+
+
+def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
+    """Whoever opens it early reads on."""
+    (private / "precious").chmod(0o600)
+    modes = []
+    monkeypatch.setattr(os, "fchmod", lambda new, _: modes.append(stat.S_IMODE(os.fstat(new).st_mode)))
+    write(private / "precious")
+    assert modes == [0o600]
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
+@pytest.mark.parametrize("target", ["precious", "created"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_link_that_another_user_may_have_planted_is_not_followed(
+    run_tool, server, shared, private, option, target, mode
+):
+    shared.chmod(mode)
+    link = planted_link(shared / "out", private / target)
+    result = run_tool("--metrics-only", option, link, server.url())
+    assert result.code == 73 and "status=200" in result.out
+    assert LINK in result.err and "'out'" in result.err and "another user" in result.err
+    assert untouched(private)
+    assert os.listdir(shared) == ["out"]
+
+
+def test_nor_is_one_that_another_link_leads_to(shared, private, tmp_path):
+    planted_link(shared / "last", private / "created")
+    planted_link(shared / "first", "last")
+    (tmp_path / "own").symlink_to(shared / "last")
+    for path in (shared / "first", tmp_path / "own"):
+        check_refused(path, LINK)
+    assert untouched(private)
+
+
+def test_nor_is_one_of_a_folder_on_the_way(shared, private, tmp_path):
+    planted_link(shared / "folder", private)
+    (shared / "deep").mkdir()
+    (tmp_path / "own").symlink_to("shared/deep/../folder/created")
+    for path in (shared / "folder" / "created", tmp_path / "own", shared / "folder" / "." / "precious"):
+        check_refused(path, LINK)
+    assert untouched(private)
+
+
+def test_a_link_of_one_s_own_is_followed_wherever_it_is(shared, private):
+    given_away(shared)
+    (shared / "out").symlink_to(private / "created")
+    (shared / "folder").symlink_to(private)
+    write(shared / "out")
+    write(shared / "folder" / "precious")
+    assert [path.read_bytes() for path in private.iterdir()] == [b"new", b"new"]
+    assert (shared / "out").is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777])
+def test_a_link_of_the_folder_s_owner_is_followed(shared, private, mode):
+    given_away(shared).chmod(mode)
+    write(planted_link(shared / "out", private / "created"))
+    assert (private / "created").read_bytes() == b"new"
+
+
+def test_any_link_is_followed_where_nobody_else_may_write(shared, private):
+    shared.chmod(0o755)
+    write(planted_link(shared / "out", private / "created"))
+    assert (private / "created").read_bytes() == b"new"
+
+
+def test_no_more_links_are_followed_than_the_system_would(tmp_path):
+    """A circle ends, too."""
+    (tmp_path / "0").touch()
+    for number in range(41):
+        (tmp_path / str(number + 1)).symlink_to(str(number))
+    write(tmp_path / "40")
+    check_refused(tmp_path / "41", "symbolic links")
+
+
+# --- what is swapped while it writes --------------------------------------------------------------
+
+
+def test_a_folder_that_is_swapped_while_it_writes_changes_nothing(shared, private):
+    folder = shared / "folder"
+    folder.mkdir()
+
+    def make():
+        folder.rename(shared / "moved")
+        planted_link(folder, private)
+        yield b"new"
+
+    tool.write_file(str(folder / "created"), make, None)
+    assert untouched(private)
+    assert (shared / "moved" / "created").read_bytes() == b"new"
+    assert os.listdir(shared / "moved") == ["created"]
+
+
+def test_a_file_that_becomes_a_link_is_not_opened(shared, private):
+    os.mkfifo(shared / "out")
+    with tool.Place(str(shared / "out")) as place:
+        (shared / "out").unlink()
+        planted_link(shared / "out", private / "precious")
+        with pytest.raises(OSError, match="symbolic links"):
+            place.open(0, private=False)
+
+
+def test_a_folder_that_becomes_a_link_is_not_entered(shared, private, monkeypatch):
+    """In the moment between being looked at and being entered."""
+    folder, fstat = shared / "folder", os.fstat
+    folder.mkdir()
+
+    def look(descriptor):
+        found = fstat(descriptor)
+        if found.st_ino == folder.stat().st_ino:
+            folder.rmdir()
+            planted_link(folder, private)
+        return found
+
+    monkeypatch.setattr(os, "fstat", look)
+    with pytest.raises(OSError, match="Not a directory"):
+        write(folder / "created")
+    assert folder.is_symlink() and untouched(private)
+
+
+SWAPPER = f"""
+import os, shutil, sys
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setgid({STRANGER})
+os.setuid({STRANGER})
+ways = {{
+    "file": lambda: open("out", "w").close(),
+    "pipe": lambda: os.mkfifo("out"),
+    "folder": lambda: os.mkdir("out"),
+}}
+while True:
+    for make in (lambda: os.symlink(sys.argv[2], "out"), ways[sys.argv[3]]):
+        try:
+            make()
+        except OSError:
+            pass
+        try:
+            os.unlink("out")
+        except OSError:
+            shutil.rmtree("out", True)
+"""
+
+
+@pytest.mark.parametrize("other", ["file", "pipe", "folder"])
+@pytest.mark.parametrize("name", ["out", "out/created"])
+def test_no_swapping_gets_through(shared, private, other, name):
+    """A program of the stranger's has a link and something else under the name in turn, as fast as it can."""
+    shared.chmod(0o777)
+    target = private if name == "out/created" else private / "precious"
+    with subprocess.Popen([sys.executable, "-c", SWAPPER, shared, target, other]) as process:
+        try:
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                with contextlib.suppress(OSError):
+                    write(shared / name, b"")
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert untouched(private)
+
+
+# --- what is written in place ---------------------------------------------------------------------
+
+
+def as_anybody(arguments: list[Any], env: dict[str, str]) -> Any:
+    """Run the program as root that may do no more than others."""
+    return run_under(without_privilege(), arguments, env)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_file_of_another_user_is_not_written_in_a_sticky_folder(base_environment, server, shared, option):
+    path = shared / "out"
+    path.write_text("old")
+    given_away(path).chmod(0o666)
+    given_away(shared)
+    done = as_anybody(["--metrics-only", option, path, server.url()], base_environment)
+    assert done.returncode == 73 and b"another user" in done.stderr
+    assert path.read_text() == "old" and os.listdir(shared) == ["out"]
+
+
+def test_a_file_of_another_user_is_written_where_it_cannot_be_replaced(base_environment, server, shared):
+    path = shared / "out"
+    path.write_text("old" * 10_000)
+    given_away(path).chmod(0o666)
+    given_away(shared).chmod(0o755)
+    done = as_anybody(["--metrics-only", "--json", path, server.url()], base_environment)
+    assert done.returncode == 0 and path.read_text().endswith("}\n")
+
+
+def test_a_second_name_of_one_s_own_file_is_not_written(base_environment, server, shared, private):
+    """It takes a folder where others may write and the victim may not."""
+    os.link(private / "precious", shared / "out")
+    given_away(shared).chmod(0o775)
+    done = as_anybody(["--metrics-only", "--json", shared / "out", server.url()], base_environment)
+    assert done.returncode == 73 and b"second name" in done.stderr
+    assert untouched(private)
+
+
+@pytest.mark.parametrize(("mode", "written"), [(0o1777, False), (0o777, True)])
+def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(run_tool, server, shared, mode, written):
+    shared.chmod(mode)
+    os.mkfifo(shared / "out")
+    given_away(shared / "out").chmod(0o666)
+    reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        result = run_tool("--metrics-only", "--json", shared / "out", server.url())
+        assert bool(os.read(reader, 100)) == written
+    finally:
+        os.close(reader)
+    assert result.code == (0 if written else 73)
+    assert ("another user" in result.err) != written
+
+
+def test_a_pipe_of_one_s_own_is_written_in_a_sticky_folder(run_tool, server, shared):
+    os.mkfifo(shared / "out")
+    reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run_tool("--metrics-only", "--json", shared / "out", server.url()).code == 0
+        assert os.read(reader, 1) == b"{"
+    finally:
+        os.close(reader)
+
+
+# --- ways to a file that stay open ----------------------------------------------------------------
+
+
+def test_a_folder_that_may_be_entered_but_not_listed_will_do(base_environment, server, private):
+    private.chmod(0o300)
+    command = [*without_privilege(), "sh", "-c", 'cd "$0" && exec "$@"', private]
+    words = ["--metrics-only", "--json", "out", "--har", private / "har", server.url()]
+    done = run_under(command, words, base_environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_one_may_not_be_in_is_no_obstacle_to_another(
+    base_environment, server, private, tmp_path
+):
+    command = [*without_privilege(), "sh", "-c", 'cd "$0" && chmod 0 . && exec "$@"', private]
+    done = run_under(command, ["--metrics-only", "--json", tmp_path / "out", server.url()], base_environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_root_of_another_process_is_its_own(tmp_path):
+    """As a container's seen from its host: /proc/PID/root says that it is /, and leads elsewhere."""
+    script = 'mount -t tmpfs none "$0" && cd "$0" && echo ready && exec sleep 60'
+    command = ["unshare", "--mount", "sh", "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            if process.stdout.readline() != b"ready\n":
+                pytest.skip("needs the right to mount")
+            write(f"/proc/{process.pid}/root{tmp_path}/inside")
+            write(f"/proc/{process.pid}/cwd/beside")
+            assert sorted(os.listdir(f"/proc/{process.pid}/cwd")) == ["beside", "inside"]
+        finally:
+            process.kill()
+    assert os.listdir(tmp_path) == []
+
+
+# --- the keys of a session ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logged(run_tool, tls, authority):
+    """Return a function that has keys logged to a path, and returns what was said about it."""
+
+    def run(path: Path) -> str:
+        with http_server(tls=tls) as server:
+            env = {"SSLKEYLOGFILE": str(path)}
+            result = run_tool("--metrics-only", "--cacert", authority.file, server.url(), env=env)
+        assert result.code == 0 and "status=200" in result.out
+        return result.err
+
+    return run
+
+
+@pytest.mark.parametrize("target", ["precious", "created"])
+def test_keys_do_not_follow_a_link_of_another_user(logged, shared, private, target):
+    said = logged(planted_link(shared / "keys", private / target))
+    assert "warning: SSLKEYLOGFILE" in said and LINK in said
+    assert untouched(private)
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o755])
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_keys_are_not_given_to_another_user(logged, shared, mode, make):
+    shared.chmod(mode)
+    make(shared / "keys")
+    given_away(shared / "keys").chmod(0o666)
+    reader = os.open(shared / "keys", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert "warning: SSLKEYLOGFILE" in logged(shared / "keys")
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+
+
+def test_keys_go_to_no_second_name_of_a_file(logged, shared, private):
+    os.link(private / "precious", shared / "keys")
+    assert "second name" in logged(shared / "keys")
+    assert untouched(private)
+
+
+def test_keys_follow_a_link_of_one_s_own(logged, shared, private):
+    (shared / "keys").symlink_to(private / "created")
+    assert logged(shared / "keys") == logged(shared / "keys") == ""
+    assert (private / "created").read_text().count("CLIENT_TRAFFIC_SECRET_0 ") == 2
+    assert stat.S_IMODE((private / "created").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"])
+def test_keys_go_to_a_device_or_an_open_file(logged, path):
+    said = logged(Path(path))
+    assert "warning" not in said
+    assert ("CLIENT_TRAFFIC_SECRET_0 " in said) == (path != "/dev/null")
