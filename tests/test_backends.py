@@ -8,10 +8,11 @@ import json
 import random
 import re
 import socket
+import statistics
 
 import pytest
 
-from checks import EDGE, check_step, check_usage_error, flat
+from checks import EDGE, check_step, check_usage_error, flat, parse_instant
 from paths import first
 from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server, redirect, scripted
 
@@ -39,7 +40,9 @@ def ok(**settings):
     return {"routes": {"/": Reply(body=b"hello\n", **settings)}}
 
 
-USUAL = ok(wait=0.05)  # so long that what a busy machine adds does not make one of them slow
+USUAL = ok(wait=0.05)
+FAR_SLOWER = 1.0
+"""Seconds that a server waits so that its address is slow beside USUAL ones on a busy machine too."""
 
 
 def resolved(port, addresses, name="web.test"):
@@ -55,6 +58,34 @@ def ask(run_tool, members, *options, name="web.test", scheme="http", expected=0,
         result = run_tool("--all-addresses", *options, url, env=env, within=first())
     assert result.code == expected, (result.err, result.out)
     return result, addresses
+
+
+def far_above(own, usual):
+    return own >= 2 * usual and own >= usual + 5
+
+
+def slow_ones(document, step=1):
+    """Name the addresses that the times in a document make slow, as any may be on a busy machine.
+
+    That is twice as much in a median as the others have, and 5 ms more; those without a good answer, or with
+    other failures, are no part of it.
+    """
+    medians = {
+        each["target"]: [each[f"{key}_ms"]["median"] for key in ("wait", "connect", "total")]
+        for each in document["statistics"]
+        if each["step_number"] == step and each["n"] and not each["bad_status"]
+    }
+    found = set()
+    for target, own in medians.items():
+        others = [values for other, values in medians.items() if other != target]
+        if others and any(map(far_above, own, map(statistics.median, zip(*others)))):
+            found.add(target)
+    return found
+
+
+def called_slow(text):
+    """Name the addresses of which a report says that they are slow."""
+    return set(re.findall(r"! (\S+) is slow: median ", text))
 
 
 # --- what is asked, and in which order ------------------------------------------------------------
@@ -86,7 +117,8 @@ def test_no_two_are_asked_at_once(run_tool):
     result, _ = ask(run_tool, members, "--json", "-")
     first, second = (run["steps"][0] for run in json.loads(result.out)["runs"])
     assert first["timing"]["total_ms"] >= 2 * SLOW * 1000 - EDGE
-    assert second["started_at"] > first["started_at"] and second["timing"]["total_ms"] < SLOW * 1000
+    gap = parse_instant(second["started_at"]) - parse_instant(first["started_at"])
+    assert gap.total_seconds() * 1000 >= first["timing"]["total_ms"] - 2 * EDGE
 
 
 def test_dns_is_nobodys_and_total_is_without_it(run_tool):
@@ -158,12 +190,12 @@ def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):
 
 
 def test_rounds_keep_the_interval_and_their_addresses_do_not(run_tool):
-    result, _ = ask(run_tool, [ok(), ok()], "--count", 3, "--interval", 0.3, "--json", "-")
+    result, _ = ask(run_tool, [ok(), ok()], "--count", 3, "--interval", 1, "--json", "-")
     starts = [run["steps"][0]["started_at"] for run in json.loads(result.out)["runs"]]
     seconds = [float(text[17:23]) for text in starts]
     gaps = [(later - before) % 60 for before, later in zip(seconds, seconds[1:])]
-    assert max(gaps[0::2]) < 0.2, gaps
-    assert min(gaps[i] + gaps[i + 1] for i in (0, 2)) > 0.2, gaps
+    assert max(gaps[0::2]) < 0.8, gaps
+    assert min(gaps[i] + gaps[i + 1] for i in (0, 2)) > 0.4, gaps
 
 
 def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(run_tool):
@@ -208,27 +240,35 @@ def test_lines_name_the_address_on_failure_too(run_tool):
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_an_odd_one_is_marked_and_said(run_tool, authority, without, columns):
     """Slow, answering otherwise, refusing: in a sentence each, and in the table a row each."""
-    members = [USUAL, ok(wait=2 * SLOW), ok(status=503, wait=0.05), None, USUAL]
+    members = [USUAL, ok(wait=FAR_SLOWER), ok(status=503, wait=0.05), None, USUAL]
     with cluster(*members) as (port, addresses, _):
-        options = [*resolved(port, addresses), f"http://web.test:{port}/"]
+        options = [*resolved(port, addresses), "--json", "-", f"http://web.test:{port}/"]
         env = {"COLUMNS": str(columns)}
         result = run_tool("--all-addresses", *options, env=env, without=without, within=first())
     assert result.code == 75
-    report = result.out[result.out.index("5 addresses") :]
+    report = result.err[result.err.index("5 addresses") :]
     assert all(len(line) <= columns for line in report.splitlines())
     text = flat(report)
-    assert f"! {addresses[1]} is slow: median wait 2" in text
+    assert f"! {addresses[1]} is slow: median wait 1" in text
     assert f"! {addresses[2]} answers 503" in text
     assert f"! {addresses[3]} fails: no connection" in text and "check the port" in text
-    assert f"! {addresses[0]}" not in text and f"! {addresses[4]}" not in text
+    slow = slow_ones(json.loads(result.out))
+    assert called_slow(text) == slow
+    for usual in {addresses[0], addresses[4]} - slow:
+        assert f"! {usual}" not in text
     assert "ERROR" in text and "All" not in text
 
 
 def test_alike_is_said_too(run_tool):
-    result, _ = ask(run_tool, [USUAL, USUAL, USUAL])
-    assert "All 3 addresses are alike." in result.out and "!" not in result.out
-    for column in ("Certificate", "Server", "HTTP", "Resent", "Round trip"):
-        assert column not in result.out, "it does not differ"
+    result, _ = ask(run_tool, [USUAL, USUAL, USUAL], "--json", "-")
+    document, text = json.loads(result.out), flat(result.err)
+    slow = slow_ones(document)
+    assert called_slow(text) == slow and text.count("!") == len(slow)
+    assert ("All 3 addresses are alike." in text) is not bool(slow)
+    for column in ("Certificate", "Server", "HTTP", "Resent"):
+        assert column not in text, "it does not differ"
+    trips = [run["steps"][0]["network"]["tcp_rtt_ms"] or 0 for run in document["runs"]]
+    assert ("Round trip" in text) is far_above(max(trips), min(trips))
 
 
 def test_of_two_that_differ_both_are_named(run_tool):
@@ -268,21 +308,22 @@ def test_a_certificate_that_fails_is_compared_too(run_tool, authority):
 
 def test_a_server_that_calls_itself_otherwise_is_a_column(run_tool):
     members = [ok(headers=[("Server", f"web/{number}")], wait=0.05) for number in (1, 2)]
-    result, _ = ask(run_tool, members)
-    assert "Server" in result.out and "web/1" in result.out and "web/2" in result.out
-    assert "Both addresses are alike but for Server." in result.out
+    result, _ = ask(run_tool, members, "--json", "-")
+    text = flat(result.err)
+    assert "Server" in text and "web/1" in text and "web/2" in text
+    assert ("Both addresses are alike but for Server" in text) is not bool(slow_ones(json.loads(result.out)))
 
 
 def test_budgets_hold_for_each_address(run_tool):
-    result, addresses = ask(run_tool, [ok(), ok(wait=SLOW)], "--slo", "wait=50", "--json", "-", expected=4)
+    result, addresses = ask(run_tool, [ok(), ok(wait=1)], "--slo", "wait=700", "--json", "-", expected=4)
     slo = json.loads(result.out)["summary"]["slo"]
     (violation,) = slo["violations"]
     assert (violation["key"], violation["run_number"], violation["target"]) == ("wait", 2, addresses[1])
     result, _ = ask(
         run_tool,
-        [ok(), ok(wait=SLOW)],
+        [ok(), ok(wait=1)],
         "--slo",
-        "wait.median=50",
+        "wait.median=700",
         "--count",
         2,
         "--interval",
@@ -375,13 +416,12 @@ def test_a_later_step_of_a_chain_is_compared_too(run_tool):
         there = Reply(body=b"hello\n", **{"wait": 0.05, **settings})
         return {"routes": {"/": Reply(302, headers=[("Location", "/there")], wait=0.05), "/there": there}}
 
-    members = [chain(), chain(status=500), chain(wait=0.3), chain()]
-    result, addresses = ask(run_tool, members, "-L")
-    before, _, after = result.out.partition("Step 2: GET")
-    assert "All 4 addresses are alike." in before and "alike" not in after
-    assert f"! {addresses[1]} answers 500" in after and f"! {addresses[2]} is slow: median wait 3" in flat(
-        after
-    )
+    members = [chain(), chain(status=500), chain(wait=FAR_SLOWER), chain()]
+    result, addresses = ask(run_tool, members, "-L", "--json", "-")
+    before, _, after = flat(result.err).rpartition("Step 1: GET")[2].partition("Step 2: GET")
+    assert ("All 4 addresses are alike." in before) is not bool(slow_ones(json.loads(result.out)))
+    assert "alike" not in after and f"! {addresses[1]} answers 500" in after
+    assert f"! {addresses[2]} is slow: median wait 1" in after
 
 
 @pytest.mark.skipif(not can_listen("::1"), reason="no IPv6")
@@ -481,13 +521,13 @@ def test_an_address_whose_connections_are_never_kept_is_named_and_not_compared(r
 
 def test_what_setting_up_costs_is_said_of_each_address_by_its_own_cold_run(run_tool):
     members = []
-    for cold in (0.1, 0.3):
+    for cold in (0.1, 1):
         replies = itertools.chain([Reply(wait=cold)], itertools.repeat(Reply()))
         members.append({"routes": {"/": lambda request, replies=replies: next(replies)}})
     result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
     told = dict(re.findall(r"(127\.\d+\.\d+\.\d+): cold (\d+)(?:\.\d+)? ms \(1 run\)", flat(result.out)))
     times = [float(told[address]) for address in addresses]
-    assert 100 <= times[0] < 300 <= times[1]
+    assert 100 <= times[0] < 1000 <= times[1]
 
 
 def test_late_rounds_and_warm_medians_are_called_that(run_tool):

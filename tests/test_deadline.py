@@ -15,7 +15,7 @@ import tool
 from checks import parse_compact, parse_instant
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted
 
-DEADLINE = 0.5
+DEADLINE = 0.8
 SLACK = 2.0
 """Seconds for starting and ending a process: 0.15 to 0.3 on an idle machine, 1.0 among twenty others."""
 LATEST = DEADLINE + SLACK
@@ -214,10 +214,10 @@ def test_the_deadline_holds_while_a_socks_proxy_does_not_answer(run_tool, greeti
 
 
 def test_the_deadline_is_one_for_the_whole_chain(run_tool):
-    routes = {f"/{number}": redirect(f"/{number + 1}")._replace(wait=0.6) for number in range(10)}
+    routes = {f"/{number}": redirect(f"/{number + 1}")._replace(wait=1) for number in range(10)}
     with http_server(routes) as server:
-        result = run_tool("-L", "-m", 1, "--json", "-", server.url("/0"))
-    check_timed_out(result, "wait", 1)
+        result = run_tool("-L", "-m", 1.8, "--json", "-", server.url("/0"))
+    check_timed_out(result, "wait", 1.8)
     statuses = [step["response"] and step["response"]["status"] for step in result.json()["steps"]]
     assert statuses == [302, None]
 

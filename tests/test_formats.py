@@ -223,7 +223,7 @@ def test_a_certificate_without_common_name_shows_its_first_san(run_tool, authori
 
 @RICH_OR_PLAIN
 def test_the_bars_start_where_their_phases_start(run_tool, without):
-    with http_server({"/": Reply(body=b"xx", wait=0.2, xfer=0.2)}) as server:
+    with http_server({"/": Reply(body=b"xx", wait=1, xfer=1)}) as server:
         lines = run_tool(server.url(), without=without, env={"COLUMNS": "100"}).out.splitlines()
 
     def bar(phase):

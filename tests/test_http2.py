@@ -699,7 +699,7 @@ def test_a_connection_that_ends_early_is_a_failure(authority, stage, how):
 
 
 def test_a_server_that_says_nothing_is_a_timeout_in_the_wait(authority):
-    failure(converse(authority, lambda c: c.read_request(), "-m", "0.5"), "timeout", "wait")
+    failure(converse(authority, lambda c: c.read_request(), "-m", "1.2"), "timeout", "wait")
 
 
 def test_a_body_that_stalls_is_a_timeout_in_the_transfer(authority):
@@ -707,7 +707,7 @@ def test_a_body_that_stalls_is_a_timeout_in_the_transfer(authority):
         c.read_request()
         c.send(c.settings(), c.headers(200), c.data(b"abc"))
 
-    step = failure(converse(authority, script, "-m", "0.5"), "timeout", "xfer")
+    step = failure(converse(authority, script, "-m", "1.2"), "timeout", "xfer")
     assert (step["response"]["status"], step["response"]["bytes"]) == (200, 3)
 
 
@@ -963,7 +963,7 @@ def test_an_upload_whose_window_never_opens_is_a_timeout_in_the_wait(authority, 
         c.read_preface()
         c.send(c.settings(initial_window_size=0))
 
-    step = failure(converse(authority, script, "-m", "0.5", *megabyte), "timeout", "wait")
+    step = failure(converse(authority, script, "-m", "1.2", *megabyte), "timeout", "wait")
     assert "could not be sent" in step["error"]["message"]
 
 

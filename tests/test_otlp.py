@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from checks import PHASES, check_usage_error
+from checks import PHASES, calm, check_usage_error
 from inside import tool
 from relays import relay_proxy
 from servers import Reply, black_hole, http_server, redirect, refused_port, scripted, sending
@@ -193,7 +193,7 @@ def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced):
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
-        trace, _ = traced("--count", "6", "--interval", "0.1", server.url(host="localhost"))
+        trace, _ = traced("--count", "12", "--interval", "0.1", server.url(host="localhost"))
     off = []
     for instant, root in zip(arrived, trace.roots):
         [step] = trace.steps(root)
@@ -285,7 +285,7 @@ def test_an_error_page_is_an_error_of_its_status(traced, status):
 
 def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
     with http_server({"/": Reply(wait=5)}) as server:
-        trace, document = traced("-m", "0.3", server.url(), code=75)
+        trace, document = traced("-m", "1.2", server.url(), code=75)
     [step] = trace.steps()
     assert attributes(step)["error.type"] == "timeout"
     assert step.status.code == ERROR
@@ -334,7 +334,7 @@ def test_what_was_wrong_with_a_redirect_is_still_told_in_a_trace(traced):
 
 
 def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
-    with http_server(tls=tls) as server, relay_proxy("http", server, delay=0.3) as (proxy, _):
+    with http_server(tls=tls) as server, relay_proxy("http", server, delay=1) as (proxy, _):
         trace, document = traced("-x", proxy, "--cacert", authority.file, server.url())
     [step] = trace.steps()
     findings = document["steps"][0]["findings"]
@@ -352,7 +352,7 @@ def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
 
 
 def test_findings_of_the_chain_are_events_of_the_root(traced):
-    with http_server({"/": Reply(302, wait=0.2, headers=[("Location", "/b")]), "/b": Reply()}) as server:
+    with http_server({"/": Reply(302, wait=1, headers=[("Location", "/b")]), "/b": Reply()}) as server:
         trace, document = traced("-L", server.url())
     [finding] = document["summary"]["findings"]
     [event] = trace.roots[0].events
@@ -747,7 +747,7 @@ def test_a_signal_ends_the_sending_at_once(start_tool, server, tmp_path, number,
         out, err = process.communicate(timeout=10)
         spent = time.monotonic() - start
     assert process.returncode == code
-    assert spent < 1.5 and b"Traceback" not in err
+    assert spent < LIMIT - 1 and b"Traceback" not in err
     assert b"200 GET" in out
     json.loads(path.read_text())
 
@@ -892,5 +892,5 @@ sys.exit(code)
         check=False,
         env=base_environment,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, calm(done.stderr)) == (0, "")
     assert collector.requests

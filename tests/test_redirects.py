@@ -357,10 +357,10 @@ def test_what_is_no_loop_is_not_called_one(call_tool):
 
 @pytest.mark.parametrize("path", ["/form", "/bad"])
 def test_what_asks_something_else_or_nothing_is_no_loop(call_tool, path):
-    slow = redirect("/form", 303)._replace(wait=0.05)
+    slow = redirect("/form", 303)._replace(wait=0.3)
     routes = {
         "/form": lambda request: slow if request.method == "POST" else Reply(),
-        "/bad": redirect("mailto:a@a.test")._replace(wait=0.05),
+        "/bad": redirect("mailto:a@a.test")._replace(wait=0.3),
     }
     with http_server(routes) as server:
         result, steps = follow(call_tool, server, "-d", "x", path=path)

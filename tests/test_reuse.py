@@ -4,6 +4,7 @@ close, reset, say goodbye or answer early. The peer counts what it is sent: noth
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import itertools
 import json
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.needs("trustme")
 SETTING_UP = ("dns_ms", "connect_ms", "tls_ms")
 AGAIN = ("--interval", "0", "--reuse", "--count")
 IDLE = ("--interval", "0.12", "--reuse", "--count")
+LONG_IDLE = ("--interval", "0.5", "--reuse", "--count")
+"""For servers that do something 30 ms after an answer, on a busy machine some tenths of a second."""
 NONE_GOOD = "no answer was good"
 
 
@@ -124,9 +127,14 @@ def nginx(tmp_path_factory, authority):
         yield f"https://127.0.0.1:{port}", folder, f"https://127.0.0.1:{patient}"
 
 
-def asked_of(folder):
-    """Return how many requests nginx has had."""
-    return len((folder / "access.log").read_text().splitlines())
+def asked_of(folder, mark, expected):
+    """Return how many requests nginx has had for what has `mark` in it; it may log them after its answer."""
+    give_up = time.monotonic() + 5
+    count = -1
+    while count < expected and time.monotonic() < give_up:
+        count = sum(mark in line for line in (folder / "access.log").read_text().splitlines())
+        time.sleep(0.05)
+    return count
 
 
 VERSIONS = [
@@ -138,26 +146,26 @@ VERSIONS = [
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nginx_that_ends_a_connection_after_three_requests_gets_a_new_one(authority, nginx, version):
     url, folder, _ = nginx
-    before = asked_of(folder)
-    steps = runs_of(here("--cacert", authority.file, *version, *IDLE, "7", url + "/big"))
+    mark = f"three{''.join(version)}"
+    steps = runs_of(here("--cacert", authority.file, *version, *IDLE, "7", f"{url}/big?{mark}."))
     assert statuses(steps) == [200] * 7
     assert warmth(steps) == [False, True, True, False, True, True, False]
     assert [step["response"]["bytes"] for step in steps] == [300_000] * 7
     said = reasons(steps)
     assert said[3]
     assert said[3] == said[6]
-    assert asked_of(folder) - before == 7, "each run asked once"
+    assert asked_of(folder, f"{mark}.", 7) == 7, "each run asked once"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nginx_that_closes_after_a_second_of_idleness_gets_a_new_connection(authority, nginx, version):
     url, folder, _ = nginx
-    before = asked_of(folder)
-    options = ["--cacert", authority.file, *version, "--reuse", "--interval", "1.6", "--count", "2"]
-    steps = runs_of(here(*options, url + "/big"))
+    mark = f"idle{''.join(version)}"
+    options = ["--cacert", authority.file, *version, "--reuse", "--interval", "2.5", "--count", "2"]
+    steps = runs_of(here(*options, f"{url}/big?{mark}."))
     assert warmth(steps) == [False, False]
     assert reasons(steps)[1]
-    assert asked_of(folder) - before == 2
+    assert asked_of(folder, f"{mark}.", 2) == 2
 
 
 @pytest.mark.needs("h2")
@@ -378,7 +386,7 @@ def test_a_close_that_was_seen_in_time_makes_a_new_connection_and_no_failure(aut
             return False
         return None
 
-    settings = {"tls": tls} if secure else {}
+    settings = {"interval": LONG_IDLE, **({"tls": tls} if secure else {})}
     steps, requests = serving(talk, 4, "--cacert", authority.file, **settings)
     assert statuses(steps) == [200] * 4
     assert warmth(steps) == [False, True, False, True]
@@ -454,12 +462,10 @@ def test_garbage_in_place_of_a_record_on_a_kept_connection_is_a_failed_step(auth
 
 def test_after_a_run_that_timed_out_the_next_connects_anew_and_says_why():
     def talk(peer, number):
-        peer.wait(0.5 if number == 2 else 0)
+        peer.wait(4 if number == 2 else 0)
         peer.send(OK)
 
-    steps, requests = serving(
-        talk, 5, "-m", "0.25", code=75, interval=("--interval", "0.3", "--reuse", "--count")
-    )
+    steps, requests = serving(talk, 5, "-m", "1.2", code=75)
     assert statuses(steps) == [200, None, 200, 200, 200]
     assert warmth(steps) == [False, True, False, True, True]
     assert steps[1]["error"]["kind"] == "timeout"
@@ -501,18 +507,20 @@ def test_records_without_data_that_come_while_idle_are_no_answer(authority, comm
     server = subprocess.Popen([program, "s_server", *options], **pipes)
 
     def talk():
-        for line in server.stdout:
-            if line == b"\r\n":  # the end of a request
-                for words in (OK.encode(), command):
-                    os.write(server.stdin.fileno(), words)
-                    time.sleep(0.04)
+        with contextlib.suppress(BrokenPipeError):  # it has been killed
+            for line in server.stdout:
+                if line == b"\r\n":  # the end of a request
+                    for words in (OK.encode(), command):
+                        os.write(server.stdin.fileno(), words)
+                        time.sleep(0.3)  # else it may read both at once, and then as one answer
 
     thread = threading.Thread(target=talk)
     thread.start()
     try:
         while not accepts(port):
             time.sleep(0.02)
-        steps = runs_of(here("--cacert", authority.file, *IDLE, "4", f"https://127.0.0.1:{port}/"))
+        options = ("--cacert", authority.file, "--interval", "0.8", "--reuse", "--count", "4")
+        steps = runs_of(here(*options, f"https://127.0.0.1:{port}/"))
     finally:
         thread.join(0.2)
         server.kill()
@@ -529,7 +537,7 @@ def test_half_a_record_while_idle_keeps_no_run_waiting(authority, tls):
         with socket.socket(fileno=os.dup(peer.sock.fileno())) as plain:
             plain.sendall(b"\x17\x03\x03"[:number])
 
-    steps, requests = serving(talk, 4, "--cacert", authority.file, tls=tls)
+    steps, requests = serving(talk, 4, "--cacert", authority.file, tls=tls, interval=LONG_IDLE)
     assert statuses(steps) == [200] * 4
     assert warmth(steps) == [False] * 4
     assert all("not all of it" in reason for reason in reasons(steps)[1:])
@@ -586,7 +594,8 @@ def framed(authority, count, *options, code=0, **script):
     frames = Frames(**script)
 
     with conversing(authority, frames) as server:
-        options = ["--cacert", authority.file, *options, *IDLE, str(count)]
+        interval = LONG_IDLE if "between" in script else IDLE
+        options = ["--cacert", authority.file, *options, *interval, str(count)]
         return runs_of(here(*options, server.url()), code), frames.asked
 
 
@@ -768,7 +777,7 @@ def test_credit_of_an_earlier_stream_does_not_widen_the_window_of_this_one(autho
     body = tmp_path / "body"
     body.write_bytes(bytes(200_000))
     with conversing(authority, script) as server:
-        steps = runs_of(here("--cacert", authority.file, "-d", f"@{body}", *IDLE, "2", server.url()))
+        steps = runs_of(here("--cacert", authority.file, "-d", f"@{body}", *LONG_IDLE, "2", server.url()))
     assert warmth(steps) == [False, True]
     assert taken == [65_535] * 2
 
@@ -895,22 +904,23 @@ def test_the_report_says_what_setting_up_costs(run_tool, authority, tls, tmp_pat
         options = ["--cacert", authority.file, *AGAIN, "8", "--json", path]
         result = run_tool(*options, server.url(), without=("rich",))
     found = re.search(
-        r"cold (\d+\.\d) ms \(1 run\), warm median (\d+\.\d) ms \(7 runs\): "
-        r"setting the connection up costs (\d+\.\d) ms",
+        r"cold ([\d.]+) ms \(1 run\), warm median ([\d.]+) ms \(7 runs\): "
+        r"setting the connection up costs ([\d.]+) ms",
         flat(result.out),
     )
     cold, warm, cost = map(float, found.groups())
     timing = result.json(path)["runs"][0]["steps"][0]["timing"]
-    assert cost == pytest.approx(timing["dns_ms"] + timing["connect_ms"] + timing["tls_ms"], abs=0.051)
+    exact = timing["dns_ms"] + timing["connect_ms"] + timing["tls_ms"]
+    assert cost == pytest.approx(exact, abs=0.051 if exact < 99 else 0.51)
     assert cold > warm
 
 
 def test_a_server_whose_first_answer_is_slow_is_not_blamed_on_the_connection(run_tool):
-    replies = itertools.chain([Reply(wait=0.4)], itertools.repeat(Reply()))
+    replies = itertools.chain([Reply(wait=1.5)], itertools.repeat(Reply()))
     with http_server({"/": lambda request: next(replies)}) as server:
         words = flat(run_tool(*AGAIN, "8", server.url(), without=("rich",)).out)
-    cost = re.search(r"setting the connection up costs (\d+\.\d) ms; the first answer took longer", words)
-    assert float(cost[1]) < 100
+    cost = re.search(r"setting the connection up costs ([\d.]+) ms; the first answer took longer", words)
+    assert float(cost[1]) < 1000
     assert "at the server, whatever the connection (caches, workers)" in words
 
 
@@ -925,9 +935,9 @@ def test_the_statistics_in_json_are_apart_too(server):
 
 
 def test_budgets_of_setting_up_do_not_hold_kept_connections_and_statistics_are_the_warm_ones(run_tool):
-    replies = itertools.chain([Reply(wait=0.2)], itertools.repeat(Reply()))
+    replies = itertools.chain([Reply(wait=1.5)], itertools.repeat(Reply()))
     with http_server({"/": lambda request: next(replies)}) as server:
-        budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=100,ttfb.p95=100"
+        budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=1000,ttfb.p95=1000"
         result = run_tool("--metrics-only", "--json", "-", *AGAIN, "21", "--slo", budgets, server.url())
     slo = result.json()["summary"]["slo"]
     assert "--slo connect.max is held against nothing" in result.err
@@ -1040,7 +1050,7 @@ def test_a_broken_record_while_idle_is_called_that(authority, tls):
         with socket.socket(fileno=os.dup(peer.sock.fileno())) as plain:
             plain.sendall(b"\x15\x03\x03\x00\x02\x02\x28")
 
-    steps, _ = serving(talk, 3, "--cacert", authority.file, tls=tls)
+    steps, _ = serving(talk, 3, "--cacert", authority.file, tls=tls, interval=LONG_IDLE)
     assert statuses(steps) == [200] * 3 and warmth(steps) == [False] * 3
     assert set(reasons(steps)[1:]) == {"the server broke TLS off while the connection was idle"}
 
@@ -1057,7 +1067,7 @@ def test_a_server_that_does_not_stop_talking_is_left_for_a_new_connection(author
     steps, _ = framed(authority, 3, "-m", "3", between=between)
     assert statuses(steps) == [200] * 3 and warmth(steps) == [False] * 3
     assert all(reasons(steps)[1:])
-    assert all(step["timing"]["total_ms"] < 1000 for step in steps)
+    assert all(step["timing"]["total_ms"] < 2500 for step in steps)
 
 
 def test_where_nothing_ever_connected_no_connection_was_refused():

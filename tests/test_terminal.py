@@ -171,7 +171,7 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
 
 
 def test_the_status_line_tells_how_much_has_come(run_tool):
-    with http_server({"/": Reply(body=b"x" * 4_000_000, xfer=0.7)}) as server:
+    with http_server({"/": Reply(body=b"x" * 4_000_000, xfer=1.5)}) as server:
         result = run_tool("--compact", server.url(), terminal="err")
     assert re.search(r"xfer \d+\.\d s, 1\.9 MB at \d+\.\d [KM]B/s", result.err)
 
@@ -186,7 +186,7 @@ def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
             "tls": f"https://{server.authority}/",
         }.get(phase, server.url())
         resolver = names.address if phase == "dns" else None
-        result = run_tool("--compact", "-m", "0.8", url, terminal="err", resolver=resolver)
+        result = run_tool("--compact", "-m", "1.5", url, terminal="err", resolver=resolver)
     assert result.code == 75
     named = {
         found for text in STATUS.findall(result.err) for found in re.findall(r"[a-z]+ (?=\d+\.\d s)", text)

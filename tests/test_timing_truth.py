@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 
 import pytest
@@ -12,7 +13,7 @@ from inside import only_step, tool
 from relays import halving_relay
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted, sending
 
-DELAY = 0.25
+DELAY = 0.6
 """Seconds; long against anything that a busy machine adds to a phase in which nothing happens."""
 
 
@@ -118,12 +119,12 @@ def test_a_record_is_read_when_the_last_of_it_has_come(run_tool, authority, vers
     tls = authority.context("127.0.0.1")
     tls.maximum_version = ssl.TLSVersion[version]
     answer = "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + "x" * 10_000
-    with scripted(sending(answer), tls=tls) as server, halving_relay(server, 0.3, 4000) as relay:
+    with scripted(sending(answer), tls=tls) as server, halving_relay(server, DELAY, 4000) as relay:
         url = f"https://127.0.0.1:{relay.port}/"
         result = run_tool("--cacert", authority.file, "--json", "-", "--slo", "total=250", url)
     timing = only_step(result, code=4)["timing"]
-    assert timing["wait_ms"] < 250
-    assert timing["xfer_ms"] >= 300 - EDGE
+    assert timing["wait_ms"] < DELAY * 1000 - EDGE
+    assert timing["xfer_ms"] >= DELAY * 1000 - EDGE
 
 
 @pytest.mark.needs("hypercorn")
@@ -155,8 +156,8 @@ def test_every_step_makes_its_own_lookup(run_tool):
 @pytest.mark.needs("linux")
 def test_a_server_that_is_slow_to_accept_is_a_long_connect(run_tool):
     """The queue is full at first; the SYN is answered when the kernel sends it again, a second later."""
-    with scripted(answer, accept_delay=0.5) as server:
-        timing = check_delay(run_tool("--json", "-", server.url()), "connect", delay=0.5)
+    with scripted(answer, accept_delay=DELAY) as server:
+        timing = check_delay(run_tool("--json", "-", server.url()), "connect")
     assert timing["connect_ms"] < 15_000
 
 
@@ -205,13 +206,14 @@ def test_a_server_that_is_slow_to_take_the_upload_is_a_long_wait_and_a_long_send
     (tmp_path / "body").write_bytes(b"x" * 20_000_000)
 
     def script(peer):
+        peer.sock.recv(1, socket.MSG_PEEK)  # the client has begun to send
         peer.wait(DELAY)
         answer(peer)
 
     with scripted(script) as server:
         result = run_tool("--json", "-", "-d", f"@{tmp_path / 'body'}", server.url())
     timing = result.json()["steps"][0]["timing"]
-    assert timing["wait_ms"] >= timing["send_ms"] >= DELAY * 1000 - 50
+    assert timing["wait_ms"] >= timing["send_ms"] >= DELAY * 1000 - EDGE
     assert timing["connect_ms"] < DELAY * 1000
 
 
@@ -317,14 +319,18 @@ def test_an_address_that_does_not_answer_costs_a_quarter_of_a_second(run_tool, s
 
 @pytest.mark.needs("root", "linux", "ipv6")
 def test_an_address_that_refuses_costs_next_to_nothing(run_tool, server):
+    """A wait for it would take 250 ms each time, a busy machine some time or other."""
+    times = []
     with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names:
-        result = run_tool("--json", "-", server.url(host="two.test"), resolver=names.address)
-    [step] = result.json()["steps"]
-    assert result.code == 0
-    attempts = {attempt["ip"]: attempt["error"] for attempt in step["network"]["attempts"]}
-    assert "refused" in attempts["::1"].lower()
-    assert (step["network"]["ip"], attempts["127.0.0.1"]) == ("127.0.0.1", None)
-    assert step["timing"]["connect_ms"] < 250
+        for _ in range(4):
+            result = run_tool("--json", "-", server.url(host="two.test"), resolver=names.address)
+            [step] = result.json()["steps"]
+            assert result.code == 0
+            attempts = {attempt["ip"]: attempt["error"] for attempt in step["network"]["attempts"]}
+            assert "refused" in attempts["::1"].lower()
+            assert (step["network"]["ip"], attempts["127.0.0.1"]) == ("127.0.0.1", None)
+            times.append(step["timing"]["connect_ms"])
+    assert min(times) < 250
 
 
 @contextlib.contextmanager
@@ -376,8 +382,8 @@ def test_a_program_that_wakes_up_late_does_not_blame_the_server(late_ns):
 @pytest.mark.parametrize("options", [(), ("--http1.1",)], ids=["HTTP/2", "HTTP/1.1"])
 def test_the_end_of_a_handshake_leaves_together_with_the_request(run_tool, http2, authority, options):
     """The kernel would keep back what is to leave with the next send for 200 ms, if there were none."""
-    phases = []
-    for _ in range(3):
+    phases = [float("inf")]
+    while min(phases) >= 150 and len(phases) <= 10:
         result = run_tool("--json", "-", "--cacert", authority.file, *options, http2.url("/"))
         timing = result.json()["steps"][0]["timing"]
         phases.append(timing["tls_ms"] + timing["wait_ms"])
