@@ -300,8 +300,9 @@ TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs
 # Fields whose value is a credential, for whoever reads a report that was attached to a ticket: these, and all
 # that have one of the words in their name.
 SECRET_FIELDS = frozenset(
-    "authorization proxy-authorization cookie set-cookie x-api-key api-key x-auth-token www-authenticate "
-    "proxy-authenticate authentication-info proxy-authentication-info cf-access-client-id".split()
+    "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
+    "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
+    "cf-access-client-id".split()
 )
 SECRET_WORDS = "token secret password passwd api-key apikey credential signature session".split()
 # Parameters of a credential that say where and how, not who (RFC 7616 section 3.4).
@@ -901,7 +902,8 @@ class Verdict(NamedTuple):
 
     Too few values were left to judge the keys in `not_judged`, `where` names the variants. `counts` is how
     many values each statistic had: a number, or the range over all variants. `bad_statuses` are those of the
-    answers that plain budgets were held against although they are not good, each with its number of runs.
+    answers that plain budgets were held against although they are not good, `left_out` those of the answers
+    that statistics were judged without, each with its number of runs.
     """
 
     step_number: int
@@ -911,6 +913,7 @@ class Verdict(NamedTuple):
     counts: Mapping[str, str] = {}
     where: str = ""
     bad_statuses: Mapping[int, int] = {}
+    left_out: Mapping[int, int] = {}
 
     @property
     def passed(self) -> bool:
@@ -1156,8 +1159,9 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 def descriptor_of(path: str) -> int | None:
     """Return the number of the descriptor that a path like /dev/fd/3 stands for, None for any other path."""
+    path = re.sub(r"/+(\./+)*", "/", path)
     path = {"/dev/stdin": "/dev/fd/0", "/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}.get(path, path)
-    found = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]{1,9})", path)
+    found = re.fullmatch(rf"/(?:dev|proc/(?:self|thread-self|{os.getpid()}))/fd/([0-9]{{1,9}})", path)
     return int(found[1]) if found else None
 
 
@@ -7786,6 +7790,10 @@ def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
     return None if last and not values else values
 
 
+def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
+    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
+
+
 def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
     """Hold all runs of one variant against the budgets; None without any, or without a step to judge.
 
@@ -7802,7 +7810,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if not dot:
             worst, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
             violations += exceeded(key, worst, threshold, run)
-            bad = collections.Counter(known("code", (each for each in judged if each.bad_status)))
+            bad = bad_codes(judged)
             continue
         values = last_values(phase, samples)
         if values is None:
@@ -7812,8 +7820,16 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
-    number = max((sample.number for sample in samples), default=1)
-    return Verdict(number, thresholds, tuple(violations), tuple(not_judged), counts, bad_statuses=bad)
+    left_out = bad_codes(sample for sample in samples if sample.last)
+    return Verdict(
+        step_number=max((sample.number for sample in samples), default=1),
+        thresholds=thresholds,
+        violations=tuple(violations),
+        not_judged=tuple(not_judged),
+        counts=counts,
+        bad_statuses=bad,
+        left_out=left_out if counts.keys() - set(not_judged) else {},
+    )
 
 
 def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
@@ -7824,10 +7840,12 @@ def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
     not_judged: dict[str, None] = {}
     counts: dict[str, list[int]] = {}
     bad: collections.Counter[int] = collections.Counter()
+    left_out: collections.Counter[int] = collections.Counter()
     for variant, verdict in verdicts.items():
         violations += [violation._replace(variant=variant) for violation in verdict.violations]
         not_judged.update(dict.fromkeys(verdict.not_judged))
         bad.update(verdict.bad_statuses)
+        left_out.update(verdict.left_out)
         for key, count in verdict.counts.items():
             counts.setdefault(key, []).append(int(count))
     lacking = [variant for variant, verdict in verdicts.items() if variant and verdict.not_judged]
@@ -7838,6 +7856,7 @@ def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
         where=f" at {', '.join(lacking)}" if lacking else "",
         bad_statuses=bad,
+        left_out=left_out,
     )
 
 
@@ -8510,8 +8529,9 @@ def second_text(moment: datetime.datetime | None) -> str | None:
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
-    if verdict.violations:
-        yield "slo_violations=" + ",".join(violation.key for violation in verdict.violations)
+    if not verdict.passed:
+        keys = {*verdict.not_judged, *(violation.key for violation in verdict.violations)}
+        yield "slo_violations=" + ",".join(sorted(keys))
 
 
 def step_title(number: int, turn: Turn | None) -> str:
@@ -8646,22 +8666,33 @@ def series_progress(interval: float, wanted: int, samples: Sequence[Sample], wid
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 
-def held_against(verdict: Verdict, runs: int | None) -> tuple[str, str]:
-    """Name the statuses that are not good and that budgets were held against; of a series of `runs`, say in
-    how many of them.
-    """
-    statuses, where = " or ".join(map(str, sorted(verdict.bad_statuses))), ""
+def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
+    """Name statuses that are not good; of a series of `runs`, say in how many of them they came."""
+    statuses, where = " or ".join(map(str, sorted(counted))), ""
     if runs is not None:
-        where = f"in {sum(verdict.bad_statuses.values())} of {runs} runs "
+        where = f"in {sum(counted.values())} of {runs} runs "
     return statuses, where
 
 
 def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> Iterator[str]:
-    """Say that budgets were held against an error page: a quick one would keep them."""
-    if verdict and verdict.bad_statuses and not fail:
-        statuses, where = held_against(verdict, runs)
-        option = "-f" if min(verdict.bad_statuses) < 600 else "--expect 2xx"
-        yield f"{where}the budgets were held against a {statuses} answer: {option} makes that exit 22"
+    """Say that budgets were held against an error page, which a quick one would keep, or left it out."""
+    bad = verdict and (verdict.bad_statuses or verdict.left_out)
+    if verdict and bad and not fail:
+        statuses, where = bad_ones(bad, runs)
+        option = "-f" if min(bad) < 600 else "--expect 2xx"
+        held = "held against" if verdict.bad_statuses else "judged without"
+        yield f"{where}the budgets were {held} a {statuses} answer: {option} makes that exit 22"
+
+
+def not_judged_text(verdict: Verdict, report: Report) -> str:
+    """Say why budgets on statistics could not be judged."""
+    text = "not judged, too few good answers"
+    if report.series.reuse:
+        text += " on a kept connection"
+    text += verdict.where
+    if report.runs < report.expected:
+        text += f", stopped after {report.runs} of {report.expected} runs"
+    return text
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
@@ -9749,15 +9780,15 @@ def chain_table(run: Run) -> Table:
     return Table(headings, ("Step", "Total"), rows, wraps="Request", title="Redirect Chain Summary")
 
 
-def slo_panel(verdict: Verdict, glyphs: Glyphs, runs: int | None = None) -> Panel:
-    """Show the budgets, of how many values a statistic is, and what exceeds them; `runs` is of a series."""
+def slo_panel(verdict: Verdict, report: Report, glyphs: Glyphs) -> Panel:
+    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
     budgets = "  ".join(
         f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
     )
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
     if verdict.bad_statuses:
-        bad = " ".join(held_against(verdict, runs)).rstrip()
+        bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
@@ -9773,8 +9804,7 @@ def slo_panel(verdict: Verdict, glyphs: Glyphs, runs: int | None = None) -> Pane
             text += f", worst in run {item.run_number}"
         lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
     for key in verdict.not_judged:
-        text = f"{glyphs.bullet} {key}: not judged, too few good answers{verdict.where}"
-        lines.append((Span(text, "bad"),))
+        lines.append((Span(f"{glyphs.bullet} {key}: {not_judged_text(verdict, report)}", "bad"),))
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10205,7 +10235,7 @@ def report_blocks(report: Report, look: Look) -> Iterator[Block]:
     if look.style == "waterfall":
         yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
     if report.verdict:
-        yield slo_panel(report.verdict, look.glyphs, None if report.single else report.runs)
+        yield slo_panel(report.verdict, report, look.glyphs)
 
 
 def summary_lines(report: Report, compact: bool) -> Iterator[str]:
@@ -10925,6 +10955,8 @@ class Results:
         if self.limited:
             yield f"{self.limited} of {runs} runs stopped after {MAX_REDIRECTS} redirects{self.loop}"
         yield from budget_warnings(report.verdict, runs, fail)
+        if report.verdict and report.verdict.not_judged and self.options.style == "metrics":
+            yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))

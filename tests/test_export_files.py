@@ -187,9 +187,17 @@ def test_stderr_in_a_file_keeps_its_file(start_tool, server, folder):
         check_document(json.loads(calm(log.read())))
 
 
-def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
+OWN = ("sh", "-c", 'exec "$@" --json /proc/$$/fd/1', "sh")
+STDOUT = ["/dev/stdout", "//dev/stdout", "/dev/.//./fd/1", "/proc/thread-self/fd/1", OWN]
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("path", STDOUT, ids=lambda path: "own" if path is OWN else path.replace("/", "_"))
+def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder, path):
+    """However it is written: a file that is put in the place of this one would be lost on its reader."""
+    given, within = ([], OWN) if path is OWN else (["--json", path], ())
     with open(folder / "log", "w+", encoding="utf-8") as log:
-        process = start_tool("--compact", "--json", "/dev/stdout", server.url(), stdout=log)
+        process = start_tool("--compact", *given, server.url(), stdout=log, within=within)
         _, err = process.communicate(timeout=PATIENCE)
         log.seek(0)
         check_document(json.load(log))

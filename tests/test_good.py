@@ -183,6 +183,26 @@ def test_without_a_good_answer_a_statistic_is_not_judged(run_tool):
     result.warned("no answer was good")
 
 
+@pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
+def test_a_budget_on_a_statistic_is_said_to_be_judged_without_error_pages(run_tool, fifth, style):
+    words = [*style, *OFTEN, "--slo", "ttfb.median=3000", fifth.url()]
+    result, failing = run_tool(*words), run_tool(*words, "-f")
+    said = "in 4 of 20 runs the budgets were judged without a 503 answer: -f makes that exit 22"
+    assert result.warned(said).code == 0
+    assert (failing.code, failing.err) == (22, "")
+
+
+def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stderr(run_tool):
+    """Of kept connections only runs on them count, and this server keeps none."""
+    with http_server({"/": Reply(headers=[("Connection", "close")])}) as server:
+        words = ["--reuse", "--count", "4", *QUICK, "--slo", "wait.max=9000,ttfb.median=9000", server.url()]
+        result, compact = run_tool("--metrics-only", *words), run_tool("--compact", *words)
+    reason = "not judged, too few good answers on a kept connection"
+    assert result.warned(f"ttfb.median, wait.max: {reason}").code == 4
+    assert result.out.endswith(" slo=fail slo_violations=ttfb.median,wait.max\n")
+    assert f"wait.max: {reason}" in flat(compact.out) and compact.err == ""
+
+
 def test_plain_budgets_hold_for_every_run_and_how_many_were_not_good_is_said(run_tool, fifth):
     result = run_tool("--compact", *OFTEN, "--slo", "ttfb=3000", fifth.url())
     assert result.code == 0

@@ -44,10 +44,12 @@ HEADERS = [
     f"X-Api-Key: {secret('x-api-key')}",
     f"API-KEY: {secret('api-key')}",
     f"x-auth-token: {secret('x-auth-token')}",
+    f"X-Auth-Key: {secret('x-auth-key')}",
 ]
 GIVEN = [word for header in HEADERS for field in ("-H", header) for word in [field]]
 ECHO = " ".join(
-    secret(name) for name in "bearer proxy-bearer cookie second-cookie x-api-key api-key x-auth-token".split()
+    secret(name)
+    for name in "bearer proxy-bearer cookie second-cookie x-api-key api-key x-auth-token x-auth-key".split()
 )
 """What a careless server repeats of the request."""
 
@@ -95,6 +97,7 @@ ECHOING = Reply(
         ("Content-Type", f"text/plain; {ECHO}"),
         ("Date", ECHO),
         ("Set-Cookie", f"id={secret('set-cookie')}; Path=/"),
+        ("Set-Cookie2", f"id={secret('set-cookie2')}; Version=1"),
         ("WWW-Authenticate", f'Digest nonce="{secret("nonce")}"'),
         ("Proxy-Authenticate", f'Digest nonce="{secret("proxy-nonce")}"'),
         ("Authentication-Info", f"nextnonce={secret('next-nonce')}"),

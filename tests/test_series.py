@@ -660,6 +660,19 @@ def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number
     assert len(json.loads(archive.read_text())["log"]["pages"]) == 3
 
 
+def test_a_series_that_was_stopped_is_the_reason_that_a_budget_is_not_judged(start_tool):
+    script = Holding(3)
+    with scripted(script) as server:
+        words = ["--metrics-only", "--count", "30", *QUICK, "--slo", "total.p90=9000", server.url()]
+        process = start_tool(*words)
+        assert script.held.wait(20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 130 and out.endswith(b" slo=fail slo_violations=total.p90\n")
+    reason = "total.p90: not judged, too few good answers, stopped after 3 of 30 runs"
+    assert calm(err.decode()) == f"httphases: warning: {reason}\n"
+
+
 def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
     process = start_tool("--metrics-only", "--count", "3", "--interval", "60", server.url())
     process.stdout.readline()
