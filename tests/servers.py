@@ -401,13 +401,16 @@ def http_server(
 
 
 def free_port() -> int:
-    """Return a port for a program that must be told one: none that the kernel gives to anybody by itself."""
+    """Return a port for a program that must be told one: none that the kernel gives to anybody by itself, nor
+    one for another worker of pytest-xdist.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 16
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         first = 32768
     for _ in range(100):
-        port = random.randint(min(10000, first - 1000), first - 1)
+        port = random.randrange(min(10000, first - 1000) + worker, first, 16)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
