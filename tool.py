@@ -1339,6 +1339,13 @@ def parse_number(text: str) -> float:
     return value
 
 
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest of what is known was meant; "" where nothing is near."""
+    difflib = optional("difflib")  # not at every start: it is for slips alone
+    near = difflib.get_close_matches(word.lower(), known, 1) if difflib else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def parse_slo(entries: Iterable[str]) -> dict[str, float]:
     """Read budgets from KEY=MS entries; raises SloError."""
     thresholds: dict[str, float] = {}
@@ -1349,10 +1356,12 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float]:
         key = name.lower()
         phase, dot, statistic = key.partition(".")
         if phase not in SLO_KEYS:
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}")
+            meant = suggest(phase, SLO_KEYS)
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}{meant}")
         if dot and statistic not in SLO_STATS:
-            expected = ", ".join(f"{phase}.{known}" for known in SLO_STATS)
-            raise SloError(f"Unknown SLO key '{name}': expected {phase} or one of {expected}")
+            known = [f"{phase}.{each}" for each in SLO_STATS]
+            expected = f"{phase} or one of {', '.join(known)}{suggest(key, known)}"
+            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         try:
@@ -1872,8 +1881,10 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
 # ---------------------------------------------------------------------------------------------------------
 def parse_header(text: str) -> Header:
-    """Read 'Name: value'; raises UsageError that never repeats the value."""
+    """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that never repeats the value."""
     name, colon, value = text.partition(":")
+    if not colon and text.endswith(";"):
+        name, colon = text[:-1], ":"
     if not colon:
         raise UsageError("a header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
@@ -1902,10 +1913,26 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
 
 
-def parse_headers(texts: Sequence[str], seconds: float) -> tuple[Header, ...]:
-    """Read all of -H; raises UsageError, which says where."""
+def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
+    if args.user_agent is not None:
+        yield "-A", f"User-Agent: {args.user_agent}"
+    if args.referer is not None:
+        yield "-e", f"Referer: {args.referer}"
+    if not all("=" in text for text in args.cookie):
+        raise UsageError(
+            "-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read here"
+        )
+    if args.cookie:
+        yield "-b", f"Cookie: {'; '.join(args.cookie)}"
+    if args.compressed:
+        yield "--compressed", "Accept-Encoding: gzip, deflate, br, zstd"
+
+
+def parse_headers(lines: Iterable[tuple[str, str]]) -> tuple[Header, ...]:
+    """Read header lines, each with its place; raises UsageError, which says where."""
     headers = []
-    for place, line in header_lines(texts, seconds):
+    for place, line in lines:
         try:
             headers.append(parse_header(line))
         except UsageError as error:
@@ -2155,17 +2182,29 @@ def detect_type(data: bytes, extension: str) -> str:
     return text if is_utf8(data) else "application/octet-stream"
 
 
-def read_body(argument: str | None, seconds: float, typed: bool) -> Body | None:
-    """Load -d's text or file and name its media type, unless the user did (`typed`); raises UsageError."""
-    if argument is None:
+def data_file(option: str, text: str) -> str | None:
+    """Return the file that -d names, None where it holds the data itself."""
+    return text[1:] if text.startswith("@") and option != "--data-raw" else None
+
+
+def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> Body | None:
+    """Load what -d and its like give, each with its option, and name the media type of it all, unless the
+    user did (`typed`); raises UsageError.
+    """
+    if not given:
         return None
-    if argument == "@":
-        raise UsageError("-d '@': expected a file name after @, or @- for standard input")
-    data, extension = os.fsencode(argument), ""
-    if argument.startswith("@"):
-        data = read_local("-d", argument[1:], MAX_BODY, seconds)
-        extension = os.path.splitext(argument)[1].lower()
-    return Body(data, "" if typed else detect_type(data, extension))
+    parts: list[bytes] = []
+    extension = ""
+    for option, text in given:
+        path, data = data_file(option, text), os.fsencode(text)
+        if path == "":
+            raise UsageError(f"{option} '@': expected a file name after @, or @- for standard input")
+        if path is not None:
+            data = read_local(option, path, MAX_BODY - sum(map(len, parts)), seconds)
+            extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
+        parts.append(data)
+    whole = b"&".join(parts)
+    return Body(whole, "" if typed else detect_type(whole, extension))
 
 
 def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | None:
@@ -2339,7 +2378,7 @@ def check_standard_input(args: argparse.Namespace) -> None:
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
-        ("-d", args.data[1:] if (args.data or "").startswith("@") else None),
+        *((option, data_file(option, text)) for option, text in args.data),
         ("--cacert", args.cacert),
         ("--slo-file", args.slo_file),
         ("--cert", args.cert),
@@ -2432,58 +2471,75 @@ def parse_collector(text: str) -> Url:
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
-CURL_OPTIONS = (  # what those who are used to curl type, and what there is instead
-    ("-u --user", 'credentials go as a header, -H "Authorization: Basic …"'),
-    ("-U --proxy-user", "credentials of a proxy go into its URL, -x http://user:password@host:port"),
-    ("-I --head", "use -X HEAD"),
-    ("-A --user-agent", "use -H 'User-Agent: …'"),
-    ("-e --referer", "use -H 'Referer: …'"),
-    ("-b --cookie", "use -H 'Cookie: …'"),
-    ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
-    ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
-    ("-o --output -O --remote-name", "leave it out: the body is not kept; --json PATH has the report"),
-    ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
-    ("-v --verbose", "leave it out: the report shows the connection, -i the header fields, --json - both"),
-    ("-D --dump-header", "-i shows the header fields, --json - has them too"),
-    ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
-    ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
-    ("-E", "use --cert PATH; its key's password goes into a file, --key-password-file PATH"),
-    ("--pass", "write the password into a file: --key-password-file PATH"),
-    ("--cert-type --key-type", "leave it out: --cert and --key take PEM, and say how to make it of others"),
-    ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
-    ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
-    ("--retry", "nothing is sent twice: run it again when it exits with 75"),
-    ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
-    ("--tls-max --tlsv1.2 --tlsv1.3", "leave it out: TLS 1.2 or newer is used, with -k older ones too"),
-    ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
-)
-OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
-
-
-def split_flags(word: str) -> list[str]:
-    """Take curl's way of writing flags apart, -sSLo/dev/null: argparse names at most the first of them."""
-    flags = re.match(r"-([kLfi46sSvIO]+)(?=[A-Za-z])", word)
-    if not flags or " " in word:
-        return [word]
-    return [f"-{letter}" for letter in flags[1]] + [f"-{word[flags.end() :]}"]
-
-
-def explain_options(words: Iterable[str]) -> str:
-    """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = []
-    found: dict[str, list[str]] = {}  # by hint
-    for word in words:
-        name = word.partition("=")[0]
-        if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
-            name = name[:2]
-        if name.startswith("-"):
-            names.append(name)
-        if name in OPTION_HINTS:
-            found.setdefault(OPTION_HINTS[name], []).append(name)
-    hints = list(found) or ["--help lists the options there are"]
-    if len(found) > 1:
-        hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
-    return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+# What curl has and this has not, and what there is instead; --dns-* is all that begins with --dns-.
+CURL_OPTIONS = """
+-u --user --basic --oauth2-bearer = credentials go as a header, -H "Authorization: Basic …" (or Bearer …)
+-n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4* --delegation --sasl-* --service-name --krb
+  --login-options --tlsauthtype --tlsuser --tlspassword = there is nothing like it: credentials go as a
+  header, -H "Authorization: …"
+-U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
+  --proxy-service-name --proxy-tls* --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
+  http://user:password@host:port
+--socks5 --socks5-hostname = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
+--socks4* --preproxy = there is nothing like it: -x takes one proxy: http, https, socks5 or socks5h
+--noproxy = set the variable NO_PROXY; -x '' goes without any proxy
+--proxy-header = there is nothing like it: -H 'Proxy-Authorization: …' alone goes to the proxy
+--proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
+--proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
+-p --proxytunnel --proxy1.0 --proxy-* --suppress-connect-headers = leave it out: -x knows its way, CONNECT
+  for https
+-c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
+-w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
+-o --output* -O --out-null --remote-* -J -R --create-* --no-clobber --skip-existing --remove-on-error --xattr
+  -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+--fail-* = use -f, or --expect STATUS; the body is not kept
+-v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
+-D --dump-header --show-headers = -i shows the header fields, --json - has them too
+-N --no-buffer -# --progress-bar --no-progress-meter = leave it out: the body is not shown; -s is silent
+--stderr --styled-output = leave it out: 2>FILE takes stderr, NO_COLOR=1 the colours away
+--connect-to = use --resolve HOST:PORT:ADDR, which takes an address
+--connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it;
+  the report says which phase took the time
+--happy-eyeballs-timeout-ms = leave it out: the next address is tried after 250 ms
+--dns-* --doh-* = there is nothing like it: the system's resolver is asked, or --resolve HOST:PORT:ADDR
+-r --range = use -H 'Range: bytes=0-499'
+-z --time-cond --etag-* = use -H 'If-Modified-Since: …' or -H 'If-None-Match: …'
+-E = use --cert PATH; its key's password goes into a file, --key-password-file PATH
+--pass = write the password into a file: --key-password-file PATH
+--cert-type --key-type = leave it out: --cert and --key take PEM, and say how to make it of others
+--capath --ca-native --dump-ca-embed = use --cacert PATH, or the variables SSL_CERT_FILE and SSL_CERT_DIR
+--tls-max --tlsv* --sslv* -1 -2 -3 = leave it out: TLS 1.2 or newer is used, with -k older ones too
+--hsts --proto* --ssl --ssl-reqd = leave it out: the URL says http:// or https://
+--ssl-* --ciphers --tls13-ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid
+  --tls-earlydata --ech --engine --egd-file --random-file --crlfile --cert-status --pinnedpubkey = there is
+  nothing like it: TLS is as this machine's OpenSSL does it, and the report shows what was agreed on
+--http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
+--http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = there is nothing like it: HTTP/2 over TLS is known, and
+  --http1.1
+-T --upload-file = use -X PUT -d @FILE
+-F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-G --get --url-query = write the query into the URL
+--data-urlencode = encode it before: -d sends its data as it is
+-B --use-ascii --crlf --upload-flags = leave it out: -d sends its data as it is
+--path-as-is --request-target = there is nothing like it: the path is the URL's, without dot segments
+--raw --tr-encoding --ignore-content-length = leave it out: bytes are counted as transferred
+--variable --expand-* = there is nothing like it: the shell has variables
+--max-redirs --location-trusted --post30* = there is nothing like it: -L follows 10 redirects at most, and as
+  browsers do
+--retry* = nothing is sent twice: run it again when it exits with 75
+-Z --parallel* --rate -: --next = there is nothing like it: there is one URL, and --count measures it again
+-K --config -q --disable = leave it out: there is no configuration file
+--disallow-username-in-url = leave it out: such a URL is refused
+--abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
+--haproxy-* --tcp-* --keepalive-* --no-keepalive --mptcp --ip-tos --vlan-priority --local-port --limit-rate =
+  there is nothing like it: what is measured is a plain connection at full speed
+-M --manual --libcurl = --help lists the options there are
+-V = use --version
+-a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --pubkey
+  --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = there is nothing like it: only http
+  and https can be measured
+"""
+BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
 EXAMPLES = """\
@@ -2521,6 +2577,13 @@ class Answered(Exception):
     """An option asked for a text in place of a run: exit 0."""
 
 
+class Data(argparse.Action):
+    """An option that gives a part of the body: kept in order, with the option that it came by."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        namespace.data = [*namespace.data, (option_string, values)]
+
+
 class Answer(argparse.Action):
     """An option whose answer is its constant, or the whole help."""
 
@@ -2533,8 +2596,20 @@ SLO_HELP += f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
-        ("-d --data", "DATA", "request body: text, @FILE, or @- for standard input"),
+        ("-I --head", "", "the same as -X HEAD"),
+        (
+            "-d --data --data-ascii --data-binary",
+            "DATA",
+            "request body: text, @FILE, or @- for standard input; several are joined with &",
+        ),
+        ("--data-raw", "DATA", "request body: text alone, @ means nothing"),
         ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
+        ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
+        ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
+        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
+        ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
+        ("--url", "URL", "the URL, in place of one without an option"),
+        ("-g --globoff", "", "nothing: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
         ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
@@ -2564,6 +2639,8 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
+        ("-s --silent", "", "no report, no warning: the files alone, and the reasons of failed steps"),
+        ("-S --show-error", "", "nothing: these reasons are told with -s too"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
         ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
@@ -2580,15 +2657,17 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
 }
-COLLECTED = ("-H", "--resolve", "--slo")  # each value counts
+COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo")  # each value counts, as do those of `Data`
 # An earlier value would be lost; of all other options the last value counts.
-GIVEN_ONCE = ("-d", "--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
+GIVEN_ONCE = ("--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # of each option in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
     for text, _, _ in options
     for word in text.split()
 }
+NAMES.update({"--data-raw": "data"})
+FREE_TEXT = ("data", "cookie", "user_agent", "referer")  # it may begin with -, as a multipart body does
 NOT_EMPTY = {  # what a value must be that cannot be empty
     **dict.fromkeys((*EXPORT_OPTIONS, "--cacert", "--cert", "--key", "--key-password-file"), "a path"),
     "--unix-socket": "a path",
@@ -2616,6 +2695,52 @@ NEEDS = (  # an option, those of which it needs one, and why
 )
 
 
+def instead_of(name: str) -> str:
+    """Say what there is in place of an option that does not exist; "" if it is like nothing that is known."""
+    for entry in re.split(r"\n(?=-)", CURL_OPTIONS):
+        names, _, hint = " ".join(entry.split()).partition(" = ")
+        if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
+            return f"; {hint}"
+    return suggest(name, [*NAMES, "--help", "--version"])
+
+
+def explain_options(words: Iterable[str]) -> str:
+    """Name the options that do not exist, never with their values, and say what there is instead."""
+    names = [re.split(r"[^\w.-]", word)[0] if word.startswith("--") else word[:2] for word in words]
+    found: dict[str, list[str]] = {}  # by hint
+    for name in names:
+        found.setdefault(instead_of(name) or "; --help lists the options there are", []).append(name)
+    hints = list(found)
+    if len(found) > 1:
+        hints = [f"; {', '.join(found[hint])}: {hint[2:]}" for hint in found]
+    return f"unrecognized arguments: {' '.join(names)}{''.join(hints)}"
+
+
+def split_words(words: Iterable[str]) -> Iterator[str]:
+    """Put curl's ways of writing into argparse's: text that begins with -, and flags in one word, as in
+    -sSLo/dev/null, of which it would name the first at most. Raises UsageError for -count.
+    """
+    rest = iter(words)
+    for word in rest:
+        name = word.partition("=")[0]
+        flags = re.match(f"-([{BARE_FLAGS}]+)(?=[A-Za-z])", word)
+        if NAMES.get(word) in FREE_TEXT:
+            text = next(rest, None)
+            if text and text.startswith("-"):
+                long = word if word.startswith("--") else f"--{NAMES[word]}".replace("_", "-")
+                word, text = f"{long}={text}", None
+            yield word
+            if text is not None:
+                yield text
+        elif word.startswith("-") and f"-{name}" in NAMES:
+            raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
+        elif flags and " " not in word:
+            yield from [f"-{letter}" for letter in flags[1]]
+            yield f"-{word[flags.end() :]}"
+        else:
+            yield word
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(mask_location(message))
@@ -2626,11 +2751,11 @@ class Parser(argparse.ArgumentParser):
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
-        options = [part for word in words[:end] for part in split_flags(word)]
-        args, unknown = self.parse_known_args(options + words[end:])
-        if any(word.startswith("-") for word in unknown):
-            raise UsageError(explain_options(unknown))
-        args.url += unknown
+        args, unknown = self.parse_known_args([*split_words(words[:end]), *words[end:]])
+        options = [word for word in unknown if word.startswith("-")]
+        if options:
+            raise UsageError(explain_options(options))
+        args.url = args.url + args.urls + unknown
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -2655,7 +2780,7 @@ def build_parser(width: int) -> Parser:
     # Every argument stands in a group: for one of the parser's own argparse makes a help formatter at once,
     # which on Python 3.14 imports dataclasses and inspect, on any where it is told no width, shutil with bz2.
     positional = parser.add_argument_group("positional arguments")
-    positional.add_argument("url", nargs="*", metavar="URL", help="http:// or https:// URL")
+    positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
     for title, options in OPTIONS.items():
         group = parser.add_argument_group(title)
         for text, value, explanation in options:
@@ -2663,6 +2788,8 @@ def build_parser(width: int) -> Parser:
             kind: dict[str, Any] = {"metavar": value}
             if not value:
                 kind = {"action": "store_true"}
+            elif NAMES[spellings[0]] == "data":
+                kind.update(action=Data, dest="data", default=[])
             elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
@@ -2708,8 +2835,10 @@ def list_exports(args: argparse.Namespace) -> dict[str, str]:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raise UsageError where a file would be read or written twice, or a socket's path is too long."""
+    """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
     check_standard_input(args)
+    if re.match(r"\s*[{\[]", args.json or ""):
+        raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     size = len(os.fsencode(args.unix_socket or ""))
     if size > MAX_SOCKET_PATH:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
@@ -2783,7 +2912,8 @@ def check_urls(args: argparse.Namespace) -> None:
     if len(args.url) == 1:
         return
     if not args.url:
-        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+        values = [*vars(args).values(), *(text for _, text in args.data)]
+        taken = [value for value in values if isinstance(value, str) and "://" in value]
         why = "httphases [OPTIONS] URL; --help shows more"
         if taken:
             why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
@@ -2808,6 +2938,8 @@ def choose_family(args: argparse.Namespace) -> int:
 
 
 def choose_style(args: argparse.Namespace) -> str:
+    if args.silent:
+        return "silent"
     if args.metrics_only:
         return "metrics"
     if args.compact:
@@ -2828,11 +2960,20 @@ def warn_of_series(options: Options) -> Iterator[str]:
             yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
 
 
+def warn_of_body(method: str, body: Body, given: Sequence[str]) -> Iterator[str]:
+    """Say what may not be meant of a body, and the options that gave it."""
+    if method in ("GET", "HEAD"):
+        yield f"{method} with a request body: many servers ignore it or refuse it"
+    if body.content_type and (len(given) > 1 or given[0] not in ("-d", "--data")):  # as curl is used
+        form = "application/x-www-form-urlencoded"
+        yield f"the body is sent as {body.content_type}, where curl says {form}: -H 'Content-Type: …' decides"
+
+
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
     """Say what of the command line goes ahead but may not be meant."""
     request = options.request
-    if args.request and request.method in ("GET", "HEAD") and request.body is not None:
-        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    if request.body:
+        yield from warn_of_body(request.method, request.body, [option for option, _ in args.data])
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
     if options.identity and not request.url.secure:
@@ -2870,10 +3011,12 @@ def check_certificates(options: Options) -> None:
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
     """Return the first request; raises UsageError."""
-    headers = parse_headers(args.header, seconds)
-    typed = any(name.lower() == "content-type" for name, _ in headers)
-    body = read_body(args.data, seconds, typed)
-    request = Request(parse_method(args.request, args.data is not None), url, headers, body)
+    headers = parse_headers(header_lines(args.header, seconds))
+    named = {name.lower() for name, _ in headers}
+    headers += tuple(field for field in parse_headers(own_fields(args)) if field[0].lower() not in named)
+    body = read_body(args.data, seconds, "content-type" in named)
+    method = "HEAD" if args.head and args.request is None else args.request
+    request = Request(parse_method(method, body is not None), url, headers, body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
             size = len(request.data)
@@ -2895,7 +3038,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
     check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
-    url = parse_url(args.url[0])
+    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family = choose_family(args)
     chosen_by = "-4 or -6" if family else "--interface"
     if args.interface is not None:
@@ -8664,6 +8807,15 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
         yield f"{where}the budgets were held against a {statuses} answer: {option} makes that exit 22"
 
 
+def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
+    """Name the last statuses that --expect does not; of a series of `runs`, say in how many of them."""
+    found = [sample.code or 0 for sample in samples if sample.last and sample.bad_status]
+    if found:
+        where = f"in {len(found)} of {runs} runs " if runs is not None else ""
+        statuses = " or ".join(map(str, sorted(set(found))))
+        yield f"{where}the last status, {statuses}, is none that --expect names"
+
+
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
@@ -10540,6 +10692,11 @@ def say(message: str) -> None:
         pass
 
 
+def warn(message: str, options: Options) -> None:
+    if options.style != "silent":
+        say(f"warning: {message}")
+
+
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
     """Have something written and tell whether it was; that its reader has left is no failure."""
     try:
@@ -10738,25 +10895,26 @@ def warn_of_parameters(run: Run, options: Options) -> None:
     found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
     if found:
         names = clip(", ".join(found), MAX_FOREIGN)
-        say(f"warning: {files} will have the URL parameter {names} in clear: it looks like a credential")
+        warn(f"{files} will have the URL parameter {names} in clear: it looks like a credential", options)
 
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     """Say on stderr what stdout cannot; `turn` is the run's place in a series, which sums up some of it."""
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
-        say(f"warning: stopped after {MAX_REDIRECTS} redirects{end}")
+        warn(f"stopped after {MAX_REDIRECTS} redirects{end}", options)
     if turn is None or turn.number == 1:
         warn_of_parameters(run, options)
     for step in run.steps:
-        if options.style == "metrics" and step.error:
+        told = ("metrics", "silent") if turn else ("metrics", "silent", "compact")
+        if step.error and options.style in told:
             say(f"error: {failure_text(step.number, step.error, turn)}")
         if options.style == "waterfall" or turn:
             continue
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
-            say(f"warning: {starved_text(step)}")
+            warn(starved_text(step), options)
         if lacks_certificate(step):
-            say(f"warning: {lacking_text(step)}")
+            warn(lacking_text(step), options)
 
 
 def send_traces(spans: Iterable[str], options: Options) -> bool:
@@ -10862,10 +11020,9 @@ class Results:
         """Keep what the exports will say of a run; in brief once there is much of it."""
         if not self._brief and texts.size > MAX_TEXTS:
             self._brief = True
-            say(
-                f"warning: from run {run.turn.number} on the exports have the first 4 KB of each header "
-                f"section alone: all of them would take more memory than {MAX_TEXTS >> 20} MB"
-            )
+            why = f"all of them would take more memory than {MAX_TEXTS >> 20} MB"
+            kept = "the exports have the first 4 KB of each header section alone"
+            warn(f"from run {run.turn.number} on {kept}: {why}", self.options)
         if self._brief:
             run = run._replace(steps=tuple(map(in_brief, run.steps)))
         for option, items in self._listings.items():
@@ -10915,6 +11072,8 @@ class Results:
     def warnings(self, report: Report) -> Iterator[str]:
         """Say what could be taken for good; of a single run `warn_about` has said the most."""
         fail, runs = self.options.fail, report.runs
+        if self.options.expected != GOOD_STATUSES:
+            yield from expectation_warnings(self.samples, None if report.single else runs)
         if report.single:
             yield from budget_warnings(report.verdict, None, fail)
             return
@@ -10972,7 +11131,8 @@ class LiveReport:
         self._options, self._results = options, results
         self._interval, self._single = series.interval, series.single
         self.expected = series.times  # runs
-        self.status = StatusLine(sys.stderr, options.environ)
+        self._silent = options.style == "silent"
+        self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
@@ -11013,7 +11173,7 @@ class LiveReport:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        if self._tells_all or self._is_odd(run):
+        if not self._silent and (self._tells_all or self._is_odd(run)):
             lines = run_lines(run, self._options.style, run.turn)
             self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
 
@@ -11026,7 +11186,7 @@ class LiveReport:
             except BrokenPipeError:
                 self._read = False
 
-        if self.whole and self._read:
+        if self.whole and self._read and not self._silent:
             self.whole = try_to_write("the report", attempt)
 
     def _is_odd(self, run: Run) -> bool:
@@ -11102,7 +11262,7 @@ def find_variants(
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_TARGETS:
-        say(f"warning: of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
+        warn(f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured", options)
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
@@ -11113,7 +11273,7 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
     live.expect(len(variants))
     runs = live.expected
     if options.tracing and runs > MAX_TRACES:
-        say(f"warning: these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
+        warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
         results.untraced = True
     for variant, turn in each_turn(series, variants, results):
         if not live.wanted or not live.wait(turn.due):
@@ -11165,11 +11325,11 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         gc.unfreeze()
     report = results.report(live.expected)
     for warning in pool.contexts.warnings:
-        say(f"warning: {warning}")
+        warn(warning, options)
     if report.single:
         warn_about(report.single, options, None)
     for warning in results.warnings(report):
-        say(f"warning: {warning}")
+        warn(warning, options)
     live.print(lambda: write_report(report, options, live.stream, rich))
     crashed = crash is not None and not INTERRUPTION.asked()
     written = write_exports(results, report, crashed)
@@ -11190,7 +11350,7 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     """Go the whole way once; raises ToolError."""
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
-        say(f"warning: {warning}")
+        warn(warning, options)
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
