@@ -1880,27 +1880,25 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 # ---------------------------------------------------------------------------------------------------------
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
 # ---------------------------------------------------------------------------------------------------------
-def parse_header(text: str) -> Header:
-    """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that never repeats the value."""
+def parse_header(place: str, text: str) -> Header:
+    """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that says where, never the value."""
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
     if not colon:
-        raise UsageError("a header has no colon: expected 'Name: value'")
+        raise UsageError(f"{place}: a header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        raise UsageError("what stands before the colon is not a header name: expected 'Name: value'")
+        what = "what stands before the colon is not a header name"
+        raise UsageError(f"{place}: {what}: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"the value of header '{name}' holds a line break or NUL")
+        raise UsageError(f"{place}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
-        raise UsageError("'Transfer-Encoding' cannot be set: the body is sent with its length")
+        raise UsageError(f"{place}: 'Transfer-Encoding' cannot be set: the body is sent with its length")
     return name, os.fsencode(value.strip(" \t"))
 
 
 def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, str]]:
-    """Give each header of -H with its place; @FILE stands for the lines of a file that are not blank.
-
-    Raises UsageError.
-    """
+    """Give each header of -H with its place; of @FILE the lines that are not blank. Raises UsageError."""
     for number, text in enumerate(texts, 1):
         if not text.startswith("@"):
             yield f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H", text
@@ -1920,24 +1918,11 @@ def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     if args.referer is not None:
         yield "-e", f"Referer: {args.referer}"
     if not all("=" in text for text in args.cookie):
-        raise UsageError(
-            "-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read here"
-        )
+        raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
     if args.cookie:
         yield "-b", f"Cookie: {'; '.join(args.cookie)}"
     if args.compressed:
         yield "--compressed", "Accept-Encoding: gzip, deflate, br, zstd"
-
-
-def parse_headers(lines: Iterable[tuple[str, str]]) -> tuple[Header, ...]:
-    """Read header lines, each with its place; raises UsageError, which says where."""
-    headers = []
-    for place, line in lines:
-        try:
-            headers.append(parse_header(line))
-        except UsageError as error:
-            raise UsageError(f"{place}: {error.message}") from None
-    return tuple(headers)
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
@@ -2074,9 +2059,8 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
 
 
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the addresses to measure, of those that were given; those of the other family are left out.
-
-    Raises UsageError where none is left, one comes twice, or there are too many.
+    """Return the addresses to measure, of those that were given, without those of the other family; raises
+    UsageError where none is left, one comes twice, or there are too many.
     """
     targets: dict[bytes, str] = {}
     for text, _, address in entries:
@@ -2245,11 +2229,6 @@ NOT_PEM = (
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
-def shell_word(path: str) -> str:
-    """Return a path as a shell takes it; a name to be replaced for standard input."""
-    return "FILE" if is_stdin(path) else "'" + path.replace("'", "'\\''") + "'"
-
-
 def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
     """Read what an option of the client certificate names; raises UsageError."""
     try:
@@ -2268,7 +2247,8 @@ def check_pem(file: PemFile, wanted: bytes) -> None:
         return
     for other, beginning, command in NOT_PEM:
         if re.match(DER_SEQUENCE + b"(?:" + beginning + b")", file.data, re.DOTALL):
-            command = command.format(shell_word(file.path))
+            quoted = "'" + file.path.replace("'", "'\\''") + "'"  # for a shell
+            command = command.format("FILE" if is_stdin(file.path) else quoted)
             raise UsageError(f"{file} is {other}; PEM is needed: {command}")
     what = "private key" if wanted == PEM_KEY else "certificate"
     instead = ""
@@ -2281,15 +2261,6 @@ def check_pem(file: PemFile, wanted: bytes) -> None:
     elif re.search(PEM_CERTIFICATE, file.data):
         instead = ", only a certificate"
     raise UsageError(f"{file} holds no {what} in PEM{instead}")
-
-
-def read_password(path: str, seconds: float) -> bytes:
-    """Return the first line of a file, without its end; raises UsageError."""
-    file = read_secret_file("--key-password-file", path, seconds)
-    password = file.data.partition(b"\n")[0].removesuffix(b"\r")
-    if len(password) > MAX_PASSWORD:
-        raise UsageError(f"{file}: its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed")
-    return password
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
@@ -2305,7 +2276,11 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     check_pem(key, PEM_KEY)
     password = None
     if args.key_password_file is not None:
-        password = read_password(args.key_password_file, seconds)
+        file = read_secret_file("--key-password-file", args.key_password_file, seconds)
+        password = file.data.partition(b"\n")[0].removesuffix(b"\r")
+        if len(password) > MAX_PASSWORD:
+            size = len(password)
+            raise UsageError(f"{file}: its first line has {size} bytes, {MAX_PASSWORD} are allowed")
     return Identity(certificate, key, password)
 
 
@@ -2333,13 +2308,10 @@ def explain_identity(
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show a client certificate where it is asked for one; raises UsageError.
-
-    OpenSSL reads both from files alone, and would ask for a missing password on the terminal.
-    """
+    """Have a context show a client certificate where it is asked for one; raises UsageError."""
     asked = False
 
-    def password() -> bytes:
+    def password() -> bytes:  # without it OpenSSL would ask on the terminal
         nonlocal asked
         asked = True
         if identity.password is None:
@@ -2365,12 +2337,10 @@ def check_interface(text: str, family: int) -> None:
         return  # it is the name of a network interface, whatever the machine has
     packed = socket.inet_pton(own, text.partition("%")[0])
     if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
-        wrong = "is no address that a connection can begin at: give one of its own"
-        raise UsageError(f"--interface '{text}' {wrong}")
+        raise UsageError(f"--interface '{text}' is no address that a connection can begin at")
     if not is_ip(text, family):
-        excluded_by = "-4" if family == socket.AF_INET else "-6"
-        wrong = f"is an {FAMILY_NAMES[own]} address, which {excluded_by} excludes"
-        raise UsageError(f"--interface '{text}' {wrong}")
+        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if family == socket.AF_INET else '-6'} excludes"
+        raise UsageError(f"--interface '{text}' is an {excluded}")
 
 
 def check_standard_input(args: argparse.Namespace) -> None:
@@ -2473,35 +2443,31 @@ def parse_collector(text: str) -> Url:
 # ---------------------------------------------------------------------------------------------------------
 # What curl has and this has not, and what there is instead; --dns-* is all that begins with --dns-.
 CURL_OPTIONS = """
--u --user --basic --oauth2-bearer = credentials go as a header, -H "Authorization: Basic …" (or Bearer …)
--n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4* --delegation --sasl-* --service-name --krb
-  --login-options --tlsauthtype --tlsuser --tlspassword = there is nothing like it: credentials go as a
-  header, -H "Authorization: …"
+-u --user --basic --oauth2-bearer -n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4*
+  --delegation --sasl-* --service-name --login-options = credentials go as a header, -H "Authorization: Basic
+  …" (or Bearer …)
 -U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
-  --proxy-service-name --proxy-tls* --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
+  --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
   http://user:password@host:port
---socks5 --socks5-hostname = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
---socks4* --preproxy = there is nothing like it: -x takes one proxy: http, https, socks5 or socks5h
+--socks* --preproxy = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
---proxy-header = there is nothing like it: -H 'Proxy-Authorization: …' alone goes to the proxy
 --proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
 --proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
--p --proxytunnel --proxy1.0 --proxy-* --suppress-connect-headers = leave it out: -x knows its way, CONNECT
-  for https
+-p --proxytunnel --proxy* = leave it out: -x knows its way, CONNECT for https; -H 'Proxy-Authorization: …'
+  goes to it
 -c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
 -w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* -O --out-null --remote-* -J -R --create-* --no-clobber --skip-existing --remove-on-error --xattr
-  -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+-o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --remove-on-error --xattr -C
+  --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
 --fail-* = use -f, or --expect STATUS; the body is not kept
 -v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
 -D --dump-header --show-headers = -i shows the header fields, --json - has them too
--N --no-buffer -# --progress-bar --no-progress-meter = leave it out: the body is not shown; -s is silent
---stderr --styled-output = leave it out: 2>FILE takes stderr, NO_COLOR=1 the colours away
+-N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output = leave it out: the body is not
+  shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
 --connect-to = use --resolve HOST:PORT:ADDR, which takes an address
 --connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it;
   the report says which phase took the time
---happy-eyeballs-timeout-ms = leave it out: the next address is tried after 250 ms
---dns-* --doh-* = there is nothing like it: the system's resolver is asked, or --resolve HOST:PORT:ADDR
+--dns-* --doh-* = the system's resolver is asked; --resolve HOST:PORT:ADDR goes without it
 -r --range = use -H 'Range: bytes=0-499'
 -z --time-cond --etag-* = use -H 'If-Modified-Since: …' or -H 'If-None-Match: …'
 -E = use --cert PATH; its key's password goes into a file, --key-password-file PATH
@@ -2509,35 +2475,32 @@ CURL_OPTIONS = """
 --cert-type --key-type = leave it out: --cert and --key take PEM, and say how to make it of others
 --capath --ca-native --dump-ca-embed = use --cacert PATH, or the variables SSL_CERT_FILE and SSL_CERT_DIR
 --tls-max --tlsv* --sslv* -1 -2 -3 = leave it out: TLS 1.2 or newer is used, with -k older ones too
---hsts --proto* --ssl --ssl-reqd = leave it out: the URL says http:// or https://
---ssl-* --ciphers --tls13-ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid
-  --tls-earlydata --ech --engine --egd-file --random-file --crlfile --cert-status --pinnedpubkey = there is
-  nothing like it: TLS is as this machine's OpenSSL does it, and the report shows what was agreed on
+--hsts --proto* --ssl --ssl-reqd --disallow-username-in-url = leave it out: the URL says http:// or https://,
+  and no more
+--ssl* --tls* --ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid --ech --engine
+  --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
+  machine's OpenSSL does it, and the report shows what was agreed on
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
---http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = there is nothing like it: HTTP/2 over TLS is known, and
-  --http1.1
+--http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = HTTP/2 over TLS is known, and --http1.1, no other
 -T --upload-file = use -X PUT -d @FILE
 -F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --url-query = write the query into the URL
 --data-urlencode = encode it before: -d sends its data as it is
--B --use-ascii --crlf --upload-flags = leave it out: -d sends its data as it is
---path-as-is --request-target = there is nothing like it: the path is the URL's, without dot segments
---raw --tr-encoding --ignore-content-length = leave it out: bytes are counted as transferred
---variable --expand-* = there is nothing like it: the shell has variables
---max-redirs --location-trusted --post30* = there is nothing like it: -L follows 10 redirects at most, and as
+-B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
+  come as they are
+--max-redirs --location-trusted --post30* = nothing sets that: -L follows 10 redirects at most, and as
   browsers do
 --retry* = nothing is sent twice: run it again when it exits with 75
--Z --parallel* --rate -: --next = there is nothing like it: there is one URL, and --count measures it again
--K --config -q --disable = leave it out: there is no configuration file
---disallow-username-in-url = leave it out: such a URL is refused
+-Z --parallel* --rate -: --next = there is one URL; --count measures it again
+-K --config -q --disable --variable --expand-* = there is no configuration file; the shell has variables
 --abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
---haproxy-* --tcp-* --keepalive-* --no-keepalive --mptcp --ip-tos --vlan-priority --local-port --limit-rate =
-  there is nothing like it: what is measured is a plain connection at full speed
--M --manual --libcurl = --help lists the options there are
--V = use --version
--a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --pubkey
-  --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = there is nothing like it: only http
-  and https can be measured
+--haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
+  --limit-rate --path-as-is --request-target --no-* = nothing sets that: what is measured is a plain request
+  at full speed
+-M --manual --libcurl -V = --help lists the options there are, --version says which program it is
+-a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --krb
+  --pubkey --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = only http and https can be
+  measured
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
@@ -2597,11 +2560,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
         ("-I --head", "", "the same as -X HEAD"),
-        (
-            "-d --data --data-ascii --data-binary",
-            "DATA",
-            "request body: text, @FILE, or @- for standard input; several are joined with &",
-        ),
+        ("-d --data --data-ascii --data-binary", "DATA", "request body: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "request body: text alone, @ means nothing"),
         ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
@@ -2729,9 +2688,7 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
             if text and text.startswith("-"):
                 long = word if word.startswith("--") else f"--{NAMES[word]}".replace("_", "-")
                 word, text = f"{long}={text}", None
-            yield word
-            if text is not None:
-                yield text
+            yield from [word] if text is None else [word, text]
         elif word.startswith("-") and f"-{name}" in NAMES:
             raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
         elif flags and " " not in word:
@@ -2867,10 +2824,8 @@ def check_targets(options: Options) -> None:
         return
     route = choose_route(options.request.url, options.proxy, options.environ)
     if route.proxy:
-        raise UsageError(
-            f"--all-addresses asks the servers themselves, but {route.source} names a proxy: "
-            "leave it out, or give -x '' to go without one"
-        )
+        named = f"{route.source} names a proxy: leave it out, or give -x '' to go without one"
+        raise UsageError(f"--all-addresses asks the servers themselves, but {named}")
     for key in options.thresholds:
         if key.partition(".")[0] == "dns":
             why = "with --all-addresses the name is looked up once, before all runs"
@@ -2878,12 +2833,10 @@ def check_targets(options: Options) -> None:
 
 
 def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
-    """Return where traces go, None for nowhere; raises UsageError.
-
-    The collector is asked its own way, by none of the options of what is measured.
-    """
+    """Return where traces go, None for nowhere; raises UsageError."""
     if args.otlp is None:
         return None
+    # The collector is asked its own way, by none of the options of what is measured.
     url = parse_collector(args.otlp)
     headers = parse_collector_headers(environ)
     found = [(decode(value), True) for _, value in headers]
@@ -2928,23 +2881,9 @@ def check_urls(args: argparse.Namespace) -> None:
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many")
 
 
-def choose_family(args: argparse.Namespace) -> int:
-    """Return the address family that -4 or -6 asks for, as a constant of socket."""
-    if args.ipv4:
-        return socket.AF_INET
-    if args.ipv6:
-        return socket.AF_INET6
-    return socket.AF_UNSPEC
-
-
-def choose_style(args: argparse.Namespace) -> str:
-    if args.silent:
-        return "silent"
-    if args.metrics_only:
-        return "metrics"
-    if args.compact:
-        return "compact"
-    return "waterfall"
+def first_given(flags: Mapping[Thing, bool], otherwise: Thing) -> Thing:
+    """Return what the first flag that is given stands for."""
+    return next((meaning for meaning, given in flags.items() if given), otherwise)
 
 
 def warn_of_series(options: Options) -> Iterator[str]:
@@ -2981,6 +2920,8 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     yield from warn_of_series(options)
+    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
+        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
     place = (request.url.host, request.url.port)
     if options.follow or args.proxy is not None:
         return  # another step, or the proxy, may need it
@@ -2989,19 +2930,10 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
             yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
 
 
-def warn_of_secrets(options: Options) -> Iterator[str]:
-    """Say what will not be masked."""
-    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
-        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
-
-
 def check_certificates(options: Options) -> None:
-    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use.
-
-    For https the context of the handshake finds out, before anything is sent.
-    """
+    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
     if options.request.url.secure or not (options.ca_bundle or options.identity):
-        return
+        return  # for https the context of the handshake finds out, before anything is sent
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.ca_bundle:
         load_ca_bundle(context, options.ca_bundle)
@@ -3011,12 +2943,13 @@ def check_certificates(options: Options) -> None:
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
     """Return the first request; raises UsageError."""
-    headers = parse_headers(header_lines(args.header, seconds))
+    headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
     named = {name.lower() for name, _ in headers}
-    headers += tuple(field for field in parse_headers(own_fields(args)) if field[0].lower() not in named)
+    own = [parse_header(*line) for line in own_fields(args)]
+    headers += [(name, value) for name, value in own if name.lower() not in named]
     body = read_body(args.data, seconds, "content-type" in named)
     method = "HEAD" if args.head and args.request is None else args.request
-    request = Request(parse_method(method, body is not None), url, headers, body)
+    request = Request(parse_method(method, body is not None), url, tuple(headers), body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
             size = len(request.data)
@@ -3025,9 +2958,8 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
-
-    `width` is how many columns --help may take.
+    """Read and check the whole command line; raises UsageError, or Answered by --help (of `width` columns)
+    and --version.
     """
     args = build_parser(width).parse_all(argv)
     check_urls(args)
@@ -3039,7 +2971,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
     check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    family = choose_family(args)
+    family: int = first_given({socket.AF_INET: args.ipv4, socket.AF_INET6: args.ipv6}, socket.AF_UNSPEC)
     chosen_by = "-4 or -6" if family else "--interface"
     if args.interface is not None:
         check_interface(args.interface, family)
@@ -3051,6 +2983,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
     request = read_request(args, seconds, url)
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
     options = Options(
         request=request,
         secrets=find_secrets(request, args.proxy, environ),
@@ -3064,7 +2997,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         fail=args.fail or args.expect is not None,
         family=family,
         overrides=collect_overrides(entries),
-        style=choose_style(args),
+        style=first_given(styles, "waterfall"),
         include=args.include,
         exports=list_exports(args),
         thresholds=thresholds,
@@ -3080,8 +3013,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_routes(options)
     check_targets(options)
     check_tracing(options)
-    warnings = (*warn_of_contradictions(args, options), *warn_of_secrets(options))
-    return options._replace(warnings=warnings)
+    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
