@@ -1343,6 +1343,13 @@ def parse_number(text: str) -> float:
     return value
 
 
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest of what is known was meant; "" where nothing is near."""
+    difflib = optional("difflib")  # not at every start: it is for slips alone
+    near = difflib.get_close_matches(word.lower(), known, 1) if difflib else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def parse_slo(entries: Iterable[str]) -> dict[str, float]:
     """Read budgets from KEY=MS entries; raises SloError."""
     thresholds: dict[str, float] = {}
@@ -1353,10 +1360,12 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float]:
         key = name.lower()
         phase, dot, statistic = key.partition(".")
         if phase not in SLO_KEYS:
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}")
+            meant = suggest(phase, SLO_KEYS)
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}{meant}")
         if dot and statistic not in SLO_STATS:
-            expected = ", ".join(f"{phase}.{known}" for known in SLO_STATS)
-            raise SloError(f"Unknown SLO key '{name}': expected {phase} or one of {expected}")
+            known = [f"{phase}.{each}" for each in SLO_STATS]
+            expected = f"{phase} or one of {', '.join(known)}{suggest(key, known)}"
+            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         try:
@@ -1875,25 +1884,25 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 # ---------------------------------------------------------------------------------------------------------
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
 # ---------------------------------------------------------------------------------------------------------
-def parse_header(text: str) -> Header:
-    """Read 'Name: value'; raises UsageError that never repeats the value."""
+def parse_header(place: str, text: str) -> Header:
+    """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that says where, never the value."""
     name, colon, value = text.partition(":")
+    if not colon and text.endswith(";"):
+        name, colon = text[:-1], ":"
     if not colon:
-        raise UsageError("a header has no colon: expected 'Name: value'")
+        raise UsageError(f"{place}: a header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        raise UsageError("what stands before the colon is not a header name: expected 'Name: value'")
+        what = "what stands before the colon is not a header name"
+        raise UsageError(f"{place}: {what}: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"the value of header '{name}' holds a line break or NUL")
+        raise UsageError(f"{place}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
-        raise UsageError("'Transfer-Encoding' cannot be set: the body is sent with its length")
+        raise UsageError(f"{place}: 'Transfer-Encoding' cannot be set: the body is sent with its length")
     return name, os.fsencode(value.strip(" \t"))
 
 
 def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, str]]:
-    """Give each header of -H with its place; @FILE stands for the lines of a file that are not blank.
-
-    Raises UsageError.
-    """
+    """Give each header of -H with its place; of @FILE the lines that are not blank. Raises UsageError."""
     for number, text in enumerate(texts, 1):
         if not text.startswith("@"):
             yield f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H", text
@@ -1906,15 +1915,18 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
 
 
-def parse_headers(texts: Sequence[str], seconds: float) -> tuple[Header, ...]:
-    """Read all of -H; raises UsageError, which says where."""
-    headers = []
-    for place, line in header_lines(texts, seconds):
-        try:
-            headers.append(parse_header(line))
-        except UsageError as error:
-            raise UsageError(f"{place}: {error.message}") from None
-    return tuple(headers)
+def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
+    if args.user_agent is not None:
+        yield "-A", f"User-Agent: {args.user_agent}"
+    if args.referer is not None:
+        yield "-e", f"Referer: {args.referer}"
+    if not all("=" in text for text in args.cookie):
+        raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
+    if args.cookie:
+        yield "-b", f"Cookie: {'; '.join(args.cookie)}"
+    if args.compressed:
+        yield "--compressed", "Accept-Encoding: gzip, deflate, br, zstd"
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
@@ -2051,9 +2063,8 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
 
 
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the addresses to measure, of those that were given; those of the other family are left out.
-
-    Raises UsageError where none is left, one comes twice, or there are too many.
+    """Return the addresses to measure, of those that were given, without those of the other family; raises
+    UsageError where none is left, one comes twice, or there are too many.
     """
     targets: dict[bytes, str] = {}
     for text, _, address in entries:
@@ -2159,17 +2170,29 @@ def detect_type(data: bytes, extension: str) -> str:
     return text if is_utf8(data) else "application/octet-stream"
 
 
-def read_body(argument: str | None, seconds: float, typed: bool) -> Body | None:
-    """Load -d's text or file and name its media type, unless the user did (`typed`); raises UsageError."""
-    if argument is None:
+def data_file(option: str, text: str) -> str | None:
+    """Return the file that -d names, None where it holds the data itself."""
+    return text[1:] if text.startswith("@") and option != "--data-raw" else None
+
+
+def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> Body | None:
+    """Load what -d and its like give, each with its option, and name the media type of it all, unless the
+    user did (`typed`); raises UsageError.
+    """
+    if not given:
         return None
-    if argument == "@":
-        raise UsageError("-d '@': expected a file name after @, or @- for standard input")
-    data, extension = os.fsencode(argument), ""
-    if argument.startswith("@"):
-        data = read_local("-d", argument[1:], MAX_BODY, seconds)
-        extension = os.path.splitext(argument)[1].lower()
-    return Body(data, "" if typed else detect_type(data, extension))
+    parts: list[bytes] = []
+    extension = ""
+    for option, text in given:
+        path, data = data_file(option, text), os.fsencode(text)
+        if path == "":
+            raise UsageError(f"{option} '@': expected a file name after @, or @- for standard input")
+        if path is not None:
+            data = read_local(option, path, MAX_BODY - sum(map(len, parts)), seconds)
+            extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
+        parts.append(data)
+    whole = b"&".join(parts)
+    return Body(whole, "" if typed else detect_type(whole, extension))
 
 
 def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | None:
@@ -2210,11 +2233,6 @@ NOT_PEM = (
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
-def shell_word(path: str) -> str:
-    """Return a path as a shell takes it; a name to be replaced for standard input."""
-    return "FILE" if is_stdin(path) else "'" + path.replace("'", "'\\''") + "'"
-
-
 def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
     """Read what an option of the client certificate names; raises UsageError."""
     try:
@@ -2233,7 +2251,8 @@ def check_pem(file: PemFile, wanted: bytes) -> None:
         return
     for other, beginning, command in NOT_PEM:
         if re.match(DER_SEQUENCE + b"(?:" + beginning + b")", file.data, re.DOTALL):
-            command = command.format(shell_word(file.path))
+            quoted = "'" + file.path.replace("'", "'\\''") + "'"  # for a shell
+            command = command.format("FILE" if is_stdin(file.path) else quoted)
             raise UsageError(f"{file} is {other}; PEM is needed: {command}")
     what = "private key" if wanted == PEM_KEY else "certificate"
     instead = ""
@@ -2246,15 +2265,6 @@ def check_pem(file: PemFile, wanted: bytes) -> None:
     elif re.search(PEM_CERTIFICATE, file.data):
         instead = ", only a certificate"
     raise UsageError(f"{file} holds no {what} in PEM{instead}")
-
-
-def read_password(path: str, seconds: float) -> bytes:
-    """Return the first line of a file, without its end; raises UsageError."""
-    file = read_secret_file("--key-password-file", path, seconds)
-    password = file.data.partition(b"\n")[0].removesuffix(b"\r")
-    if len(password) > MAX_PASSWORD:
-        raise UsageError(f"{file}: its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed")
-    return password
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
@@ -2270,7 +2280,11 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     check_pem(key, PEM_KEY)
     password = None
     if args.key_password_file is not None:
-        password = read_password(args.key_password_file, seconds)
+        file = read_secret_file("--key-password-file", args.key_password_file, seconds)
+        password = file.data.partition(b"\n")[0].removesuffix(b"\r")
+        if len(password) > MAX_PASSWORD:
+            size = len(password)
+            raise UsageError(f"{file}: its first line has {size} bytes, {MAX_PASSWORD} are allowed")
     return Identity(certificate, key, password)
 
 
@@ -2298,13 +2312,10 @@ def explain_identity(
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show a client certificate where it is asked for one; raises UsageError.
-
-    OpenSSL reads both from files alone, and would ask for a missing password on the terminal.
-    """
+    """Have a context show a client certificate where it is asked for one; raises UsageError."""
     asked = False
 
-    def password() -> bytes:
+    def password() -> bytes:  # without it OpenSSL would ask on the terminal
         nonlocal asked
         asked = True
         if identity.password is None:
@@ -2330,12 +2341,10 @@ def check_interface(text: str, family: int) -> None:
         return  # it is the name of a network interface, whatever the machine has
     packed = socket.inet_pton(own, text.partition("%")[0])
     if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
-        wrong = "is no address that a connection can begin at: give one of its own"
-        raise UsageError(f"--interface '{text}' {wrong}")
+        raise UsageError(f"--interface '{text}' is no address that a connection can begin at")
     if not is_ip(text, family):
-        excluded_by = "-4" if family == socket.AF_INET else "-6"
-        wrong = f"is an {FAMILY_NAMES[own]} address, which {excluded_by} excludes"
-        raise UsageError(f"--interface '{text}' {wrong}")
+        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if family == socket.AF_INET else '-6'} excludes"
+        raise UsageError(f"--interface '{text}' is an {excluded}")
 
 
 def check_standard_input(args: argparse.Namespace) -> None:
@@ -2343,7 +2352,7 @@ def check_standard_input(args: argparse.Namespace) -> None:
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
-        ("-d", args.data[1:] if (args.data or "").startswith("@") else None),
+        *((option, data_file(option, text)) for option, text in args.data),
         ("--cacert", args.cacert),
         ("--slo-file", args.slo_file),
         ("--cert", args.cert),
@@ -2436,58 +2445,68 @@ def parse_collector(text: str) -> Url:
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
-CURL_OPTIONS = (  # what those who are used to curl type, and what there is instead
-    ("-u --user", 'credentials go as a header, -H "Authorization: Basic …"'),
-    ("-U --proxy-user", "credentials of a proxy go into its URL, -x http://user:password@host:port"),
-    ("-I --head", "use -X HEAD"),
-    ("-A --user-agent", "use -H 'User-Agent: …'"),
-    ("-e --referer", "use -H 'Referer: …'"),
-    ("-b --cookie", "use -H 'Cookie: …'"),
-    ("-c --cookie-jar", "there is no cookie jar; -H 'Cookie: …' sends cookies"),
-    ("-w --write-out", "every report has the times: --metrics-only as key=value, --json - as JSON"),
-    ("-o --output -O --remote-name", "leave it out: the body is not kept; --json PATH has the report"),
-    ("-s --silent -S --show-error", "leave it out: nothing but the report and errors is printed"),
-    ("-v --verbose", "leave it out: the report shows the connection, -i the header fields, --json - both"),
-    ("-D --dump-header", "-i shows the header fields, --json - has them too"),
-    ("--connect-to", "use --resolve HOST:PORT:ADDR, which takes an address"),
-    ("--connect-timeout", "use -m, which holds for all of it; the report says which phase took the time"),
-    ("-E", "use --cert PATH; its key's password goes into a file, --key-password-file PATH"),
-    ("--pass", "write the password into a file: --key-password-file PATH"),
-    ("--cert-type --key-type", "leave it out: --cert and --key take PEM, and say how to make it of others"),
-    ("--proxy-cert --proxy-key", "no client certificate is shown to a proxy"),
-    ("--abstract-unix-socket", "only sockets with a path can be reached: --unix-socket PATH"),
-    ("--retry", "nothing is sent twice: run it again when it exits with 75"),
-    ("--http2", "leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given"),
-    ("--tls-max --tlsv1.2 --tlsv1.3", "leave it out: TLS 1.2 or newer is used, with -k older ones too"),
-    ("--data-raw --data-binary --data-ascii", "use -d, which sends its data as it is"),
-)
-OPTION_HINTS = {name: hint for names, hint in CURL_OPTIONS for name in names.split()}
-
-
-def split_flags(word: str) -> list[str]:
-    """Take curl's way of writing flags apart, -sSLo/dev/null: argparse names at most the first of them."""
-    flags = re.match(r"-([kLfi46sSvIO]+)(?=[A-Za-z])", word)
-    if not flags or " " in word:
-        return [word]
-    return [f"-{letter}" for letter in flags[1]] + [f"-{word[flags.end() :]}"]
-
-
-def explain_options(words: Iterable[str]) -> str:
-    """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = []
-    found: dict[str, list[str]] = {}  # by hint
-    for word in words:
-        name = word.partition("=")[0]
-        if name[:2] in OPTION_HINTS or set(name) & {":", "@"}:  # -ubob:password
-            name = name[:2]
-        if name.startswith("-"):
-            names.append(name)
-        if name in OPTION_HINTS:
-            found.setdefault(OPTION_HINTS[name], []).append(name)
-    hints = list(found) or ["--help lists the options there are"]
-    if len(found) > 1:
-        hints = [f"{', '.join(found[hint])}: {hint}" for hint in found]
-    return f"unrecognized arguments: {' '.join(names)}; {'; '.join(hints)}"
+# What curl has and this has not, and what there is instead; --dns-* is all that begins with --dns-.
+CURL_OPTIONS = """
+-u --user --basic --oauth2-bearer -n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4*
+  --delegation --sasl-* --service-name --login-options = credentials go as a header, -H "Authorization: Basic
+  …" (or Bearer …)
+-U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
+  --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
+  http://user:password@host:port
+--socks* --preproxy = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
+--noproxy = set the variable NO_PROXY; -x '' goes without any proxy
+--proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
+--proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
+-p --proxytunnel --proxy* = leave it out: -x knows its way, CONNECT for https; -H 'Proxy-Authorization: …'
+  goes to it
+-c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
+-w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
+-o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --remove-on-error --xattr -C
+  --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+--fail-* = use -f, or --expect STATUS; the body is not kept
+-v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
+-D --dump-header --show-headers = -i shows the header fields, --json - has them too
+-N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output = leave it out: the body is not
+  shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
+--connect-to = use --resolve HOST:PORT:ADDR, which takes an address
+--connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it;
+  the report says which phase took the time
+--dns-* --doh-* = the system's resolver is asked; --resolve HOST:PORT:ADDR goes without it
+-r --range = use -H 'Range: bytes=0-499'
+-z --time-cond --etag-* = use -H 'If-Modified-Since: …' or -H 'If-None-Match: …'
+-E = use --cert PATH; its key's password goes into a file, --key-password-file PATH
+--pass = write the password into a file: --key-password-file PATH
+--cert-type --key-type = leave it out: --cert and --key take PEM, and say how to make it of others
+--capath --ca-native --dump-ca-embed = use --cacert PATH, or the variables SSL_CERT_FILE and SSL_CERT_DIR
+--tls-max --tlsv* --sslv* -1 -2 -3 = leave it out: TLS 1.2 or newer is used, with -k older ones too
+--hsts --proto* --ssl --ssl-reqd --disallow-username-in-url = leave it out: the URL says http:// or https://,
+  and no more
+--ssl* --tls* --ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid --ech --engine
+  --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
+  machine's OpenSSL does it, and the report shows what was agreed on
+--http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
+--http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = HTTP/2 over TLS is known, and --http1.1, no other
+-T --upload-file = use -X PUT -d @FILE
+-F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-G --get --url-query = write the query into the URL
+--data-urlencode = encode it before: -d sends its data as it is
+-B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
+  come as they are
+--max-redirs --location-trusted --post30* = nothing sets that: -L follows 10 redirects at most, and as
+  browsers do
+--retry* = nothing is sent twice: run it again when it exits with 75
+-Z --parallel* --rate -: --next = there is one URL; --count measures it again
+-K --config -q --disable --variable --expand-* = there is no configuration file; the shell has variables
+--abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
+--haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
+  --limit-rate --path-as-is --request-target --no-* = nothing sets that: what is measured is a plain request
+  at full speed
+-M --manual --libcurl -V = --help lists the options there are, --version says which program it is
+-a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --krb
+  --pubkey --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = only http and https can be
+  measured
+"""
+BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
 EXAMPLES = """\
@@ -2525,6 +2544,13 @@ class Answered(Exception):
     """An option asked for a text in place of a run: exit 0."""
 
 
+class Data(argparse.Action):
+    """An option that gives a part of the body: kept in order, with the option that it came by."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        namespace.data = [*namespace.data, (option_string, values)]
+
+
 class Answer(argparse.Action):
     """An option whose answer is its constant, or the whole help."""
 
@@ -2537,8 +2563,16 @@ SLO_HELP += f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
-        ("-d --data", "DATA", "request body: text, @FILE, or @- for standard input"),
+        ("-I --head", "", "the same as -X HEAD"),
+        ("-d --data --data-ascii --data-binary", "DATA", "request body: text, @FILE or @-; joined with &"),
+        ("--data-raw", "DATA", "request body: text alone, @ means nothing"),
         ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
+        ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
+        ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
+        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
+        ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
+        ("--url", "URL", "the URL, in place of one without an option"),
+        ("-g --globoff", "", "nothing: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
         ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
@@ -2568,6 +2602,8 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
+        ("-s --silent", "", "no report, no warning: the files alone, and the reasons of failed steps"),
+        ("-S --show-error", "", "nothing: these reasons are told with -s too"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
         ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
@@ -2584,15 +2620,17 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
 }
-COLLECTED = ("-H", "--resolve", "--slo")  # each value counts
+COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo")  # each value counts, as do those of `Data`
 # An earlier value would be lost; of all other options the last value counts.
-GIVEN_ONCE = ("-d", "--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
+GIVEN_ONCE = ("--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # of each option in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
     for text, _, _ in options
     for word in text.split()
 }
+NAMES.update({"--data-raw": "data"})
+FREE_TEXT = ("data", "cookie", "user_agent", "referer")  # it may begin with -, as a multipart body does
 NOT_EMPTY = {  # what a value must be that cannot be empty
     **dict.fromkeys((*EXPORT_OPTIONS, "--cacert", "--cert", "--key", "--key-password-file"), "a path"),
     "--unix-socket": "a path",
@@ -2620,6 +2658,50 @@ NEEDS = (  # an option, those of which it needs one, and why
 )
 
 
+def instead_of(name: str) -> str:
+    """Say what there is in place of an option that does not exist; "" if it is like nothing that is known."""
+    for entry in re.split(r"\n(?=-)", CURL_OPTIONS):
+        names, _, hint = " ".join(entry.split()).partition(" = ")
+        if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
+            return f"; {hint}"
+    return suggest(name, [*NAMES, "--help", "--version"])
+
+
+def explain_options(words: Iterable[str]) -> str:
+    """Name the options that do not exist, never with their values, and say what there is instead."""
+    names = [re.split(r"[^\w.-]", word)[0] if word.startswith("--") else word[:2] for word in words]
+    found: dict[str, list[str]] = {}  # by hint
+    for name in names:
+        found.setdefault(instead_of(name) or "; --help lists the options there are", []).append(name)
+    hints = list(found)
+    if len(found) > 1:
+        hints = [f"; {', '.join(found[hint])}: {hint[2:]}" for hint in found]
+    return f"unrecognized arguments: {' '.join(names)}{''.join(hints)}"
+
+
+def split_words(words: Iterable[str]) -> Iterator[str]:
+    """Put curl's ways of writing into argparse's: text that begins with -, and flags in one word, as in
+    -sSLo/dev/null, of which it would name the first at most. Raises UsageError for -count.
+    """
+    rest = iter(words)
+    for word in rest:
+        name = word.partition("=")[0]
+        flags = re.match(f"-([{BARE_FLAGS}]+)(?=[A-Za-z])", word)
+        if NAMES.get(word) in FREE_TEXT:
+            text = next(rest, None)
+            if text and text.startswith("-"):
+                long = word if word.startswith("--") else f"--{NAMES[word]}".replace("_", "-")
+                word, text = f"{long}={text}", None
+            yield from [word] if text is None else [word, text]
+        elif word.startswith("-") and f"-{name}" in NAMES:
+            raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
+        elif flags and " " not in word:
+            yield from [f"-{letter}" for letter in flags[1]]
+            yield f"-{word[flags.end() :]}"
+        else:
+            yield word
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(mask_location(message))
@@ -2630,11 +2712,11 @@ class Parser(argparse.ArgumentParser):
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
-        options = [part for word in words[:end] for part in split_flags(word)]
-        args, unknown = self.parse_known_args(options + words[end:])
-        if any(word.startswith("-") for word in unknown):
-            raise UsageError(explain_options(unknown))
-        args.url += unknown
+        args, unknown = self.parse_known_args([*split_words(words[:end]), *words[end:]])
+        options = [word for word in unknown if word.startswith("-")]
+        if options:
+            raise UsageError(explain_options(options))
+        args.url = args.url + args.urls + unknown
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -2659,7 +2741,7 @@ def build_parser(width: int) -> Parser:
     # Every argument stands in a group: for one of the parser's own argparse makes a help formatter at once,
     # which on Python 3.14 imports dataclasses and inspect, on any where it is told no width, shutil with bz2.
     positional = parser.add_argument_group("positional arguments")
-    positional.add_argument("url", nargs="*", metavar="URL", help="http:// or https:// URL")
+    positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
     for title, options in OPTIONS.items():
         group = parser.add_argument_group(title)
         for text, value, explanation in options:
@@ -2667,6 +2749,8 @@ def build_parser(width: int) -> Parser:
             kind: dict[str, Any] = {"metavar": value}
             if not value:
                 kind = {"action": "store_true"}
+            elif NAMES[spellings[0]] == "data":
+                kind.update(action=Data, dest="data", default=[])
             elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
@@ -2712,8 +2796,10 @@ def list_exports(args: argparse.Namespace) -> dict[str, str]:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raise UsageError where a file would be read or written twice, or a socket's path is too long."""
+    """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
     check_standard_input(args)
+    if re.match(r"\s*[{\[]", args.json or ""):
+        raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     size = len(os.fsencode(args.unix_socket or ""))
     if size > MAX_SOCKET_PATH:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
@@ -2742,10 +2828,8 @@ def check_targets(options: Options) -> None:
         return
     route = choose_route(options.request.url, options.proxy, options.environ)
     if route.proxy:
-        raise UsageError(
-            f"--all-addresses asks the servers themselves, but {route.source} names a proxy: "
-            "leave it out, or give -x '' to go without one"
-        )
+        named = f"{route.source} names a proxy: leave it out, or give -x '' to go without one"
+        raise UsageError(f"--all-addresses asks the servers themselves, but {named}")
     for key in options.thresholds:
         if key.partition(".")[0] == "dns":
             why = "with --all-addresses the name is looked up once, before all runs"
@@ -2753,12 +2837,10 @@ def check_targets(options: Options) -> None:
 
 
 def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
-    """Return where traces go, None for nowhere; raises UsageError.
-
-    The collector is asked its own way, by none of the options of what is measured.
-    """
+    """Return where traces go, None for nowhere; raises UsageError."""
     if args.otlp is None:
         return None
+    # The collector is asked its own way, by none of the options of what is measured.
     url = parse_collector(args.otlp)
     headers = parse_collector_headers(environ)
     found = [(decode(value), True) for _, value in headers]
@@ -2787,7 +2869,8 @@ def check_urls(args: argparse.Namespace) -> None:
     if len(args.url) == 1:
         return
     if not args.url:
-        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+        values = [*vars(args).values(), *(text for _, text in args.data)]
+        taken = [value for value in values if isinstance(value, str) and "://" in value]
         why = "httphases [OPTIONS] URL; --help shows more"
         if taken:
             why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
@@ -2802,21 +2885,9 @@ def check_urls(args: argparse.Namespace) -> None:
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many")
 
 
-def choose_family(args: argparse.Namespace) -> int:
-    """Return the address family that -4 or -6 asks for, as a constant of socket."""
-    if args.ipv4:
-        return socket.AF_INET
-    if args.ipv6:
-        return socket.AF_INET6
-    return socket.AF_UNSPEC
-
-
-def choose_style(args: argparse.Namespace) -> str:
-    if args.metrics_only:
-        return "metrics"
-    if args.compact:
-        return "compact"
-    return "waterfall"
+def first_given(flags: Mapping[Thing, bool], otherwise: Thing) -> Thing:
+    """Return what the first flag that is given stands for."""
+    return next((meaning for meaning, given in flags.items() if given), otherwise)
 
 
 def warn_of_series(options: Options) -> Iterator[str]:
@@ -2832,11 +2903,20 @@ def warn_of_series(options: Options) -> Iterator[str]:
             yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
 
 
+def warn_of_body(method: str, body: Body, given: Sequence[str]) -> Iterator[str]:
+    """Say what may not be meant of a body, and the options that gave it."""
+    if method in ("GET", "HEAD"):
+        yield f"{method} with a request body: many servers ignore it or refuse it"
+    if body.content_type and (len(given) > 1 or given[0] not in ("-d", "--data")):  # as curl is used
+        form = "application/x-www-form-urlencoded"
+        yield f"the body is sent as {body.content_type}, where curl says {form}: -H 'Content-Type: …' decides"
+
+
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
     """Say what of the command line goes ahead but may not be meant."""
     request = options.request
-    if args.request and request.method in ("GET", "HEAD") and request.body is not None:
-        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    if request.body:
+        yield from warn_of_body(request.method, request.body, [option for option, _ in args.data])
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
     if options.identity and not request.url.secure:
@@ -2844,6 +2924,8 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     yield from warn_of_series(options)
+    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
+        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
     place = (request.url.host, request.url.port)
     if options.follow or args.proxy is not None:
         return  # another step, or the proxy, may need it
@@ -2852,19 +2934,10 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
             yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
 
 
-def warn_of_secrets(options: Options) -> Iterator[str]:
-    """Say what will not be masked."""
-    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
-        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
-
-
 def check_certificates(options: Options) -> None:
-    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use.
-
-    For https the context of the handshake finds out, before anything is sent.
-    """
+    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
     if options.request.url.secure or not (options.ca_bundle or options.identity):
-        return
+        return  # for https the context of the handshake finds out, before anything is sent
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.ca_bundle:
         load_ca_bundle(context, options.ca_bundle)
@@ -2874,10 +2947,13 @@ def check_certificates(options: Options) -> None:
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
     """Return the first request; raises UsageError."""
-    headers = parse_headers(args.header, seconds)
-    typed = any(name.lower() == "content-type" for name, _ in headers)
-    body = read_body(args.data, seconds, typed)
-    request = Request(parse_method(args.request, args.data is not None), url, headers, body)
+    headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
+    named = {name.lower() for name, _ in headers}
+    own = [parse_header(*line) for line in own_fields(args)]
+    headers += [(name, value) for name, value in own if name.lower() not in named]
+    body = read_body(args.data, seconds, "content-type" in named)
+    method = "HEAD" if args.head and args.request is None else args.request
+    request = Request(parse_method(method, body is not None), url, tuple(headers), body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
             size = len(request.data)
@@ -2886,9 +2962,8 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
-
-    `width` is how many columns --help may take.
+    """Read and check the whole command line; raises UsageError, or Answered by --help (of `width` columns)
+    and --version.
     """
     args = build_parser(width).parse_all(argv)
     check_urls(args)
@@ -2899,8 +2974,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
     check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
-    url = parse_url(args.url[0])
-    family = choose_family(args)
+    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
+    family: int = first_given({socket.AF_INET: args.ipv4, socket.AF_INET6: args.ipv6}, socket.AF_UNSPEC)
     chosen_by = "-4 or -6" if family else "--interface"
     if args.interface is not None:
         check_interface(args.interface, family)
@@ -2912,6 +2987,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
     request = read_request(args, seconds, url)
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
     options = Options(
         request=request,
         secrets=find_secrets(request, args.proxy, environ),
@@ -2925,7 +3001,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         fail=args.fail or args.expect is not None,
         family=family,
         overrides=collect_overrides(entries),
-        style=choose_style(args),
+        style=first_given(styles, "waterfall"),
         include=args.include,
         exports=list_exports(args),
         thresholds=thresholds,
@@ -2941,8 +3017,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_routes(options)
     check_targets(options)
     check_tracing(options)
-    warnings = (*warn_of_contradictions(args, options), *warn_of_secrets(options))
-    return options._replace(warnings=warnings)
+    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8695,6 +8770,15 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
     return text
 
 
+def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
+    """Name the last statuses that --expect does not; of a series of `runs`, say in how many of them."""
+    found = [sample.code or 0 for sample in samples if sample.last and sample.bad_status]
+    if found:
+        where = f"in {len(found)} of {runs} runs " if runs is not None else ""
+        statuses = " or ".join(map(str, sorted(set(found))))
+        yield f"{where}the last status, {statuses}, is none that --expect names"
+
+
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
@@ -10570,6 +10654,11 @@ def say(message: str) -> None:
         pass
 
 
+def warn(message: str, options: Options) -> None:
+    if options.style != "silent":
+        say(f"warning: {message}")
+
+
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
     """Have something written and tell whether it was; that its reader has left is no failure."""
     try:
@@ -10768,25 +10857,26 @@ def warn_of_parameters(run: Run, options: Options) -> None:
     found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
     if found:
         names = clip(", ".join(found), MAX_FOREIGN)
-        say(f"warning: {files} will have the URL parameter {names} in clear: it looks like a credential")
+        warn(f"{files} will have the URL parameter {names} in clear: it looks like a credential", options)
 
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     """Say on stderr what stdout cannot; `turn` is the run's place in a series, which sums up some of it."""
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
-        say(f"warning: stopped after {MAX_REDIRECTS} redirects{end}")
+        warn(f"stopped after {MAX_REDIRECTS} redirects{end}", options)
     if turn is None or turn.number == 1:
         warn_of_parameters(run, options)
     for step in run.steps:
-        if options.style == "metrics" and step.error:
+        told = ("metrics", "silent") if turn else ("metrics", "silent", "compact")
+        if step.error and options.style in told:
             say(f"error: {failure_text(step.number, step.error, turn)}")
         if options.style == "waterfall" or turn:
             continue
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
-            say(f"warning: {starved_text(step)}")
+            warn(starved_text(step), options)
         if lacks_certificate(step):
-            say(f"warning: {lacking_text(step)}")
+            warn(lacking_text(step), options)
 
 
 def send_traces(spans: Iterable[str], options: Options) -> bool:
@@ -10892,10 +10982,9 @@ class Results:
         """Keep what the exports will say of a run; in brief once there is much of it."""
         if not self._brief and texts.size > MAX_TEXTS:
             self._brief = True
-            say(
-                f"warning: from run {run.turn.number} on the exports have the first 4 KB of each header "
-                f"section alone: all of them would take more memory than {MAX_TEXTS >> 20} MB"
-            )
+            why = f"all of them would take more memory than {MAX_TEXTS >> 20} MB"
+            kept = "the exports have the first 4 KB of each header section alone"
+            warn(f"from run {run.turn.number} on {kept}: {why}", self.options)
         if self._brief:
             run = run._replace(steps=tuple(map(in_brief, run.steps)))
         for option, items in self._listings.items():
@@ -10945,6 +11034,8 @@ class Results:
     def warnings(self, report: Report) -> Iterator[str]:
         """Say what could be taken for good; of a single run `warn_about` has said the most."""
         fail, runs = self.options.fail, report.runs
+        if self.options.expected != GOOD_STATUSES:
+            yield from expectation_warnings(self.samples, None if report.single else runs)
         if report.single:
             yield from budget_warnings(report.verdict, None, fail)
             return
@@ -11004,7 +11095,8 @@ class LiveReport:
         self._options, self._results = options, results
         self._interval, self._single = series.interval, series.single
         self.expected = series.times  # runs
-        self.status = StatusLine(sys.stderr, options.environ)
+        self._silent = options.style == "silent"
+        self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
@@ -11045,7 +11137,7 @@ class LiveReport:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        if self._tells_all or self._is_odd(run):
+        if not self._silent and (self._tells_all or self._is_odd(run)):
             lines = run_lines(run, self._options.style, run.turn)
             self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
 
@@ -11058,7 +11150,7 @@ class LiveReport:
             except BrokenPipeError:
                 self._read = False
 
-        if self.whole and self._read:
+        if self.whole and self._read and not self._silent:
             self.whole = try_to_write("the report", attempt)
 
     def _is_odd(self, run: Run) -> bool:
@@ -11134,7 +11226,7 @@ def find_variants(
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_TARGETS:
-        say(f"warning: of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
+        warn(f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured", options)
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
@@ -11145,7 +11237,7 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
     live.expect(len(variants))
     runs = live.expected
     if options.tracing and runs > MAX_TRACES:
-        say(f"warning: these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
+        warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
         results.untraced = True
     for variant, turn in each_turn(series, variants, results):
         if not live.wanted or not live.wait(turn.due):
@@ -11197,11 +11289,11 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         gc.unfreeze()
     report = results.report(live.expected)
     for warning in pool.contexts.warnings:
-        say(f"warning: {warning}")
+        warn(warning, options)
     if report.single:
         warn_about(report.single, options, None)
     for warning in results.warnings(report):
-        say(f"warning: {warning}")
+        warn(warning, options)
     live.print(lambda: write_report(report, options, live.stream, rich))
     crashed = crash is not None and not INTERRUPTION.asked()
     written = write_exports(results, report, crashed)
@@ -11222,7 +11314,7 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     """Go the whole way once; raises ToolError."""
     options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
     for warning in options.warnings:
-        say(f"warning: {warning}")
+        warn(warning, options)
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
