@@ -9485,7 +9485,7 @@ Line = tuple[Span, ...]
 
 
 class Bar(NamedTuple):
-    """Lengths side by side on a scale from 0 to `end`, each with its tone, and the letter that it may have."""
+    """Lengths side by side on a scale from 0 to `end`, each with its tone and perhaps its letter."""
 
     begin: int
     parts: Sequence[tuple[int, Span]]
@@ -9822,9 +9822,9 @@ def request_text(url: str, room: int) -> str:
 
 def chain_table(run: Run, look: Look) -> Table:
     """Show the steps of a chain on one time axis. What is narrow has short requests, then short words."""
-    headings, duration = ("Step", "Status", "Total"), ms_text
+    headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
     if look.width < NARROW:
-        headings, duration = ("#", "Code", "ms"), number_text
+        headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
     end = sum(step.timing.total for step in run.steps)
     cells = [
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
@@ -9834,13 +9834,14 @@ def chain_table(run: Run, look: Look) -> Table:
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
-        request = Span(request_text(step.url, room))
-        rows.append((Span(number), status_span(step), Span(total), request, axis_bar(step, begin, end)))
+        url = Span(request_text(step.url, room))
+        rows.append((Span(number), status_span(step), Span(total), url, axis_bar(step, begin, end)))
         begin += step.timing.total
-    rows += [(), row_of((*sums, "in all", ""), "strong")]
+    rows += [(), row_of((*sums, in_all, ""), "strong")]
     scale = Scale("0", ms_text(to_ms(end)))
     numbers = (headings[0], headings[2])
-    return Table((*headings, "Request", scale), numbers, rows, title="Redirect Chain Summary")
+    request = "Path" if room < LEAST_REQUEST else "Request"
+    return Table((*headings, request, scale), numbers, rows, title="Redirect Chain Summary")
 
 
 def slo_panel(verdict: Verdict, runs: int | None = None) -> Panel:
@@ -10298,8 +10299,8 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------
 WIDEST = 120  # cells: a wider frame shows nothing more
 
-# What rich calls the tones, with 256 colours and more. They can be read on black and on white, with a contrast
-# of 4:1 or more (WCAG 2.1), and no two phases in a row look alike to whoever cannot tell red from green.
+# What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
+# is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
 SHADES = {
     "dns": "color(30)",
     "connect": "color(63)",
