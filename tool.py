@@ -9516,13 +9516,12 @@ class Fields(NamedTuple):
 
 class Table(NamedTuple):
     """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
-    last column takes what is left of the width; where nothing is, the one that `wraps` is folded.
+    last column takes what is left of the width; where nothing is, the widest one is folded.
     """
 
     headings: Sequence[str | Scale]
     numbers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    wraps: str = ""
     title: str = ""
 
 
@@ -9830,7 +9829,7 @@ def chain_table(run: Run, look: Look) -> Table:
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = look.width - table_width([headings, *cells, sums]) - 6 - max(8, look.width // 5)
+    room = look.width - table_width([headings, *cells, sums]) - 6 - max(8, look.width // 2 - 24)
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
@@ -10201,7 +10200,7 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
     for cells in table:
         tone = "warn" if cells["Address"].startswith("!") else ""
         rows.append(row_of((cells[each] for each in shown), tone))
-    return Table(shown, NUMBERS, rows, wraps="Address")
+    return Table(shown, NUMBERS, rows)
 
 
 def medians_sentence(report: Report, rows: Sequence[AddressSummary]) -> str:
@@ -10409,33 +10408,31 @@ def cut(line: Line, first: int, end: int) -> Line:
     return tuple(kept)
 
 
-def cells_of(line: Line) -> int:
-    return sum(text_cells(span.text) for span in line)
-
-
 def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
     """Fill a line up with blanks to so many cells; one that is wider stays as it is."""
-    space = Span(" " * (width - cells_of(line)))
+    space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
 
 
-def place_bar(bar: Bar, width: int, per_cell: int, exact: bool) -> list[Span | None]:
-    """Return the part of a bar in each unit of a scale, `per_cell` of which make a cell; None beside it.
+def is_lettered(bar: Bar) -> bool:
+    return any(part.text for _, part in bar.parts)
 
-    A bar takes one unit at least, and none beyond the scale. What has letters begins at the nearest unit;
-    what has none, at the unit that its beginning lies in or, unless `exact`, at its cell.
+
+def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
+    """Return the part of a bar in each unit of a scale, None beside it.
+
+    A bar takes one unit at least, and none beyond the scale. With letters it begins at the nearest unit;
+    without, at the `step` (of so many units) in which its beginning lies.
     """
-    units = width * per_cell
-    scale = units / max(1, bar.end)
-    drawn: list[Span | None] = [part for length, part in bar.parts for _ in range(round(length * scale))]
+    end = max(1, bar.end)
+    drawn: list[Span | None] = []
+    for length, part in bar.parts:
+        drawn += [part] * round(length * units / end)
     if bar.parts and not drawn:
         drawn.append(max(bar.parts, key=itemgetter(0))[1])
     del drawn[units:]
-    lettered = any(part.text for _, part in bar.parts)
-    first = round(bar.begin * scale) if lettered else int(bar.begin * scale)
-    first = min(first, units - len(drawn))
-    if not exact:
-        first -= first % per_cell
+    first = round(bar.begin * units / end) if is_lettered(bar) else bar.begin * units // end
+    first = min(first, units - len(drawn)) // step * step
     return [*[None] * first, *drawn, *[None] * (units - first - len(drawn))]
 
 
@@ -10509,12 +10506,12 @@ class Painter:
 
     def _bar(self, bar: Bar, width: int) -> Line:
         """Draw a bar; one that has letters needs them where two tones cannot stand in one cell."""
-        marks, letters = self._glyphs.bar, self._tones is not SHADES or self._glyphs is ASCII
-        if letters and any(part.text for _, part in bar.parts):
-            cells = [unit or Span(" ") for unit in place_bar(bar, width, 1, exact=True)]
-        else:
-            units = place_bar(bar, width, len(marks), exact=bool(self._tones))
-            size = len(marks)
+        marks = self._glyphs.bar
+        letters = is_lettered(bar) and (self._tones is not SHADES or self._glyphs is ASCII)
+        size = 1 if letters else len(marks)
+        units = place_bar(bar, width * size, 1 if self._tones else size)
+        cells = [unit or Span(" ") for unit in units]
+        if not letters:
             cells = [fill_cell(units[at : at + size], marks) for at in range(0, len(units), size)]
         alike = groupby(cells, key=itemgetter(1))
         return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
@@ -10543,8 +10540,8 @@ class Painter:
         columns = zip(*filter(None, rows))
         widths = [max(map(self._least, column)) for column in columns]
         left = self.frame - sum(widths) - 3 * len(widths) - 1
-        place = table.headings.index(table.wraps) if table.wraps and left < 0 else -1
-        widths[place] = max(1, widths[place] + left)
+        place = -1 if left >= 0 else widths.index(max(widths))
+        widths[place] += left
         if table.title:
             blanks = (self.frame - len(table.title)) // 2
             yield Span(" " * blanks), Span(table.title, "strong")
