@@ -179,6 +179,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, partial
+    from itertools import groupby
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -624,6 +625,7 @@ class Certificate(NamedTuple):
     not_before: datetime.datetime | None
     not_after: datetime.datetime | None
     sha256: str | None  # of all of it (DER), in hexadecimal
+    subject: str | None = None
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
@@ -3541,6 +3543,7 @@ def parse_certificate(der: bytes) -> Certificate:
         not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
         not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
         sha256=hashlib.sha256(der).hexdigest(),
+        subject=legible(name_text, subject) if subject.tag else None,
     )
 
 
@@ -8037,6 +8040,9 @@ def ms_text(ms: float | None, decimals: int = 2, unit: str = " ms") -> str:
     return fixed(ms, decimals, unit)
 
 
+number_text = partial(ms_text, unit="")
+
+
 def time_text(us: float) -> str:
     return ms_text(us / 1000, 1)
 
@@ -8584,6 +8590,35 @@ def size_text(count: int) -> str:
     if count < 1024 * 1024 - 51:  # what would be rounded to 1024.0 KB is a megabyte
         return f"{count / 1024:.1f} KB"
     return f"{count / (1024 * 1024):.1f} MB"
+
+
+RATED_US = 50_000  # what took less says little about how fast it goes
+
+
+def amount_text(count: int, coding: str | None, us: int | None) -> str:
+    """Return a size and its coding, and how fast it went where that can be told."""
+    text = size_text(count)
+    if coding:
+        text += f" ({clip(coding, MAX_FOREIGN)})"
+    if count and us and us >= RATED_US:
+        text += f" at {size_text(round(count * 1e6 / us))}/s"
+    return text
+
+
+def percent_text(us: int | None, total: int) -> str:
+    """Return the share of a total, `-` for what does not exist."""
+    if not us:
+        return fixed(us, 0)
+    share = f"{100 * us / total:.1f}"
+    return {"0.0": "<0.1"}.get(share, "100" if us == total else share)
+
+
+def shortened(text: str, room: int) -> str:
+    """Cut a text in its middle to so many characters."""
+    if len(text) <= room:
+        return text
+    kept = room - 1
+    return text[: kept - kept // 3] + "…" + text[len(text) - kept // 3 :]
 
 
 def shortest(value: float) -> str:
@@ -9555,13 +9590,37 @@ def to_otlp(spans: Iterable[str], tracing: Tracing, probe: Probe) -> bytes:
 # 28a. Views. Report -> neutral blocks, for any painter.
 # ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
-    """Text in a tone; the tones are the keys of STYLES."""
+    """Text in a tone: a key of SHADES, one of them `on` another, or `reverse` before one."""
 
     text: str
     tone: str = ""
 
 
 Line = tuple[Span, ...]
+
+
+class Bar(NamedTuple):
+    """Lengths side by side on a scale from 0 to `end`, each with its tone and perhaps its letter."""
+
+    begin: int
+    parts: Sequence[tuple[int, Span]]
+    end: int
+
+
+class Strip(NamedTuple):
+    """How values lie on a scale: the higher a cell is filled, the more of them."""
+
+    values: Sequence[int]
+    begin: int
+    end: int
+    tone: str
+
+
+class Scale(NamedTuple):
+    """Both ends of the scale of the bars or strips below it."""
+
+    begin: str
+    end: str
 
 
 class Fields(NamedTuple):
@@ -9571,12 +9630,13 @@ class Fields(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Columns with headings: those of `numbers` are aligned to the right, that of `wraps` may be folded."""
+    """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
+    last column takes what is left of the width; where nothing is, the widest one is folded.
+    """
 
-    headings: Sequence[str]
+    headings: Sequence[str | Scale]
     numbers: Sequence[str]
-    rows: Sequence[Line]
-    wraps: str = ""
+    rows: Sequence[Sequence[Cell]]
     title: str = ""
 
 
@@ -9586,36 +9646,24 @@ class Panel(NamedTuple):
 
 
 if TYPE_CHECKING:
+    Cell = Span | Bar | Strip | Scale
     Block = Line | Fields | Table | Panel
 
 
-class Glyphs(NamedTuple):
-    """What a bar, a tick and a bullet look like, in the encoding of the stream."""
-
-    bar: str
-    check: str
-    cross: str
-    bullet: str
-    at_most: str
-    levels: str  # of a strip: nothing, then eight of them
-    side: str  # of a frame, as what follows
-    line: str
-    top: str  # its left corner, where a column begins, its right corner
-    middle: str
-    bottom: str
-
-
-UNICODE = Glyphs("█", "✓", "✗", "•", "≤", " ▁▂▃▄▅▆▇█", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
-ASCII = Glyphs("#", "OK", "X", "*", "<=", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
-
-
 class Look(NamedTuple):
-    """How a report is to be drawn; `include` shows the response's header fields."""
+    """How a report is to be drawn: `include` shows the response's header fields, `width` is of its frames."""
 
     style: str
     include: bool
     width: int
-    glyphs: Glyphs
+
+
+SPREAD_KEYS = (*PHASES, "ttfb", "total")  # tones too
+
+
+def table_width(rows: Iterable[Sequence[str]]) -> int:
+    """Return the columns of the terminal that a framed table of these cells takes."""
+    return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
 def row_of(cells: Iterable[str], tone: str = "") -> Line:
@@ -9623,31 +9671,21 @@ def row_of(cells: Iterable[str], tone: str = "") -> Line:
     return tuple(Span(cell, tone) for cell in cells)
 
 
-def bar_cells(start: int, length: int, total: int, width: int) -> tuple[int, int]:
-    """Return the first cell and the number of cells of a phase on a scale of `width`: one at least if it took
-    any time.
-    """
-    if length <= 0 or total <= 0:
-        return 0, 0
-    first = min(width - 1, start * width // total)
-    return first, max(first + 1, min(width, round((start + length) * width / total))) - first
-
-
-def waterfall_table(timing: Timing, failed: str | None, look: Look) -> Table:
+def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
     """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
-    cells = max(8, look.width - 10 - 8 - 11)  # borders and padding, names, durations
-    rows = []
-    start = 0
-    for phase in PHASES:
-        length: int = getattr(timing, phase) or 0
-        blank, filled = bar_cells(start, length, timing.total, cells)
-        drawn = " " * blank + look.glyphs.bar * filled
-        rows.append(row_of((phase, ms_text(timing.ms(phase)), drawn), "bad" if phase == failed else phase))
-        start += length
-    for figure in ("ttfb", "total"):
-        rows.append(row_of((figure, ms_text(timing.ms(figure)), ""), "strong"))
-    scale = "0" + ms_text(timing.ms("total")).rjust(cells - 1)
-    return Table(("Phase", "Duration", scale), ("Duration",), rows)
+    rows: list[Sequence[Cell]] = []
+    begin = 0
+    for key in SPREAD_KEYS:
+        length: int | None = getattr(timing, key)
+        tone = "bad" if key == failed else key
+        cells = row_of((key, ms_text(timing.ms(key)), percent_text(length, timing.total)), tone)
+        drawn = [(length, Span("", tone))] if length and key in PHASES else []
+        rows.append((*cells, Bar(begin, drawn, timing.total)))
+        begin += length or 0
+    rows.insert(len(PHASES), ())
+    scale = Scale("0", ms_text(timing.ms("total")))
+    share = "    %"  # as wide as the widest, so that all waterfalls have the same columns
+    return Table(("Phase", "Duration", share, scale), ("Duration", share), rows)
 
 
 def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
@@ -9674,6 +9712,25 @@ def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
     return (Span("; further up the chain "), *certificate_line(chain[place], now))
 
 
+def short_name(name: str) -> str:
+    """Return what matters of a distinguished name: its common name, else its organization, else all of it."""
+    parts = re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)
+    by_kind = {part.partition("=")[0]: part.partition("=")[2] for part in reversed(parts)}
+    return by_kind.get("CN") or by_kind.get("O") or name
+
+
+def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
+    """Name the certificates of a chain, then who issued the last one, where that is none of them."""
+    for each in chain:
+        name = each.common_name or next(iter(each.names or ()), None) or short_name(each.subject or "")
+        yield name or "(no name)"
+    issuer = chain[-1].issuer
+    if issuer is None:
+        yield "(illegible)"
+    elif issuer not in [each.subject for each in chain]:
+        yield f"{short_name(issuer) or '(empty)'} (not sent)"
+
+
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
     """Show the attempts to connect, where there is more to say than that the first one succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
@@ -9692,10 +9749,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
     yield "TLS", (agreed, verdict)
     if info.certificate:
         yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
-        issuer = "(illegible)"
-        if info.certificate.issuer is not None:
-            issuer = clip(info.certificate.issuer) or "(empty)"
-        yield "Issuer", (Span(issuer),)
+        yield "Chain", (Span(" ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))),)
 
 
 def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
@@ -9781,12 +9835,13 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     """Say what was sent, what came, and what to bear in mind when its times are read."""
     response = step.response
     if step.request.body and step.timing.send is not None:
-        size, sent = size_text(len(step.request.body.data)), ms_text(step.timing.ms("send"))
-        yield "Request", (Span(f"{size} of body, sent in {sent} of the wait"),)
+        body = amount_text(len(step.request.body.data), None, step.timing.send)
+        yield "Request", (Span(f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"),)
     if step.interim:
         yield "Interim", (Span(", ".join(str(status) for status in step.interim[:20])),)
     if response:
-        parts = [f"{response.status} {clip(response.reason)}".strip(), size_text(step.body_bytes)]
+        body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
+        parts = [f"{response.status} {clip(response.reason)}".strip(), body]
         content_type = response.get("content-type")
         if content_type:
             parts.append(clip(content_type))
@@ -9834,42 +9889,79 @@ def status_span(step: Step) -> Span:
     return Span(str(step.answer.status), tone)
 
 
-def step_rows(step: Step, look: Look) -> list[tuple[str, Line]]:
-    """Say how the server was reached and what it answered."""
-    rows = [*network_rows(step), *response_rows(step)]
+ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
+
+
+def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Line]]:
+    """Say how the server was reached, where that is not as it was one step before, and what it answered."""
+    rows = list(network_rows(step))
+    known = list(network_rows(before)) if before else []
+    same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
+    rows = [row for row in rows if row not in same]
+    if same:
+        rows.insert(0, ("As before", (Span(", ".join(label for label, _ in same)),)))
+    rows += response_rows(step)
     if look.include and step.response:
         rows += header_rows(step.response)
     return rows
 
 
-def step_blocks(step: Step, look: Look) -> Iterator[Block]:
-    """Show one step."""
+def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
+    """Show one step, and the one before it no more than is needed."""
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
-    yield Fields(step_rows(step, look))
-    yield waterfall_table(step.timing, step.error and step.error.phase, look)
+    yield Fields(step_rows(step, look, before))
+    yield waterfall_table(step.timing, step.error and step.error.phase)
     failed = failure_rows(step.error) if step.error else ()
     yield Fields([*failed, *reading_rows(read_step(step))])
 
 
-def chain_table(run: Run) -> Table:
-    rows = []
-    for step in run.steps:
-        status, total = status_span(step).text, ms_text(step.timing.ms("total"))
-        cells = (str(step.number), status, total, f"{step.request.method} {clip(step.url)}")
-        rows.append(row_of(cells, "bad" if step.error else ""))
-    total = ms_text(sum(step.timing.total for step in run.steps) / 1000)
-    rows.append((Span(""), Span(""), Span(total, "strong"), Span("in all", "strong")))
-    headings = ("Step", "Status", "Total", "Request")
-    return Table(headings, ("Step", "Total"), rows, wraps="Request", title="Redirect Chain Summary")
+NARROW, LEAST_REQUEST = 64, 16  # cells of a table, and of what it says of a request but for the path
 
 
-def slo_panel(verdict: Verdict, report: Report, glyphs: Glyphs) -> Panel:
+def axis_bar(step: Step, begin: int, end: int) -> Bar:
+    """Lay a step on the time axis of its chain, phase by phase."""
+    failed = step.error and step.error.phase
+    marks = [Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES]
+    return Bar(begin, [(getattr(step.timing, phase) or 0, mark) for phase, mark in zip(PHASES, marks)], end)
+
+
+def request_text(url: str, room: int) -> str:
+    """Return a URL that fits so many cells, of these are few its path."""
+    text = visible(clip(url))
+    if len(text) > room and room < LEAST_REQUEST:
+        text = re.sub(r"^[a-z]+://[^/]*", "", text)
+    return shortened(text, room)
+
+
+def chain_table(run: Run, look: Look) -> Table:
+    """Show the steps of a chain on one time axis. What is narrow has short requests, then short words."""
+    headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
+    if look.width < NARROW:
+        headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
+    end = sum(step.timing.total for step in run.steps)
+    cells = [
+        (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
+    ]
+    sums = ("", "", duration(to_ms(end)))
+    room = look.width - table_width([headings, *cells, sums]) - 6 - max(8, look.width // 2 - 24)
+    rows: list[Sequence[Cell]] = []
+    begin = 0
+    for step, (number, _, total) in zip(run.steps, cells):
+        url = Span(request_text(step.url, room))
+        rows.append((Span(number), status_span(step), Span(total), url, axis_bar(step, begin, end)))
+        begin += step.timing.total
+    rows += [(), row_of((*sums, in_all, ""), "strong")]
+    scale = Scale("0", ms_text(to_ms(end)))
+    numbers = (headings[0], headings[2])
+    request = "Path" if room < LEAST_REQUEST else "Request"
+    return Table((*headings, request, scale), numbers, rows, title="Redirect Chain Summary")
+
+
+def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, of how many values a statistic is, and what exceeds them."""
-    tone, icon = ("good", glyphs.check) if verdict.passed else ("bad", glyphs.cross)
-    budgets = "  ".join(
-        f"{key}{glyphs.at_most}{shortest(value)}ms" for key, value in verdict.thresholds.items()
-    )
+    tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
+    budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
@@ -9886,39 +9978,28 @@ def slo_panel(verdict: Verdict, report: Report, glyphs: Glyphs) -> Panel:
             text += f" at {item.variant}"
         if item.run_number:
             text += f", worst in run {item.run_number}"
-        lines.append((Span(f"{glyphs.bullet} {text}", "bad"),))
+        lines.append((Span(f"• {text}", "bad"),))
     for key in verdict.not_judged:
-        lines.append((Span(f"{glyphs.bullet} {key}: {not_judged_text(verdict, report)}", "bad"),))
+        lines.append((Span(f"• {key}: {not_judged_text(verdict, report)}", "bad"),))
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
 def run_blocks(run: Run, look: Look) -> Iterator[Block]:
     """Show a single run: its steps, then the chain."""
-    for step in run.steps:
-        yield from step_blocks(step, look)
+    for step, before in zip(run.steps, (None, *run.steps)):
+        yield from step_blocks(step, look, before)
     if len(run.steps) > 1:
-        yield chain_table(run)
+        yield chain_table(run, look)
+        gap = " " if look.width < NARROW else "  "
+        yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
     yield Fields(list(reading_rows(read_chain(run))))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Views of a series. Report -> blocks: a header, the median run, how the times lie, and what is odd.
 # ---------------------------------------------------------------------------------------------------------
-SPREAD_KEYS = (*PHASES, "ttfb", "total")
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
-LEAST_STRIP = 12  # cells
-
-
-def strip(values: Sequence[int], end: int, cells: int, levels: str) -> str:
-    """Draw how values (us) lie between 0 and `end`: the darker a cell, the more of them."""
-    counts = [0] * cells
-    for value in values:
-        counts[min(cells - 1, value * cells // max(1, end))] += 1
-    most = max(1, len(values))
-    return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
-
-
-number_text = partial(ms_text, unit="")
+LEAST_STRIP = 12  # cells, as many as its heading takes
 
 
 def short_number(ms: float | None) -> str:
@@ -9935,40 +10016,32 @@ def spread_rows(summary: Summary, names: Sequence[str], short: bool = False) -> 
     return rows
 
 
-def table_width(rows: Iterable[Sequence[str]]) -> int:
-    """Return the columns of the terminal that a framed table of these cells takes."""
-    return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
-
-
-def strip_column(samples: Sequence[Sample], cells: int, levels: str) -> Iterator[str]:
-    """Give a heading that tells the scale, then the strip of each key, all on the same scale."""
-    end = max(sample.timing.total for sample in samples)
-    scale = f"0-{ms_text(end / 1000)}"
-    heading = "distribution"
-    if len(heading + scale) < cells:
-        heading += scale.rjust(cells - len(heading))
-    yield heading
-    for key in SPREAD_KEYS:
-        values = [getattr(sample.timing, key) for sample in samples]
-        yield strip([value for value in values if value is not None], end, cells, levels)
-
-
 def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
     rows = spread_rows(summary, QUARTERS)
     room = look.width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
+    end = max(sample.timing.total for sample in summary.used)
+    drawn = room >= LEAST_STRIP + 3
+    which = "No answer was good; all of them" if summary.none_good else "All good ones"
+    scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
+    yield (Span(f"{which}, in ms{scale}:"),)
     if table_width(rows) > look.width:
-        for row in spread_rows(summary, SUMMARY_STATS, short=True):
-            yield (Span(row[0].ljust(8) + "".join(cell.rjust(8) for cell in row[1:])),)
+        for key, *row in spread_rows(summary, SUMMARY_STATS, short=True):
+            tone = key if key in SPREAD_KEYS else "strong"
+            yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
         return
-    if room >= LEAST_STRIP + 3:
-        for row, drawn in zip(rows, strip_column(summary.used, room - 3, look.glyphs.levels)):
-            row.append(drawn)
     headings, *body = rows
-    coloured = [row_of(row, row[0] if row[0] in PHASES else "strong") for row in body]
-    yield Table(headings, QUARTERS, coloured)
+    cells: list[Sequence[Cell]] = [row_of(row, row[0]) for row in body]
+    if drawn:
+        headings.append("distribution")
+        for place, key in enumerate(SPREAD_KEYS):
+            values = [getattr(sample.timing, key) for sample in summary.used]
+            told = [value for value in values if value is not None]
+            cells[place] = (*cells[place], Strip(told, 0, end, key))
+    cells.insert(len(PHASES), ())
+    yield Table(headings, QUARTERS, cells)
 
 
 def series_title(summary: Summary, report: Report) -> str:
@@ -10070,12 +10143,11 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
     if typical:
         step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and step.url == summary.url:
-            yield Fields(step_rows(step, look))
+            before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
+            yield Fields(step_rows(step, look, before))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
         yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
-        yield waterfall_table(typical.timing, None, look)
-        which = "No answer was good; all of them" if summary.none_good else "All good ones"
-        yield (Span(f"{which}, in ms:"),)
+        yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, look)
     yield Fields(list(series_rows(summary, report)))
 
@@ -10242,7 +10314,7 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
     for cells in table:
         tone = "warn" if cells["Address"].startswith("!") else ""
         rows.append(row_of((cells[each] for each in shown), tone))
-    return Table(shown, NUMBERS, rows, wraps="Address")
+    return Table(shown, NUMBERS, rows)
 
 
 def medians_sentence(report: Report, rows: Sequence[AddressSummary]) -> str:
@@ -10319,7 +10391,7 @@ def report_blocks(report: Report, look: Look) -> Iterator[Block]:
     if look.style == "waterfall":
         yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
     if report.verdict:
-        yield slo_panel(report.verdict, report, look.glyphs)
+        yield slo_panel(report.verdict, report)
 
 
 def summary_lines(report: Report, compact: bool) -> Iterator[str]:
@@ -10338,24 +10410,55 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 # ---------------------------------------------------------------------------------------------------------
-STYLES = {
-    "": "",
+WIDEST = 120  # cells: a wider frame shows nothing more
+
+# What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
+# is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
+SHADES = {
+    "dns": "color(30)",
+    "connect": "color(63)",
+    "tls": "color(130)",
+    "wait": "color(133)",
+    "xfer": "color(28)",
+    "ttfb": "bold",
+    "total": "bold",
     "strong": "bold",
-    "label": "dim",
-    "good": "green",
-    "warn": "yellow",
-    "bad": "bold red",
-    "dns": "cyan",
-    "connect": "blue",
-    "tls": "magenta",
-    "wait": "yellow",
-    "xfer": "green",
+    "label": "color(243)",
+    "good": "color(28)",
+    "warn": "color(130)",
+    "bad": "color(161)",
 }
+# With fewer, none that a usual background or palette hides; what is missing has the terminal's own colour.
+COLOURS = {
+    **dict.fromkeys(SHADES, ""),
+    **dict.fromkeys(("ttfb", "total", "strong"), "bold"),
+    **dict.fromkeys(("tls", "warn"), "magenta"),
+    **dict.fromkeys(("xfer", "good"), "green"),
+    "dns": "cyan",
+    "bad": "red",
+}
+
+
+class Glyphs(NamedTuple):
+    """What bars, strips and frames are drawn with, in the encoding of the stream."""
+
+    bar: str  # a cell, filled more and more from the left
+    levels: str  # of a strip: nothing, then eight of them
+    side: str  # of a frame, as what follows
+    line: str
+    top: str  # its left corner, where a column begins, its right corner
+    middle: str
+    bottom: str
+
+
+UNICODE = Glyphs("▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
+ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
+ASCII_FORMS = {"←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
 
 
 def choose_glyphs(stream: Any) -> Glyphs:
     try:
-        "".join(UNICODE).encode(getattr(stream, "encoding", None) or "ascii")
+        "".join((*UNICODE, *ASCII_FORMS)).encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeError, LookupError):
         return ASCII
     return UNICODE
@@ -10409,160 +10512,198 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def printable(text: str, stream: Any) -> str:
-    """Return a text as a stream can show it, the rest as escapes, before anything is laid out."""
-    encoding = getattr(stream, "encoding", None) or "ascii"
-    return visible(text).encode(encoding, "backslashreplace").decode(encoding)
+def cut(line: Line, first: int, end: int) -> Line:
+    """Return the characters of a line from one place to another, in their tones."""
+    kept = []
+    for text, tone in line:
+        kept.append(Span(text[max(0, first) : max(0, end)], tone))
+        first -= len(text)
+        end -= len(text)
+    return tuple(kept)
 
 
-def pad(text: str, width: int, to_the_right: bool = False) -> str:
-    """Fill a text up with blanks to so many cells; one that is wider stays as it is."""
-    space = " " * (width - text_cells(text))
-    return space + text if to_the_right else text + space
+def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
+    """Fill a line up with blanks to so many cells; one that is wider stays as it is."""
+    space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
+    return (space, *line) if to_the_right else (*line, space)
 
 
-class PlainPainter:
-    """Draw with nothing but characters."""
+def is_lettered(bar: Bar) -> bool:
+    return any(part.text for _, part in bar.parts)
 
-    def __init__(self, stream: Any, width: int, glyphs: Glyphs) -> None:
-        self._stream = stream
-        self.width = width
-        self.glyphs = glyphs
+
+def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
+    """Return the part of a bar in each unit of a scale, None beside it.
+
+    A bar takes one unit at least, and none beyond the scale. With letters it begins at the nearest unit;
+    without, at the `step` (of so many units) in which its beginning lies.
+    """
+    end = max(1, bar.end)
+    drawn: list[Span | None] = []
+    for length, part in bar.parts:
+        drawn += [part] * round(length * units / end)
+    if bar.parts and not drawn:
+        drawn.append(max(bar.parts, key=itemgetter(0))[1])
+    del drawn[units:]
+    first = round(bar.begin * units / end) if is_lettered(bar) else bar.begin * units // end
+    first = min(first, units - len(drawn)) // step * step
+    return [*[None] * first, *drawn, *[None] * (units - first - len(drawn))]
+
+
+def fill_cell(units: Sequence[Span | None], marks: str) -> Span:
+    """Draw a cell: the two tones that fill most of it, the second of them as the ground of the first."""
+    tones = [unit and unit.tone for unit in units]
+    most = [tone for tone, _ in collections.Counter(tones).most_common(2)]
+    kept = [tone for tone in tones if tone in most]
+    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), kept[0])
+    mark = marks[kept.count(first) * len(marks) // len(kept) - 1]
+    if first is None:
+        return Span(mark, f"reverse {second}") if second else Span(" ")
+    return Span(mark, first if second in (first, None) else f"{first} on {second}")
+
+
+def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
+    """Draw how values lie between two others: a cell is filled as it is full beside the fullest one."""
+    counts = [0] * cells
+    for value in values:
+        counts[min(cells - 1, (value - begin) * cells // max(1, end - begin))] += 1
+    most = max(1, *counts)
+    return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
+
+
+class Painter:
+    """Draw with characters, in colours where there are `tones`: what rich calls each of them."""
+
+    def __init__(self, stream: Any, width: int, tones: Mapping[str, str]) -> None:
+        self._stream, self._width, self._tones = stream, width, tones
+        self.frame = min(width, WIDEST)
+        self._glyphs = choose_glyphs(stream)
+        self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawn = [line for block in blocks for line in self._drawn(block)]
-        self._stream.write("".join(line.rstrip() + "\n" for line in drawn))
-
-    def _drawn(self, block: Any) -> Any:
-        drawers: dict[type, Callable[[Any], Any]]
+        drawers: dict[type, Callable[[Any], Iterable[Line]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        return drawers.get(type(block), self._line)(block)
+        drawn = [line for block in blocks for line in drawers.get(type(block), self._line)(block)]
+        self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
 
-    def _text(self, line: Line) -> str:
-        return printable("".join(span.text for span in line), self._stream)
+    def _coloured(self, span: Span) -> str:
+        """Return a text as a terminal shows it in its tone."""
+        if not (self._tones and span.tone):
+            return span.text
+        style = " ".join(self._tones.get(word, word) for word in span.tone.split())
+        text: str = optional("rich.style").Style.parse(style).render(span.text)
+        return text
 
-    def _line(self, line: Line) -> list[str]:
-        return fold(self._text(line), self.width)
+    def _printable(self, text: str) -> str:
+        """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
+        encoding = getattr(self._stream, "encoding", None) or "ascii"
+        return visible(text).translate(self._forms).encode(encoding, "backslashreplace").decode(encoding)
 
-    def _fields(self, fields: Fields) -> Iterator[str]:
+    def _folded(self, line: Line, width: int) -> Iterator[Line]:
+        """Break a line into lines of at most `width` cells."""
+        line = tuple(Span(self._printable(text), tone) for text, tone in line)
+        text, at = "".join(span.text for span in line), 0
+        for part in fold(text, width):
+            at = text.index(part, at)
+            yield cut(line, at, at + len(part))
+            at += len(part)
+
+    def _line(self, line: Line) -> Iterator[Line]:
+        return self._folded(line, self._width)
+
+    def _fields(self, fields: Fields) -> Iterator[Line]:
         for label, line in fields.rows:
             first = f"  {label}"
-            for part in fold(self._text(line), self.width - 15):
-                yield pad(first, 15) + part
+            for part in self._folded(line, self._width - 15):
+                yield (Span(first.ljust(15), "label"), *part)
                 first = ""
 
-    def _rule(self, widths: Sequence[int], corners: str) -> str:
-        between = corners[1].join(self.glyphs.line * (width + 2) for width in widths)
-        return corners[0] + between + corners[2]
+    def _bar(self, bar: Bar, width: int) -> Line:
+        """Draw a bar; one that has letters needs them where two tones cannot stand in one cell."""
+        marks = self._glyphs.bar
+        letters = is_lettered(bar) and (self._tones is not SHADES or self._glyphs is ASCII)
+        size = 1 if letters else len(marks)
+        units = place_bar(bar, width * size, 1 if self._tones else size)
+        cells = [unit or Span(" ") for unit in units]
+        if not letters:
+            cells = [fill_cell(units[at : at + size], marks) for at in range(0, len(units), size)]
+        alike = groupby(cells, key=itemgetter(1))
+        return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
 
-    def _table(self, table: Table) -> Iterator[str]:
-        """Draw a table with a heading; only the column that wraps gives way when it is too wide."""
-        glyphs, side = self.glyphs, self.glyphs.side
-        cells = [list(table.headings)]
-        cells += [[printable(span.text, self._stream) for span in row] for row in table.rows]
-        widths = [max(map(text_cells, column)) for column in zip(*cells)]
-        if table.wraps:
-            too_wide = sum(widths) + 3 * len(widths) + 1 - self.width
-            widths[table.headings.index(table.wraps)] -= max(0, too_wide)
+    def _cell(self, cell: Any, width: int) -> list[Line]:
+        """Draw what stands in a cell of a table, in as many lines as it needs."""
+        if isinstance(cell, Bar):
+            return [self._bar(cell, width)]
+        if isinstance(cell, Strip):
+            drawn = strip(cell.values, cell.begin, cell.end, width, self._glyphs.levels)
+            return [(Span(drawn, cell.tone),)]
+        if isinstance(cell, Scale):
+            begin, end = cell
+            fits = len(begin) + len(end) < width
+            return [(Span(begin + end.rjust(width - len(begin)) if fits else "", "strong"),)]
+        return list(self._folded((cell,), width))
+
+    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Line:
+        between = corners[1].join(self._glyphs.line * (width + 2) for width in widths)
+        return (Span(corners[0] + between + corners[2], tone),)
+
+    def _table(self, table: Table) -> Iterator[Line]:
+        """Draw a table as wide as all frames."""
+        headings = [Span(each, "strong") if isinstance(each, str) else each for each in table.headings]
+        rows = [headings, (), *table.rows]
+        columns = zip(*filter(None, rows))
+        widths = [max(map(self._least, column)) for column in columns]
+        left = self.frame - sum(widths) - 3 * len(widths) - 1
+        place = -1 if left >= 0 else widths.index(max(widths))
+        widths[place] += left
         if table.title:
-            yield table.title.center(sum(widths) + 3 * len(widths) + 1)
-        yield self._rule(widths, glyphs.top)
-        for number, row in enumerate(cells):
-            columns = [fold(text, width) for text, width in zip(row, widths)]
-            height = max(map(len, columns))
-            for parts in zip(*(column + [""] * (height - len(column)) for column in columns)):
-                texts = map(pad, parts, widths, [heading in table.numbers for heading in table.headings])
-                yield side + side.join(f" {text} " for text in texts) + side
-            if number == 0:
-                yield self._rule(widths, glyphs.middle)
-        yield self._rule(widths, glyphs.bottom)
+            blanks = (self.frame - len(table.title)) // 2
+            yield Span(" " * blanks), Span(table.title, "strong")
+        yield self._rule(widths, self._glyphs.top)
+        for row in rows:
+            yield from self._row(row, table, widths) if row else [self._rule(widths, self._glyphs.middle)]
+        yield self._rule(widths, self._glyphs.bottom)
 
-    def _panel(self, panel: Panel) -> Iterator[str]:
-        side, line, inner = self.glyphs.side, self.glyphs.line, self.width - 4
-        title = f" {printable(panel.title.text, self._stream)} "
-        rest = line * max(0, inner + 1 - text_cells(title))
-        yield self.glyphs.top[0] + line + title + rest + self.glyphs.top[2]
-        for each in panel.lines:
-            for part in fold(self._text(each), inner):
-                yield f"{side} {pad(part, inner)} {side}"
-        yield self._rule([inner], self.glyphs.bottom)
+    def _least(self, cell: Any) -> int:
+        """Return how wide a column must be for a cell; bars and strips take what there is."""
+        return text_cells(self._printable(cell.text)) if isinstance(cell, Span) else 0
 
+    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Line]:
+        columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
+        side, blank = Span(self._glyphs.side), Span(" ")
+        for number in range(max(map(len, columns))):
+            drawn: Line = (side,)
+            for heading, width, lines in zip(table.headings, widths, columns):
+                line = lines[number] if number < len(lines) else ()
+                drawn += (blank, *pad(line, width, heading in table.numbers), blank, side)
+            yield drawn
 
-class RichPainter(PlainPainter):
-    """Draw with rich. Nothing passes through its markup, highlighter or emoji codes."""
-
-    def __init__(self, stream: Any, width: int, glyphs: Glyphs, colours: bool) -> None:
-        super().__init__(stream, width, glyphs)
-        self._rich = optional("rich")  # and of it what has_rich has imported
-        self._box = self._rich.box.ROUNDED if glyphs is UNICODE else self._rich.box.ASCII2
-        self._console = self._rich.console.Console(
-            file=stream,
-            width=width,
-            height=25,  # without it, rich takes a dumb terminal for 80 columns wide, whatever the width
-            markup=False,
-            highlight=False,
-            emoji=False,
-            safe_box=False,
-            color_system="auto" if colours else None,
-            force_jupyter=False,
-        )
-
-    def paint(self, blocks: Iterable[Any]) -> None:
-        # Captured first: rich would end the process on a closed pipe, and pads lines with blanks.
-        with self._console.capture() as drawn:
-            for block in blocks:
-                if block != Fields([]):
-                    self._console.print(self._drawn(block))
-        self._stream.write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))
-
-    def _line(self, line: Line) -> Any:
-        parts = ((printable(span.text, self._stream), STYLES[span.tone]) for span in line)
-        return self._rich.text.Text.assemble(*parts, overflow="fold")
-
-    def _fields(self, fields: Fields) -> Any:
-        grid = self._rich.table.Table.grid(padding=(0, 1, 0, 0))
-        grid.add_column(width=14, style=STYLES["label"], no_wrap=True)
-        grid.add_column(overflow="fold")
-        for label, line in fields.rows:
-            grid.add_row(f"  {label}", self._line(line))
-        return grid
-
-    def _table(self, table: Table) -> Any:
-        drawn = self._rich.table.Table(
-            title=table.title or None, box=self._box, title_style="bold", header_style="bold"
-        )
-        for heading in table.headings:
-            justify = "right" if heading in table.numbers else "left"
-            drawn.add_column(heading, justify=justify, no_wrap=heading != table.wraps, overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(self._line((span,)) for span in row))
-        return drawn
-
-    def _panel(self, panel: Panel) -> Any:
-        return self._rich.panel.Panel(
-            self._rich.text.Text("\n").join(self._line(line) for line in panel.lines),
-            title=self._line((panel.title,)),
-            title_align="left",
-            box=self._box,
-            border_style=STYLES[panel.title.tone],
-        )
+    def _panel(self, panel: Panel) -> Iterator[Line]:
+        glyphs, inner, tone = self._glyphs, self.frame - 4, panel.title.tone
+        title = f" {self._printable(panel.title.text)} "
+        rest = glyphs.line * max(0, inner + 1 - text_cells(title))
+        yield Span(glyphs.top[0] + glyphs.line, tone), Span(title, tone), Span(rest + glyphs.top[2], tone)
+        side = Span(glyphs.side, tone)
+        for line in panel.lines:
+            for part in self._folded(line, inner):
+                yield (side, Span(" "), *pad(part, inner), Span(" "), side)
+        yield self._rule([inner], glyphs.bottom, tone)
 
 
-def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> PlainPainter:
-    width, glyphs = choose_width(stream, environ), choose_glyphs(stream)
-    if not rich:
-        return PlainPainter(stream, width, glyphs)
-    return RichPainter(stream, width, glyphs, colours=not environ.get("NO_COLOR"))
+def choose_tones(stream: Any) -> Mapping[str, str]:
+    """Return the tones for the colours that rich finds a stream to have; none without any."""
+    colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
+    return {None: {}, "standard": COLOURS}.get(colours, SHADES)
+
+
+def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
+    tones = choose_tones(stream) if rich and not environ.get("NO_COLOR") else {}
+    return Painter(stream, choose_width(stream, environ), tones)
 
 
 def has_rich() -> bool:
-    """Import all of rich that a report may need, before the clock starts and while it can be found."""
-    if not all(optional(f"rich.{name}") for name in ("console", "text", "table", "panel", "box")):
-        return False
-    from rich.cells import cell_len
-
-    cell_len("\u3042")  # has it load the widths of characters
-    return True
+    """Import what a report may need of rich, before the clock starts and while it can be found."""
+    return bool(optional("rich.console") and optional("rich.style"))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10696,7 +10837,7 @@ def write_report(report: Report, options: Options, stream: Any, rich: bool) -> N
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
-        look = Look(options.style, options.include, painter.width, painter.glyphs)
+        look = Look(options.style, options.include, painter.frame)
         painter.paint(report_blocks(report, look))
 
 
@@ -10828,7 +10969,7 @@ def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]
 
 def import_ahead(options: Options) -> bool:
     """Import what is needed once the clock has started, because the archive may be replaced meanwhile, and
-    tell whether the report is drawn with rich.
+    tell whether the report may be drawn in colours.
     """
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
@@ -10837,7 +10978,7 @@ def import_ahead(options: Options) -> bool:
     needed = {
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
-        "unicodedata": options.follow or (draws and not rich),
+        "unicodedata": options.follow or draws,
         # A redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart.
         "encodings.punycode": options.follow,
         "ipaddress": options.follow and without_proxy,

@@ -26,8 +26,8 @@ def width(line):
 
 
 def words(text):
-    """List the words of a report, without those that depend on how long things took."""
-    return re.findall(r"[A-Za-z]{2,}", calm(flat(without_readings(text))))
+    """List the words of a report, without those and the letters that depend on how long things took."""
+    return re.findall(r"(?<![A-Za-z])(?![dctwx]+\b)[A-Za-z]{2,}", calm(flat(without_readings(text))))
 
 
 @pytest.fixture

@@ -321,8 +321,8 @@ def test_a_plain_budget_names_the_worst_run(totals):
 @quick
 @given(lists, some.integers(12, 150), some.sampled_from([" .:-=+*#@", " ▁▂▃▄▅▆▇█"]))
 def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
-    drawn = tool.strip(values, max(values), cells, levels)
+    drawn = tool.strip(values, 0, max(values), cells, levels)
     assert len(drawn) == cells
     filled = {min(cells - 1, value * cells // max(1, max(values))) for value in values}
     assert {place for place, char in enumerate(drawn) if char != " "} == filled
-    assert set(drawn) <= set(levels)
+    assert levels[-1] in drawn and set(drawn) <= set(levels), "the fullest cell is full"

@@ -298,12 +298,16 @@ def test_an_slo_error_is_drawn_in_ascii_too(run_tool, encoding):
 
 # --- rich and plain -------------------------------------------------------------------------------
 
-NUMBERS = re.compile(r"\d+\.\d+(?=ms)|[\u2588#]+")
+NUMBERS = re.compile(r"\d+\.\d+(?=ms)|(?<=ms)(<0\.1|\d+(\.\d)?)")
+DRAWN = re.compile(
+    r"(?<=[\u2502|])[ \u2588-\u258f#]+(?=[\u2502|]$)|^[\u2502|] +\d* +[\u2502|].*$", re.MULTILINE
+)
+"""Bars, and the rows of a chain: how much of a request they show depends on how wide its time is."""
 
 
 def words(text: str) -> str:
-    """Put a report together without frames, bars, blanks, times, and what is said of a busy machine."""
-    text = without_readings(SGR.sub("", text))
+    """Put a report together without frames, bars, blanks, numbers, and what is said of a busy machine."""
+    text = DRAWN.sub("", without_readings(SGR.sub("", text)))
     return NUMBERS.sub("", calm(flat(text)).replace(" ", ""))
 
 

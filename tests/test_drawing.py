@@ -1,0 +1,455 @@
+"""How reports are drawn: bars in eighths of a cell, shares, tones that can be read, frames of one width, a
+chain on one time axis, and what is not said twice.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from test_terminal import SGR, WITHOUT, cells, lines_of
+
+from checks import flat
+from inside import tool
+from mint import Mint
+from servers import Reply, http_server, redirect, refused_port
+
+PHASES = ("dns", "connect", "tls", "wait", "xfer")
+EIGHTHS = "▏▎▍▌▋▊▉█"
+SIDE = re.compile("[│|]")
+TERM_256, TERM_16 = {"TERM": "xterm-256color"}, {"TERM": "xterm"}
+PALE = {"PYTHONIOENCODING": "ascii"}
+
+
+def rows_of(text: str, first: str) -> dict[str, list[str]]:
+    """Return the cells of the framed rows whose first cell matches a pattern, by that cell."""
+    found = {}
+    for line in lines_of(text):
+        row = [cell[1:-1] for cell in SIDE.split(line.rstrip("\r"))[1:-1]]
+        if len(row) > 2 and re.fullmatch(first, row[0].strip()):
+            found[row[0].strip()] = row[1:]
+    return found
+
+
+def phase_rows(text: str) -> dict[str, list[str]]:
+    """Return the cells of a waterfall's rows: duration, share, bar."""
+    return rows_of(text, "dns|connect|tls|wait|xfer|ttfb|total")
+
+
+def fields_of(text: str, label: str) -> list[str]:
+    """Return what stands behind a label, in one line each."""
+    lines = SGR.sub("", text).replace("\r", "")
+    return [
+        flat(found) for found in re.findall(rf"^  {label} +(.*\n(?: {{15}}\S.*\n)*)", lines, re.MULTILINE)
+    ]
+
+
+def us(step, key: str) -> int | None:
+    value = step["timing"][f"{key}_ms"]
+    return None if value is None else round(1000 * value)
+
+
+@pytest.fixture
+def slow():
+    """A server each of whose phases takes another time."""
+    with http_server({"/": Reply(body=b"x" * 4000, wait=0.03, xfer=0.011)}) as server:
+        yield server
+
+
+@pytest.fixture
+def chain():
+    """A chain of three steps, the first and the last of which take their time."""
+    long = "/welcome/" + "a" * 60 + "/end"
+    routes = {
+        "/": redirect("/second")._replace(wait=0.05),
+        "/second": redirect(long),
+        long: Reply(wait=0.1, body=b"xx", xfer=0.06),
+    }
+    with http_server(routes) as server:
+        yield server
+
+
+# --- bars and shares ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_a_bar_begins_in_the_cell_of_its_phase_and_is_exact_to_an_eighth(run_tool, slow, tmp_path, columns):
+    path, env = tmp_path / "out.json", {"COLUMNS": str(columns)}
+    result = run_tool("--json", path, slow.url(), env=env, without=("rich",))
+    [step] = result.json(path)["steps"]
+    rows, total, begin = phase_rows(result.out), us(step, "total"), 0
+    for phase in PHASES:
+        bar, length = rows[phase][2], us(step, phase)
+        drawn = bar.strip()
+        assert set(drawn[:-1]) <= {"█"}
+        eighths = 8 * len(drawn[:-1]) + EIGHTHS.index(drawn[-1]) + 1 if drawn else 0
+        wanted = max(1, round(8 * len(bar) * length / total)) if length else 0
+        assert eighths == wanted
+        if drawn:
+            fits = len(bar) - len(drawn)
+            assert len(bar) - len(bar.lstrip()) == min(begin * len(bar) // total, fits)
+        begin += length
+    assert not rows["ttfb"][2].strip() and not rows["total"][2].strip()
+
+
+def test_in_ascii_a_bar_is_of_whole_cells_and_one_at_least(run_tool, slow, tmp_path):
+    path = tmp_path / "out.json"
+    result = run_tool("--json", path, slow.url(), env=PALE)
+    [step] = result.json(path)["steps"]
+    rows, total = phase_rows(result.out), us(step, "total")
+    for phase in PHASES:
+        bar, length = rows[phase][2], us(step, phase)
+        wanted = max(1, round(len(bar) * length / total)) if length else 0
+        assert bar.strip() == "#" * wanted
+    assert result.out.isascii()
+
+
+def test_a_share_has_one_decimal_and_says_when_there_is_next_to_nothing(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server({"/": Reply(wait=1.2)}) as server:
+        result = run_tool("--json", path, server.url(), without=("rich",))
+    [step] = result.json(path)["steps"]
+    rows, total = phase_rows(result.out), us(step, "total")
+    assert (rows["tls"][1].strip(), rows["total"][1].strip()) == ("0", "100")
+    for phase in ("connect", "wait", "xfer", "ttfb"):
+        share = f"{100 * us(step, phase) / total:.1f}"
+        assert rows[phase][1].strip() == {"0.0": "<0.1"}.get(share, share)
+    assert "<0.1" in (rows["connect"][1].strip(), rows["xfer"][1].strip())
+
+
+def test_a_phase_that_was_not_reached_has_no_share(run_tool):
+    with refused_port() as port:
+        result = run_tool(f"http://127.0.0.1:{port}/", without=("rich",))
+    rows = phase_rows(result.out)
+    assert [rows[phase][1].strip() for phase in ("tls", "wait", "xfer", "ttfb")] == ["-"] * 4
+    assert rows["total"][1].strip() == "100"
+
+
+def test_a_rule_parts_the_phases_from_their_sums(run_tool, slow):
+    lines = lines_of(run_tool(slow.url(), "--count", "2", "--interval", "0", without=("rich",)).out)
+    after = [lines[place + 1] for place, line in enumerate(lines) if line.startswith("│ xfer ")]
+    assert len(after) == 2
+    assert all(line.startswith("├──") for line in after)
+
+
+def test_with_colour_a_bar_begins_at_its_eighth(run_tool, slow, tmp_path):
+    """The cell that it begins in is drawn in reverse: what its glyph fills is what lies before the bar."""
+    path = tmp_path / "out.json"
+    result = run_tool("--json", path, slow.url(), terminal="out", env=TERM_256, columns=80)
+    [step] = result.json(path)["steps"]
+    total, begin = us(step, "total"), 0
+    for phase in PHASES:
+        [line] = [line for line in result.out.splitlines() if re.match(rf"│ {phase} ", SGR.sub("", line))]
+        bar, length = line.split("│")[-2][1:-1], us(step, phase)
+        width = len(SGR.sub("", bar))
+        eighths = []
+        for reverse, glyph in re.findall(r"(?:\x1b\[(7;)?[\d;]*m)?([ ▏▎▍▌▋▊▉█]*)(?:\x1b\[0m)?", bar):
+            for each in glyph:
+                filled = EIGHTHS.find(each) + 1
+                eighths += [bool(reverse)] * -filled if reverse else []
+                one = [False] * filled + [True] * (8 - filled)
+                eighths += one if reverse else [not empty for empty in one]
+        wanted = max(1, round(8 * width * length / total)) if length else 0
+        assert sum(eighths) == wanted
+        if wanted:
+            first = min(8 * width * begin // total, 8 * width - wanted)
+            apart = 8 * (first // 8 + 1) - wanted if first % 8 + wanted < 8 else first
+            assert eighths.index(True) in (first, apart)
+        begin += length
+
+
+# --- tones ----------------------------------------------------------------------------------------
+
+PHASE_TONES = {"dns": 30, "connect": 63, "tls": 130, "wait": 133, "xfer": 28}
+TONES = {**PHASE_TONES, "good": 28, "warn": 130, "bad": 161, "label": 243}
+
+
+def luminance(number: int) -> float:
+    """Return the relative luminance (WCAG 2.1) of one of the fixed colours 16-255."""
+    levels = [8 + 10 * (number - 232)] * 3
+    if number < 232:
+        steps = [0, 95, 135, 175, 215, 255]
+        levels = [steps[(number - 16) // size % 6] for size in (36, 6, 1)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in (v / 255 for v in levels)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_tone_can_be_read_on_black_and_on_white():
+    shades = {name: re.fullmatch(r"color\((\d+)\)", style) for name, style in tool.SHADES.items()}
+    used = {name: int(found[1]) for name, found in shades.items() if found}
+    assert used == TONES
+    assert {style for name, style in tool.SHADES.items() if name not in used} == {"bold"}
+    for number in used.values():
+        own = luminance(number)
+        assert (own + 0.05) / 0.05 >= 4, f"{number} on black"
+        assert 1.05 / (own + 0.05) >= 4, f"{number} on white"
+
+
+def codes_of(text: str) -> set[str]:
+    """Return what a report asks a terminal for: one code, or a shade of the 256, each."""
+    return set(re.findall(r"[34]8;5;\d+|\d+", " ".join(found[2:-1] for found in SGR.findall(text))))
+
+
+@pytest.mark.needs("rich")
+def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_tool, chain):
+    options = ["-L", "--slo", "total=0.01", chain.url()]
+    result = run_tool(*options, terminal="out", env=TERM_256, columns=100)
+    allowed = {f"{ground}8;5;{number}" for ground in "34" for number in TONES.values()}
+    assert codes_of(result.out) <= allowed | {"0", "1", "7"}
+    assert "38;5;243" in codes_of(result.out), "labels"
+    for phase, number in PHASE_TONES.items():
+        assert re.search(rf"\x1b\[38;5;{number}m{phase}\b", result.out), phase
+    assert "\x1b[38;5;161m• total" in result.out
+
+
+@pytest.mark.needs("rich")
+def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, chain):
+    options = ["-L", "--slo", "total=0.01", chain.url()]
+    result = run_tool(*options, terminal="out", env=TERM_16, columns=100)
+    assert codes_of(result.out) <= {"0", "1", "7", "31", "32", "35", "36"}
+    for phase, code in {"dns": 36, "tls": 35, "xfer": 32}.items():
+        assert f"\x1b[{code}m{phase}" in result.out
+    for phase in ("connect", "wait"):
+        assert f"│ {phase} " in result.out, "it has the terminal's own colour"
+    assert re.fullmatch("[dctwx]+", rows_of(result.out, "3")["3"][3].strip()), "the axis has letters"
+
+
+@pytest.mark.needs("rich")
+def test_the_status_has_the_tone_of_what_it_means(run_tool):
+    for status, number in ((204, 28), (304, 130), (404, 161), (503, 161)):
+        with http_server({"/": Reply(status)}) as server:
+            out = run_tool(server.url(), terminal="out", env=TERM_256).out
+        assert f"\x1b[38;5;{number}m{status}\x1b[0m" in out.splitlines()[0]
+
+
+@pytest.mark.needs("rich")
+def test_the_phase_that_failed_has_the_tone_of_what_is_bad(run_tool):
+    with refused_port() as port:
+        out = run_tool(f"http://127.0.0.1:{port}/", terminal="out", env=TERM_256).out
+    assert "\x1b[38;5;161mconnect" in out
+    [line] = [line for line in out.splitlines() if "mconnect" in line]
+    assert "38;5;63" not in line and re.search(r"\x1b\[38;5;161m█+", line)
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_all_frames_of_a_report_are_as_wide_as_the_terminal_but_not_beyond_120(
+    run_tool, chain, columns, without
+):
+    options = ["-L", "--slo", "total=9000", chain.url()]
+    for series in ([], ["--count", "3", "--interval", "0"]):
+        result = run_tool(*options, *series, terminal="out", columns=columns, without=without)
+        frames = [line.rstrip("\r") for line in lines_of(result.out) if line.startswith(("╭", "╰", "├", "│"))]
+        assert {cells(line) for line in frames} == {min(columns, 120)}
+
+
+def test_addresses_are_compared_in_a_frame_as_wide(run_tool, slow):
+    options = ["--all-addresses", "--resolve", f"a.test:{slow.port}:127.0.0.1"]
+    out = run_tool(*options, f"http://a.test:{slow.port}/", env={"COLUMNS": "90"}).out
+    assert {cells(line) for line in lines_of(out) if line.startswith(("╭", "╰", "│"))} == {90}
+
+
+def test_a_scale_that_does_not_fit_is_left_out(run_tool, slow):
+    for columns, shown in ((40, False), (80, True)):
+        lines = lines_of(run_tool(slow.url(), env={"COLUMNS": str(columns)}).out)
+        [heading] = [line for line in lines if "Phase" in line]
+        assert bool(re.search(r"│ 0 +\d+\.\d+ ms │", heading)) is shown
+
+
+# --- the chain ------------------------------------------------------------------------------------
+
+
+def test_all_steps_lie_on_one_time_axis(run_tool, chain, tmp_path):
+    path = tmp_path / "out.json"
+    options = ["-L", "--json", path, chain.url()]
+    result = run_tool(*options, env={"COLUMNS": "110"}, without=("rich",))
+    steps = result.json(path)["steps"]
+    rows, end, begin = rows_of(result.out, r"\d"), sum(us(step, "total") for step in steps), 0
+    for step in steps:
+        axis = rows[str(step["step_number"])][3]
+        scale = len(axis) / end
+        marks = axis.strip()
+        wanted = "".join(phase[0] * round((us(step, phase) or 0) * scale) for phase in PHASES)
+        assert marks == wanted or (not wanted and len(marks) == 1), "every step has one mark"
+        fits = len(axis) - len(marks)
+        assert len(axis) - len(axis.lstrip()) == min(round(begin * scale), fits)
+        begin += us(step, "total")
+    assert result.out.count("  d dns  c connect  t tls  w wait  x xfer\n") == 1
+    assert re.search(rf"│ +│ +│ {end / 1000:.1f} ms │ in all", result.out)
+
+
+@pytest.mark.needs("rich")
+def test_with_colour_two_phases_may_meet_in_a_cell_of_the_axis(run_tool, chain):
+    """Two widths: where phases meet at the edge of a cell in one, they do not in the other."""
+    outs = [
+        run_tool("-L", chain.url(), terminal="out", env=TERM_256, columns=columns).out
+        for columns in (97, 104, 111)
+    ]
+    assert any(re.search("\x1b\\[38;5;133;48;5;28m[▏▎▍▌▋▊▉]", out) for out in outs)
+    for out in outs:
+        [axis] = [row[3] for number, row in rows_of(out, "3").items()]
+        assert set(axis) <= set(" " + EIGHTHS)
+
+
+def test_a_request_is_shortened_in_its_middle_or_to_its_path(run_tool, chain):
+    for columns, request in ((80, r"http://127\.0\.0\.1:\d.*….*a/end *"), (40, r"/wel….*d *|/we.*… *")):
+        result = run_tool("-L", chain.url(), env={"COLUMNS": str(columns)})
+        row = rows_of(result.out, "3")["3"]
+        assert re.fullmatch(request, row[2]), row
+        assert "a/end" in flat(result.out).replace(" ", "").partition("Redirect")[0]
+        assert len(row[3]) >= 8, "the axis keeps 8 cells"
+    assert "│ # │ Code │" in result.out
+
+
+def test_a_redirect_that_leads_nowhere_has_its_mark_too(run_tool):
+    with http_server({"/": redirect("http://[:::1/")}) as server:
+        result = run_tool("-L", server.url(), without=("rich",))
+    assert rows_of(result.out, "2")["2"][3].strip()
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mint(tmp_path_factory):
+    pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
+    return Mint(tmp_path_factory.mktemp("mint"))
+
+
+@pytest.fixture
+def encrypted(mint):
+    """A chain of two steps on one server with TLS, which sends its whole chain but for the root."""
+    middle = mint.issue(mint.ca, subject=mint.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
+    leaf = mint.issue(middle, "shop.example", ("127.0.0.1",))
+    with http_server({"/": redirect("/end"), "/end": Reply()}, tls=mint.context(leaf, middle[1])) as server:
+        yield server
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, mint, without):
+    result = run_tool("-L", "--cacert", mint.root, encrypted.url(), without=without)
+    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
+    for label in ("Address", "Protocol", "TLS", "Certificate", "Chain"):
+        assert len(fields_of(result.out, label)) == 1, label
+    assert len(fields_of(result.out, "Response")) == 2
+    assert result.out.index("Step 2") < result.out.index("As before")
+
+
+def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, mint):
+    with http_server({"/": redirect(encrypted.url())}) as first:
+        result = run_tool("-L", "--cacert", mint.root, first.url())
+    second, third = result.out.split("\nStep ")[1:]
+    assert fields_of(second, "As before") in ([], ["Protocol"])
+    assert fields_of(second, "Address")[0].endswith(str(encrypted.port))
+    assert fields_of(second, "TLS") and fields_of(second, "Chain")
+    assert fields_of(third, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
+
+
+def test_path_and_attempts_are_always_drawn(run_tool, tmp_path):
+    with http_server({"/": redirect("/end"), "/end": Reply()}) as server:
+        result = run_tool("-L", server.url())
+    steps = result.out.split("\nStep ")
+    assert [len(fields_of(step, "Path")) for step in steps] == [1, 1]
+
+
+def test_a_series_of_a_chain_names_what_is_as_before_too(run_tool, encrypted, mint):
+    options = ["-L", "--count", "2", "--interval", "0", "--cacert", mint.root]
+    result = run_tool(*options, encrypted.url())
+    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
+
+
+CHAINS = {
+    "without-the-root": (lambda mint, r1, leaf: (leaf, r1[1]), "shop.example ← R1 ← Mint CA (not sent)"),
+    "whole": (lambda mint, r1, leaf: (leaf, r1[1], mint.ca[1]), "shop.example ← R1 ← Mint CA"),
+    "leaf-alone": (lambda mint, r1, leaf: (leaf,), "shop.example ← R1 (not sent)"),
+    "by-itself": (lambda mint, r1, leaf: (mint.issue(None, "own.example"),), "own.example"),
+    "first-san": (
+        lambda mint, r1, leaf: (mint.issue(r1, None, ("a.test", "b.test")),),
+        "a.test ← R1 (not sent)",
+    ),
+    "organization": (
+        lambda mint, r1, leaf: (
+            mint.issue(mint.issue(mint.ca, subject=mint.name(("OU", "x"), ("O", "Big, Inc."))), "b.test"),
+        ),
+        "b.test ← Big, Inc. (not sent)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_chain_is_named_as_it_was_sent(run_tool, mint, name):
+    send, words = CHAINS[name]
+    r1 = mint.issue(mint.ca, subject=mint.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
+    sent = send(mint, r1, mint.issue(r1, "shop.example"))
+    with http_server(tls=mint.context(*sent)) as server:
+        result = run_tool("-k", server.url())
+        assert fields_of(result.out, "Chain") == [words]
+        ascii_result = run_tool("-k", server.url(), env=PALE)
+    assert fields_of(ascii_result.out, "Chain") == [words.replace("←", "<-")]
+    assert "Issuer" not in result.out
+
+
+def test_the_response_names_its_coding_and_its_rate(run_tool):
+    fields = [("Content-Encoding", "gzip"), ("Content-Type", "text/css")]
+    with http_server({"/": Reply(body=b"x" * 12600, headers=fields, xfer=0.3)}) as server:
+        [words] = fields_of(run_tool(server.url()).out, "Response")
+    found = re.fullmatch(r"200 Fine, 12\.3 KB \(gzip\) at (\d+\.\d) KB/s, text/css", words)
+    assert found
+    assert 2 < float(found[1]) <= 41.1
+
+
+def test_a_rate_is_of_the_bytes_through_xfer_and_only_where_it_took_its_time(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    for xfer in (0.0, 0.06):
+        with http_server({"/": Reply(body=b"x" * 3_000_000, xfer=xfer)}) as server:
+            result = run_tool("--json", path, server.url())
+        [words], [step] = fields_of(result.out, "Response"), result.json(path)["steps"]
+        took = us(step, "xfer")
+        rate = tool.size_text(round(3_000_000 * 1e6 / took))
+        assert words == ("200 Fine, 2.9 MB" if took < 50_000 else f"200 Fine, 2.9 MB at {rate}/s")
+
+
+def test_a_request_body_has_its_rate_where_sending_took_its_time(run_tool, tmp_path):
+    path, body = tmp_path / "out.json", tmp_path / "body"
+    body.write_bytes(b"x" * 40_000_000)
+    with http_server({"/": Reply()}) as server:
+        result = run_tool("-d", f"@{body}", "--json", path, server.url())
+    [words], [step] = fields_of(result.out, "Request"), result.json(path)["steps"]
+    sent = us(step, "send")
+    rate = f" at {tool.size_text(round(40e12 / sent))}/s" if sent >= 50_000 else ""
+    assert words.startswith(f"body of 38.1 MB{rate}, sent in ")
+
+
+def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():
+    texts = [tool.amount_text(20 << 20, "gzip", us) for us in (None, 49_999, 50_000, 234_467)]
+    assert texts == ["20.0 MB (gzip)"] * 2 + ["20.0 MB (gzip) at 400.0 MB/s", "20.0 MB (gzip) at 85.3 MB/s"]
+    assert tool.amount_text(512, None, 2_000_000) == "512 B at 256 B/s"
+
+
+# --- a series -------------------------------------------------------------------------------------
+
+
+def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
+    options = ["--count", "4", "--interval", "0", slow.url()]
+    out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
+    [end] = re.findall(r"All good ones, in ms; distribution from 0 to (\d+\.\d+):", out)
+    figures = rows_of(out.partition("All good")[2], "dns|total")
+    assert figures["total"][5].strip() == end
+    assert figures["dns"][6].rstrip() == "█", "all that took no time is in the first cell"
+    assert figures["total"][6][-1] != " ", "the longest is in the last one"
+    narrow = run_tool(*options, env={"COLUMNS": "60"}).out
+    assert "All good ones, in ms:" in narrow
+
+
+@pytest.mark.needs("rich")
+@pytest.mark.parametrize("columns", [40, 100])
+def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, slow, columns):
+    options = ["--count", "3", "--interval", "0", slow.url()]
+    out = run_tool(*options, terminal="out", env=TERM_256, columns=columns).out.partition("All good")[2]
+    for phase, number in PHASE_TONES.items():
+        assert re.search(rf"\x1b\[38;5;{number}m{phase}", out), phase
+    if columns == 100:
+        assert re.search("\x1b\\[38;5;133m *[▁▂▃▄▅▆▇█]", out)
