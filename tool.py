@@ -5642,39 +5642,33 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
     return first >> 8, first & 0xFF, flags, stream & 0x7FFFFFFF  # the first bit is reserved
 
 
-class Unlogged:
-    """A stand-in for logging, and for each of its loggers: hpack makes one, and nobody reads it."""
+def plain_dataclass(**_: object) -> Callable[[type], type]:
+    """Stand in for dataclasses.dataclass, of which h2 wants no more than a constructor by names."""
 
-    def getLogger(self, _: str) -> Unlogged:
-        return self
+    def take(self: Any, **fields: object) -> None:
+        self.__dict__.update(fields)
 
-    def debug(self, *_: object) -> None:
-        """Log nothing."""
+    def finish(made: type) -> type:
+        made.__init__ = take  # type: ignore[misc]
+        return made
 
-
-class Unchecked:
-    """A stand-in for dataclasses, of which h2 wants no more than that an event takes its fields by name."""
-
-    def dataclass(self, **_: object) -> Callable[[type], type]:
-        def take(self: Any, **fields: object) -> None:
-            self.__dict__.update(fields)
-
-        def finish(made: type) -> type:
-            made.__init__ = take  # type: ignore[misc]
-            return made
-
-        return finish
+    return finish
 
 
 def import_h2() -> bool:
     """Import all of h2 that is needed; False where it is missing or unfit.
 
-    Without the stand-ins logging, dataclasses and what these import would take 11 ms of the 24. An h2 that
-    cannot do with them gets the real ones.
+    Stand-ins for logging, which hpack says something to, and dataclasses save 11 ms of 24. An h2 that needs
+    more of them gets the real ones.
     """
+    from types import SimpleNamespace
+
     if "h2.connection" in sys.modules:
         return True
-    found = optional("h2.connection", {"logging": Unlogged(), "dataclasses": Unchecked()})
+    logger = SimpleNamespace(debug=lambda *_: None)
+    logging = SimpleNamespace(getLogger=lambda _: logger)
+    stand_ins = {"logging": logging, "dataclasses": SimpleNamespace(dataclass=plain_dataclass)}
+    found = optional("h2.connection", stand_ins)
     if not found:
         for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
             sys.modules.pop(name)
