@@ -4931,10 +4931,13 @@ BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a stream, through one buffer."""
+    """Take lines and lengths from a stream, through one buffer. What `skip` passes over goes to `kept`, if
+    there is one.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: bytearray | None = None) -> None:
         self.stream = Stream()
+        self._kept = kept
         self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
@@ -5000,7 +5003,11 @@ class Reader:
         """Pass over at most so many bytes of what comes next; return how many, 0 at the end."""
         if not self.fill():
             return 0
-        taken = min(most, self._end - self._at)
+        taken = min(most, self.left)
+        if self._kept is not None:
+            self._kept += self._view[self._at : self._at + taken]
+            if len(self._kept) > MAX_COLLECTOR_ANSWER:
+                raise protocol_error(f"its answer is longer than {MAX_COLLECTOR_ANSWER >> 10} KiB")
         self._at += taken
         return taken
 
@@ -5370,7 +5377,9 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 # 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN)."""
+    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
+    the body of the response where it is read, not only counted: a collector's.
+    """
 
     request: Request
     route: Route
@@ -5378,6 +5387,7 @@ class Setup(NamedTuple):
     contexts: TlsContexts
     protocols: tuple[str, ...]
     log: Log
+    answer: bytearray | None = None
 
 
 UNASKED = "the server sent something that it was not asked for"
@@ -5425,7 +5435,7 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)
         self._forwarder = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self._reader = Reader()
+        self._reader = Reader(setup.answer)
         self._response: Response | None = None
         self._sent = False
 
@@ -6724,11 +6734,10 @@ def lasts(event: Event) -> bool:
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over the connection that another way left `idle`, the hops are open already. `exchange` takes the place of
-    the usual ones.
+    Over the connection that another way left `idle`, the hops are open already.
     """
 
-    def __init__(self, setup: Setup, idle: Way | None = None, exchange: Exchange | None = None) -> None:
+    def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
         self._idle = idle  # until its connection is taken over
         self._reused: Reused | None = None
@@ -6745,7 +6754,7 @@ class Way:
         else:
             self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
             # Both are made before the clock: which of them it will be, the handshake tells.
-            self._exchanges = {"http/1.1": exchange or Http1Exchange(setup)}
+            self._exchanges = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
@@ -7418,29 +7427,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 23b. Delivery. A document -> a collector, by a way of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
-class AnswerReader(Reader):
-    """Keeps the body of an answer, up to MAX_COLLECTOR_ANSWER; raises NetworkError for a longer one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept = bytearray()
-
-    def skip(self, most: int) -> int:
-        count = super().skip(most)
-        self.kept += self._view[self._at - count : self._at]
-        if len(self.kept) > MAX_COLLECTOR_ANSWER:
-            raise protocol_error(f"its answer is longer than {MAX_COLLECTOR_ANSWER >> 10} KiB")
-        return count
-
-
-class CollectorExchange(Http1Exchange):
-    """An exchange whose answer is read, not only counted."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._reader = self.answer = AnswerReader()
-
-
 def rejected_spans(answer: bytes) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
@@ -7480,17 +7466,15 @@ def deliver(sender: Options, document: bytes) -> None:
     Raises NetworkError, and whatever crashed.
     """
     request = sender.request._replace(body=Body(document, "application/json"))
-    log, worker = Log(), Worker()
-    begun: list[tuple[Way, CollectorExchange]] = []
+    log, worker, answer = Log(), Worker(), bytearray()
+    begun: list[Way] = []
     latest = time.monotonic() + COLLECTOR_TIME
 
     def work() -> None:
         route = route_to(request.url, sender)
-        setup = Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log)
-        exchange = CollectorExchange(setup)
-        way = Way(setup, exchange=exchange)
+        way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
         way.prepare()
-        begun.append((way, exchange))
+        begun.append(way)
         log.looks_up = way.looks_up
         log.add("start")
         way.go()
@@ -7509,12 +7493,11 @@ def deliver(sender: Options, document: bytes) -> None:
     limit = f"{COLLECTOR_TIME:g} s"
     if not begun:
         raise network_error("timeout: start", limit)
-    ((way, exchange),) = begun
     if not history.ended:
-        raise way.stuck(limit, history)
+        raise begun[0].stuck(limit, history)
     response = history.last(Response)
     assert response
-    check_acceptance(response, bytes(exchange.answer.kept))
+    check_acceptance(response, bytes(answer))
 
 
 # ---------------------------------------------------------------------------------------------------------
