@@ -4818,73 +4818,43 @@ def log_keys(context: ssl.SSLContext, path: str) -> str | None:
 NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
-def start_thread(work: Callable[[], None], patience: float = 0.0) -> None:
-    """Start a thread that nobody waits for; raises one of NO_THREAD_NOW if none can be had within `patience`.
-
-    threading.Thread would wait for ever for one that finds no memory for its first call and dies.
-    """
-    give_up = time.monotonic() + patience
-    while True:
-        try:
-            _thread.start_new_thread(work, ())
-            return
-        except NO_THREAD_NOW:
-            if time.monotonic() >= give_up:
-                raise
-        time.sleep(0.01)
-
-
-class PendingContext:
-    """A TLS context that is made in a thread: while OpenSSL reads the CA store, Python can import what else
-    is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
+class Worker:
+    """Some work in a thread that nobody joins: what cannot be interrupted (a resolver, a handshake, a SOCKS
+    dialogue) is left behind. `crash` is what it raised.
     """
 
-    def __init__(
-        self, options: Options, identity: Identity | None, take_store: Callable[[], ssl.SSLContext | None]
-    ) -> None:
-        self._options = options
-        self._identity = identity
-        self._take_store = take_store
-        self._key_log = options.environ.get("SSLKEYLOGFILE")
-        self._unlogged: str | None = None
-        self._context: ssl.SSLContext | None = None
-        self._error: BaseException | None = None
-        self._made = threading.Event()
-        try:
-            start_thread(self._make)
-        except NO_THREAD_NOW:
-            self._make()  # here and now: slower, that is all
+    def __init__(self, work: Callable[[], object], patience: float) -> None:
+        """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
+        self.ended = threading.Event()
+        self.crash: BaseException | None = None
+        self._work = work
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                # threading.Thread would wait for ever for one that finds no memory for its first call.
+                _thread.start_new_thread(self._run, ())
+                return
+            except NO_THREAD_NOW:
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(0.01)
 
-    def _make(self) -> None:
-        options = self._options
+    def _run(self) -> None:
         try:
-            optional("hashlib")  # which certificates are named by
-            context = build_context(options, self._take_store)
-            if self._identity:
-                load_identity(context, self._identity)
-                context.post_handshake_auth = True
-            if self._key_log:
-                self._unlogged = log_keys(context, self._key_log)
-            self._context = context
+            self._work()
         except BaseException as error:
-            self._error = error  # raised where the context is asked for
-        self._made.set()
+            self.crash = error
+        self.ended.set()
 
-    def get(self) -> ssl.SSLContext:
-        """Wait for the context; raises UsageError when SSL_CERT_FILE or the client certificate is broken."""
-        self._made.wait()
-        if self._error:
-            raise self._error
-        assert self._context
-        return self._context
-
-    @property
-    def warning(self) -> str | None:
-        """Say that the session keys were not written, None when they were or need not be."""
-        if not self._key_log or not self._context or self._context.keylog_filename:
-            return None
-        reason = self._unlogged or "the disk may be full"
-        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
+    def wait(self, seconds_left: Callable[[], float]) -> None:
+        """Wait for the end of the work while there are seconds left, asked ten times a second."""
+        # A thread without memory cannot even say that it has ended.
+        while not (self.ended.is_set() or self.crash):
+            left = seconds_left()
+            if left <= 0:
+                return
+            # A signal that comes just before a long wait would be noticed at its end.
+            self.ended.wait(min(left, 0.1))
 
 
 def target_role(url: Url, options: Options) -> str:
@@ -4895,32 +4865,56 @@ def target_role(url: Url, options: Options) -> str:
 class TlsContexts:
     """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
     "proxy tls". Each is made once, when first asked for, and never asked for by another role.
+
+    It is made in a thread: while OpenSSL reads the CA store, Python can import what else is needed (3.9 keeps
+    the interpreter's lock for that, 3.11 does not).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
         self._take_store = take_store
-        self._pending: dict[str, PendingContext] = {}
+        self._makers: dict[str, Worker] = {}
+        self._made: dict[str, ssl.SSLContext] = {}
+        self._key_log = options.environ.get("SSLKEYLOGFILE")
+        self._unlogged: str | None = None  # why the key log cannot be opened
 
-    def start(self, role: str) -> PendingContext:
-        if role not in self._pending:
-            identity = None
-            if role == "tls with certificate":
-                identity = self._options.identity
-            self._pending[role] = PendingContext(self._options, identity, self._take_store)
-        return self._pending[role]
+    def start(self, role: str) -> None:
+        """Begin to make the context of a role."""
+        if role not in self._makers:
+            self._makers[role] = Worker(partial(self._make, role), 1.0)
+
+    def _make(self, role: str) -> None:
+        optional("hashlib")  # which certificates are named by
+        context = build_context(self._options, self._take_store)
+        if role == "tls with certificate":
+            assert self._options.identity
+            load_identity(context, self._options.identity)
+            context.post_handshake_auth = True
+        if self._key_log:
+            self._unlogged = log_keys(context, self._key_log)
+        self._made[role] = context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
-        context = self.start(role).get()
+        """Return the context of a role, which offers these protocols (ALPN).
+
+        Raises UsageError when SSL_CERT_FILE or the client certificate is broken.
+        """
+        self.start(role)
+        maker = self._makers[role]
+        maker.ended.wait()
+        if maker.crash:
+            raise maker.crash
         # Set anew for each step: TLS objects that exist keep what they were made with.
-        context.set_alpn_protocols(list(protocols))
-        return context
+        self._made[role].set_alpn_protocols(list(protocols))
+        return self._made[role]
 
     @property
-    def warnings(self) -> list[str]:
-        found = [pending.warning for pending in self._pending.values() if pending.warning]
-        return list(dict.fromkeys(found))
+    def warning(self) -> str | None:
+        """Say that session keys were not written, None when they were or need not be."""
+        if not self._key_log or all(context.keylog_filename for context in list(self._made.values())):
+            return None
+        reason = self._unlogged or "the disk may be full"
+        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6935,37 +6929,6 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
 
 
-class Worker:
-    """A thread that does some work while another waits for it, and looks around ten times a second.
-
-    Nothing joins it: what cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind.
-    `crash` is what its work raised.
-    """
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        self.crash: BaseException | None = None
-
-    def run(self, work: Callable[[], object], patience: float, seconds_left: Callable[[], float]) -> None:
-        """Start the thread, within `patience` seconds, and wait for its end while there are seconds left."""
-
-        def run_work() -> None:
-            try:
-                work()
-            except BaseException as error:
-                self.crash = error
-            self.ended.set()
-
-        start_thread(run_work, patience)
-        # A thread without memory cannot even say that it has ended.
-        while not (self.ended.is_set() or self.crash):
-            left = seconds_left()
-            if left <= 0:
-                return
-            # A signal that comes just before a long wait would be noticed at its end.
-            self.ended.wait(min(left, 0.1))
-
-
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
@@ -6975,7 +6938,7 @@ def warm_lookup() -> None:
     latest = time.monotonic() + 0.05
     try:
         rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-        Worker().run(rehearse, 0.0, lambda: latest - time.monotonic())
+        Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
     except NO_THREAD_NOW:
         pass
 
@@ -7395,7 +7358,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     """
     if options.tracing:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
-    state, worker = RunState(turn, begin_step(1, options.request, options)), Worker()
+    state = RunState(turn, begin_step(1, options.request, options))
     begun = max(time.perf_counter_ns(), turn.due)
 
     def seconds_left() -> float:
@@ -7403,8 +7366,9 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return left if state.started else min(left, options.max_time)
 
+    worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
-        worker.run(lambda: follow(options, pool, state), min(1.0, options.max_time), seconds_left)
+        worker.wait(seconds_left)
     except Stopped:
         state.abandoned = True
         raise
@@ -7466,7 +7430,7 @@ def deliver(sender: Options, document: bytes) -> None:
     Raises NetworkError, and whatever crashed.
     """
     request = sender.request._replace(body=Body(document, "application/json"))
-    log, worker, answer = Log(), Worker(), bytearray()
+    log, answer = Log(), bytearray()
     begun: list[Way] = []
     latest = time.monotonic() + COLLECTOR_TIME
 
@@ -7481,11 +7445,12 @@ def deliver(sender: Options, document: bytes) -> None:
         way.close()
 
     try:
-        worker.run(work, 0.0, lambda: latest - time.monotonic())
-    except NO_THREAD_NOW as error:
-        worker.crash = error
-    if worker.crash:
-        raise explain_unprepared(worker.crash) or worker.crash
+        worker = Worker(work, 0.0)
+        worker.wait(lambda: latest - time.monotonic())
+        if worker.crash:
+            raise worker.crash
+    except Exception as error:
+        raise explain_unprepared(error) or error from None
     history = log.history()
     failure = history.last(NetworkError)
     if failure:
@@ -11107,8 +11072,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.expected)
-    for warning in pool.contexts.warnings:
-        say(f"warning: {warning}")
+    if pool.contexts.warning:
+        say(f"warning: {pool.contexts.warning}")
     if report.single:
         warn_about(report.single, options, None)
     for warning in results.warnings(report):
