@@ -4238,7 +4238,7 @@ def once(data: bytes) -> Source:
 
 
 UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
-NO_END = "the server went on and on while the connection was idle"
+NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
 class Stream:
@@ -4265,7 +4265,10 @@ class Stream:
         return None
 
     def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError.
+
+        Over a socket that does not block: BlockingIOError where nothing came.
+        """
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
@@ -4287,16 +4290,6 @@ class Stream:
     def send_until_readable(self) -> None:
         """Send what `source` offers, until something can be read or there is nothing to send for now."""
         raise NotImplementedError
-
-    def has_input(self) -> bool:
-        """Tell whether a read would find something, the end too, without waiting."""
-        raise NotImplementedError
-
-    def read_waiting(self, view: memoryview) -> int | None:
-        """Read what came while nothing was asked for: as `read_into`, None when there is nothing."""
-        if not self.has_input():
-            return None
-        return self.read_into(view)
 
 
 def instant_of(stamp: int) -> int:
@@ -4418,9 +4411,6 @@ class SocketStream(Stream):
     def _refill(self) -> bool:
         self._unsent = self.source()
         return len(self._unsent) > 0
-
-    def has_input(self) -> bool:
-        return self._readable(False)
 
     def _readable(self, wait: bool) -> bool:
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
@@ -4640,22 +4630,6 @@ class TlsStream(Stream):
             count = self._decrypt(view)
         return count
 
-    def has_input(self) -> bool:
-        return self._tls.pending() > 0 or self._inner.has_input()
-
-    def read_waiting(self, view: memoryview) -> int | None:
-        """A record may hold nothing but a ticket for another session (RFC 8446 section 4.6.1)."""
-        count = self._decrypt(view)
-        for _ in range(MAX_IDLE):
-            if count is not None or not self._inner.has_input():
-                return count
-            if not self._pull():
-                return 0
-            count = self._decrypt(view)
-            if count is None and self._tls.version() != "TLSv1.3":  # which has no tickets behind a handshake
-                raise protocol_error("the server began another handshake while the connection was idle")
-        raise protocol_error(NO_END)
-
     def ciphertext(self) -> bytes:
         """Return what this side has to send: the source of the stream below."""
         if self.established and not self._outgoing.pending:
@@ -4719,7 +4693,12 @@ class TlsStream(Stream):
         if in_bulk:
             wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
         while count < wanted:
-            got = self._inner.read_into(buffer[count:wanted])
+            try:
+                got = self._inner.read_into(buffer[count:wanted])
+            except BlockingIOError:
+                if count:
+                    raise protocol_error(NOT_WHOLE) from None
+                raise
             if not got:
                 break
             if not count:
@@ -4945,16 +4924,6 @@ class Reader:
     @property
     def left(self) -> int:
         return self._end - self._at
-
-    def fill_from_waiting(self) -> bool:
-        """Take what came while nothing was asked for, if anything did; raises EOFError at the end."""
-        if self.left:
-            return True
-        count = self.stream.read_waiting(self._view)
-        if count == 0:
-            raise EOFError
-        self._at, self._end = 0, count or 0
-        return count is not None
 
     def peek(self, count: int) -> bytes:
         """Return the next bytes, as far as they have been read, without taking them."""
@@ -5444,15 +5413,22 @@ class Exchange(Stage):
     def take_notice(self) -> str | None:
         """Take in what came on the connection since; say why it takes no more requests, None when it does.
 
-        Nothing is sent meanwhile: not even what the next request has queued already.
+        The socket does not block, and nothing is sent: not even what the next request has queued already.
         """
         self._reader.stream.source = silence
         try:
-            return self._read_waiting()
+            for _ in range(MAX_IDLE):
+                try:
+                    if not self._reader.fill():
+                        raise EOFError
+                except BlockingIOError:  # nothing more came
+                    return self.last_word()
+                self._read_idle()
+            return "the server went on and on while the connection was idle"
         except EOFError:
             return "the server closed the connection while it was idle"
         except BlockingIOError:
-            return "something came while the connection was idle, and not all of it"
+            return NOT_WHOLE
         except ssl.SSLError:
             return "the server broke TLS off while the connection was idle"
         except OSError as error:
@@ -5460,10 +5436,9 @@ class Exchange(Stage):
         except NetworkError as error:
             return clip(render(error, self._secrets))
 
-    def _read_waiting(self) -> str | None:
-        if self._reader.fill_from_waiting():
-            return UNASKED
-        return None
+    def _read_idle(self) -> None:
+        """Take what came on the idle connection; raises NetworkError where it has no place there."""
+        raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
@@ -5849,20 +5824,8 @@ class Http2Exchange(Exchange):
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
-    def _read_waiting(self) -> str | None:
-        """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
-        stream that we have not opened yet.
-        """
-        for _ in range(MAX_IDLE):
-            if not self._reader.fill_from_waiting():
-                return self.last_word()
-            header = self._reader.peek(9)
-            if len(header) < 9 or self._reader.left < 9 + read_frame_header(header)[0]:
-                return "the server stopped in the middle of an HTTP/2 frame"
-            if read_frame_header(header)[3] > self._stream:
-                return UNASKED
-            self._read_frame()
-        return NO_END
+    def _read_idle(self) -> None:
+        self._read_frame()
 
     def run(self, stream: Stream) -> None:
         self._reader.stream = stream
@@ -5922,6 +5885,8 @@ class Http2Exchange(Exchange):
             )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
+        if self._ended and stream > self._stream:  # idle: nothing was asked on that one yet
+            raise protocol_error(UNASKED)
         # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
         if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
