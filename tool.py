@@ -4477,7 +4477,7 @@ class HandshakeTap:
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
         self.happened: list[str] = []  # what was noted
-        self.note: Callable[[str], object] = callable  # which does nothing
+        self.note: Callable[[str], object] = UNHEARD
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
@@ -5367,6 +5367,10 @@ class Stage:
         self.request = setup.request
         self.proxy = setup.route.proxy
 
+    def note(self, what: object, at: int | None = None) -> None:
+        """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
+        self.log.add(what, at)
+
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
         return b""
@@ -6026,8 +6030,8 @@ class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
     `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
-    notes what happened: what passes between the answer that opened a hop and that flight is neither the
-    network's time nor the server's.
+    notes what happened: the time between the answer that opened a hop and that flight is neither the
+    network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6056,13 +6060,12 @@ class Hop(Stage):
         """
         raise NotImplementedError
 
-    def stands(self, departed: int) -> None:
-        """Note when the answer came that opened this hop; the flight above it left at `departed`."""
-        raise NotImplementedError
+    def stands(self, departed: int) -> int:
+        """Note what came of it; return when the answer came that opened this hop.
 
-    def report_to(self, log: Log) -> None:
-        """Use another log from now on: that of the next request over the same connection."""
-        self.log = log
+        The flight above it left at `departed`.
+        """
+        raise NotImplementedError
 
     def give_up(self) -> None:
         """Have what waits on this hop fail at once; called by another thread than the one that waits."""
@@ -6273,13 +6276,9 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self.report_to(self.log)
+        self._stream.note = self.note
         self._race = Race(self.log, self._spare, self._options.interface)
         self._winner: PendingAttempt
-
-    def report_to(self, log: Log) -> None:
-        super().report_to(log)
-        self._stream.note = log.add
 
     @property
     def looks_up(self) -> bool:
@@ -6325,13 +6324,10 @@ class Tcp(Hop):
         """Connect once more, for a hop above whose first try cost it the connection."""
         self._race = Race(self.log, {}, self._options.interface)
         stream = self.open(Stream())
-        self._note_winner()
+        self.stands(0)
         return stream
 
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self._note_winner())
-
-    def _note_winner(self) -> int:
+    def stands(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
         number, begun, connection = self._winner
         info = tcp_info(connection)
@@ -6411,8 +6407,8 @@ class Tls(Hop):
         self.stream.shake_hands(below)
         return self.stream
 
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self.stream.answered(departed))
+    def stands(self, departed: int) -> int:
+        return self.stream.answered(departed)
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         if isinstance(error, EOFError):
@@ -6462,16 +6458,12 @@ class TargetTls(Tls):
         self.role = target_role(url, setup.options)
         self.given = offer_of(url, setup.options)
         super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
-        self.report_to(self.log)
+        self.stream.tap.note = self.note
 
-    def report_to(self, log: Log) -> None:
-        super().report_to(log)
-        self.stream.tap.note = log.add
-
-    def stands(self, departed: int) -> None:
+    def stands(self, departed: int) -> int:
         # What was agreed is asked of OpenSSL only now, because that would delay the request.
         self.log.add(self.stream.agreed())
-        super().stands(departed)
+        return super().stands(departed)
 
     def open(self, below: Stream) -> Stream:
         try:
@@ -6532,11 +6524,11 @@ class Unix(Hop):
         self._stream.socket, self._spare = connection, None
         return self._stream
 
-    def stands(self, departed: int) -> None:
+    def stands(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
         self.log.add(AttemptEnded(0, None), self._stood)
         self.log.add(Connected(self._stream.socket))
-        self.log.add(Opened(departed), self._stood)
+        return self._stood
 
     def close(self) -> None:
         for each in (self._spare, self.log.connection):
@@ -6580,8 +6572,8 @@ class Tunnel(Hop):
             raise network_error("proxy: page", self._proxy.shown)
         return below
 
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self._reader.stream.arrived)
+    def stands(self, departed: int) -> int:
+        return self._reader.stream.arrived
 
 
 class Credential(bytes):
@@ -6667,9 +6659,9 @@ class Socks(Hop):
             return network_error("timeout: lookup", self._place[0], limit)
         return super().stuck(limit, history)
 
-    def stands(self, departed: int) -> None:
+    def stands(self, departed: int) -> int:
         self.log.add(Connected(self._stream.socket, self._stream.socket.getsockname()[0]))
-        self.log.add(Opened(departed), self._stood)
+        return self._stood
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6745,7 +6737,7 @@ class Way:
         for event in filter(lasts, idle.history().events):
             self._log.add(event.what, event.at)
         for hop in self._hops:
-            hop.report_to(self._log)
+            hop.log = self._log
         self._log.count("stood")
         self._stream.in_bulk = False
         return None
@@ -6776,7 +6768,8 @@ class Way:
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(self._above(number, self._stream).source)
-            hop.stands(departed)
+            answered = hop.stands(departed)
+            self._log.add(Opened(departed), answered)
         self._log.count("sent")
         exchange = self._exchange(self._stream)
         self._log.add(exchange)
