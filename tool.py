@@ -44,7 +44,7 @@ A single run is a series of one: it goes the same way, and is told in a form of 
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
-    Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp | Unix, Tls?, Tunnel | Socks ?, Tls?   then an exchange: HTTP/1.1 or HTTP/2
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures. No other place asks whether there is a proxy, or TLS.
@@ -3589,10 +3589,6 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
         "the TLS handshake was not finished within {}",
         "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
     ),
-    "timeout: handshake behind a proxy": (
-        "the TLS handshake was not finished within {}",
-        "The proxy opened the way, but the target does not shake hands: look at both their logs.",
-    ),
     "timeout: upload": (
         "the request could not be sent whole within {}",
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
@@ -5365,7 +5361,7 @@ class Stage:
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request = setup.request
-        self.proxy = setup.route.proxy
+        self.proxy = setup.route.proxy  # that bears the blame, or a part of it
 
     def note(self, what: object, at: int | None = None) -> None:
         """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
@@ -5380,8 +5376,8 @@ class Stage:
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
-        """Say who else may be at fault, where somebody stands in between."""
-        return found
+        """Say that `proxy` may be at fault, where one stands in between."""
+        raise NotImplementedError
 
     def stuck(self, limit: str, history: History) -> NetworkError:
         """Say what this stage was waiting for when the time of -m was over."""
@@ -5400,7 +5396,7 @@ class Exchange(Stage):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
-        self._forwarder = setup.route.forwarder(setup.request.url)
+        self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
         self._reader = Reader(setup.answer)
         self._response: Response | None = None
@@ -5452,9 +5448,7 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
-        if self._forwarder is None:
-            return found
-        return mention_forwarder(self._forwarder, found)
+        return mention_forwarder(self.proxy, found) if self.proxy else found
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         broken = "network: waiting in the clear"
@@ -5513,7 +5507,7 @@ class Http1Exchange(Exchange):
         super().__init__(setup)
         request = setup.request
         target = request.url.target
-        if self._forwarder:  # absolute form (section 3.2.2)
+        if self.proxy:  # absolute form (section 3.2.2)
             target = f"http://{request.url.authority}{target}"
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
@@ -6076,9 +6070,7 @@ class Hop(Stage):
         """Give back what the kernel holds for this hop."""
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
-        if self.proxy is None:
-            return found
-        return blame_proxy(self.proxy, found, history.peer is not None)
+        return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
@@ -6386,34 +6378,55 @@ class Tcp(Hop):
 # 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
-    """A TLS handshake. Each role has a context of its own: what one may show, another cannot."""
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, the phase tls.
 
-    role = ""
+    Each has a context of its own: what one may show, the other cannot. `proxy` is None in the target's, even
+    behind one: a proxy that has opened the way only passes bytes on.
+    """
 
-    given = "proxy"  # whether a client certificate would be sent: see `fate_of`
-
-    def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
+    def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self.place = place
-        self._options = setup.options
+        self.proxy = proxy
+        self._options, url = setup.options, setup.request.url
         self._on_socket = setup.route.unix_socket is not None
-        context = setup.contexts.get(self.role, protocols)
-        self.stream = TlsStream(context, server_name(place[0]))
+        if not proxy:
+            self.phase, role, protocols = "tls", target_role(url, setup.options), setup.protocols
+            self._place, self._given = (url.host, url.port), offer_of(url, setup.options)
+        else:
+            role, protocols = "proxy tls", ("http/1.1",)
+            self._place, self._given = (proxy.host, proxy.port), "proxy"
+        self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self._place[0]))
+        if not proxy:
+            self.stream.tap.note = self.note
 
     def source(self) -> bytes:
         return self.stream.ciphertext()
 
     def open(self, below: Stream) -> Stream:
-        self.stream.shake_hands(below)
+        try:
+            self.stream.shake_hands(below)
+        except ssl.SSLError:
+            # What is wrong with a certificate is best seen in the certificate.
+            if self.stream.tap.certificates:
+                self._note_agreed()
+            raise
         return self.stream
 
     def stands(self, departed: int) -> int:
+        self._note_agreed()
         return self.stream.answered(departed)
+
+    def _note_agreed(self) -> None:
+        """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
+        if not self.proxy:
+            self.log.add(self.stream.agreed())
 
     def explain(self, error: Exception, history: History) -> NetworkError:
         if isinstance(error, EOFError):
             return network_error("tls: closed")
         if not isinstance(error, ssl.SSLError):
+            if self.proxy:
+                return super().explain(error, history)
             return network_error("network: handshake", words_of_system(error))
         tap = self.stream.tap
         failure = TlsFailure(
@@ -6424,63 +6437,16 @@ class Tls(Hop):
             spoken=self.stream.spoken,
             stray=self.stream.stray,
             established=self.stream.established,
-            place=self.place,
+            place=self._place,
             options=self._options,
             on_socket=self._on_socket,
-            shown=fate_of(self.given, tap.happened),
+            shown=fate_of(self._given, tap.happened),
         )
         return explain_tls(failure)
 
-
-class ProxyTls(Tls):
-    """TLS to an https proxy; part of connect."""
-
-    role = "proxy tls"
-
-    def __init__(self, setup: Setup) -> None:
-        proxy = setup.route.proxy
-        assert proxy
-        super().__init__(setup, (proxy.host, proxy.port), ("http/1.1",))
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
-        if isinstance(error, (ssl.SSLError, EOFError)):
-            return super().explain(error, history)
-        return network_error("network: negotiation", words_of_system(error))
-
-
-class TargetTls(Tls):
-    """TLS with the target: the phase tls."""
-
-    phase = "tls"
-
-    def __init__(self, setup: Setup) -> None:
-        url = setup.request.url
-        self.role = target_role(url, setup.options)
-        self.given = offer_of(url, setup.options)
-        super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
-        self.stream.tap.note = self.note
-
-    def stands(self, departed: int) -> int:
-        # What was agreed is asked of OpenSSL only now, because that would delay the request.
-        self.log.add(self.stream.agreed())
-        return super().stands(departed)
-
-    def open(self, below: Stream) -> Stream:
-        try:
-            return super().open(below)
-        except ssl.SSLError:
-            # What is wrong with a certificate is best seen in the certificate.
-            if self.stream.tap.certificates:
-                self.log.add(self.stream.agreed())
-            raise
-
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
-        """A proxy that has opened the way only passes bytes on."""
-        return found
-
     def stuck(self, limit: str, history: History) -> NetworkError:
         if self.proxy:
-            return network_error("timeout: handshake behind a proxy", limit)
+            return super().stuck(limit, history)
         return network_error("timeout: handshake", limit)
 
 
@@ -6670,10 +6636,10 @@ class Socks(Hop):
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
-    "proxy tls": ProxyTls,
+    "proxy tls": lambda setup: Tls(setup, setup.route.proxy),
     "tunnel": Tunnel,
     "socks": Socks,
-    "tls": TargetTls,
+    "tls": Tls,
 }
 
 
