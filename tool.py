@@ -6312,12 +6312,12 @@ class Tcp(Hop):
         self._stream.socket = self._winner.connection
         return self._stream
 
-    def open_again(self) -> Stream:
+    def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
+        self._stream.socket.close()
         self._race = Race(self.log, {}, self._options.interface)
-        stream = self.open(Stream())
+        self.open(Stream())
         self.stands(0)
-        return stream
 
     def stands(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
@@ -6339,7 +6339,7 @@ class Tcp(Hop):
 
     def close(self) -> None:
         self._close_spare()
-        if self.log.connection:  # the newest: SOCKS replaces it
+        if self.log.connection:
             self.log.connection.close()
 
     def _close_spare(self) -> None:
@@ -6557,24 +6557,17 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
-    """Have PySocks negotiate over a connected socket; return the socket.
-
-    Raises OSError, its own socks.ProxyError among them.
-    """
+def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+    """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
     socks = optional("socks")
-    # PySocks negotiates over sockets of its own class: it gets the descriptor, and gives it back at the end.
-    negotiator = socks.socksocket(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
     if proxy.username is not None:
         username, password = Credential(proxy.username), Credential(proxy.password or b"")
-    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
-    try:
+    # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
+    shared = os.dup(connection.fileno())
+    with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
+        negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
-    except OSError:
-        negotiator.close()
-        raise
-    return socket.socket(fileno=negotiator.detach())
 
 
 class Socks(Hop):
@@ -6588,7 +6581,6 @@ class Socks(Hop):
         self._place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
-        self._stream = SocketStream()
         self._stood = 0
 
     @property
@@ -6601,18 +6593,18 @@ class Socks(Hop):
 
     def open(self, below: Stream) -> Stream:
         """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
+        assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
         for number, target in enumerate(self._targets, 1):
-            assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
             place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
             try:
-                self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
+                negotiate_socks(below.socket, self._proxy, place)
                 break
             except optional("socks").ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
                     raise explain_socks(error, self._proxy, number) from None
-            below = self.below.open_again()
+            self.below.open_again()
         self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
-        return self._stream
+        return below
 
     def blame(self, found: NetworkError, history: History) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
@@ -6626,7 +6618,6 @@ class Socks(Hop):
         return super().stuck(limit, history)
 
     def stands(self, departed: int) -> int:
-        self.log.add(Connected(self._stream.socket, self._stream.socket.getsockname()[0]))
         return self._stood
 
 
