@@ -3176,38 +3176,22 @@ def counter_at(info: bytes, place: int) -> int | None:
     return counter
 
 
-def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
-    """Return (round trip in us, retransmitted segments), None where they are not told.
-
-    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements. An
-    emulation of Linux that does not count fills it all with zeros.
-    """
-    if len(info) < 104 or not any(info):
-        return None, None
-    rtt = counter_at(info, 148)
-    if rtt is None:  # before Linux 4.6: tcpi_rtt
-        rtt = counter_at(info, 68)
-    retransmits = counter_at(info, 100)  # tcpi_total_retrans
-    if rtt in (0, 0xFFFFFFFF):
-        return None, retransmits
-    return rtt, retransmits
-
-
 def parse_tcp_info(info: bytes) -> Counters | None:
-    """Read what findings need of Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
+    """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
-    None for what is too short for the counters of Linux 4.6, and for what a kernel filled with zeros.
+    None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
+    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
     if len(info) < 160 or not any(info[1:]):
         return None
-    rtt, retransmits = read_tcp_info(info)
+    retransmits, rtt = (struct.unpack_from("@I", info, place)[0] for place in (100, 148))
     segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
     (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
         segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
-        retransmits=retransmits or 0,
-        rtt_us=rtt,
+        retransmits=retransmits,  # tcpi_total_retrans
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,  # tcpi_min_rtt
         received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
         quiet_us=(counter_at(info, QUIET) or 0) * 1000,
         segments_in=segments_in,
@@ -4225,12 +4209,6 @@ def new_buffer() -> mmap.mmap:
 def silence() -> bytes:
     """Be the source of a stream that has nothing to send."""
     return b""
-
-
-def once(data: bytes) -> Source:
-    """Return a source that gives its data once."""
-    pieces = iter([data])
-    return lambda: next(pieces, b"")
 
 
 UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
@@ -6163,8 +6141,9 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     """
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
-    rtt, retransmits = read_tcp_info(info)
-    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
+    counters = parse_tcp_info(info)
+    rtt = counters and not counters.retransmits and counters.rtt_us
+    if not rtt or rtt * 1000 > noticed - begun:
         return noticed
     return begun + rtt * 1000
 
@@ -6520,11 +6499,12 @@ class Tunnel(Hop):
         assert proxy
         self._proxy = proxy
         self._reader = Reader()
-        self._flight = once(tunnel_head(request, proxy))
+        self._head = tunnel_head(request, proxy)
         self._authorized = bool(proxy_authorization(request, proxy))
 
-    def source(self) -> bytes | memoryview:
-        return self._flight()
+    def source(self) -> bytes:
+        head, self._head = self._head, b""
+        return head
 
     def open(self, below: Stream) -> Stream:
         self._reader.stream = below
@@ -6978,10 +6958,11 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
 
 def describe_network(current: CurrentStep, history: History, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    counted = [read_tcp_info(info) for _, (_, info) in history.all(Counted)] or [(None, None)]
-    rtt, retransmits = counted[-1]
-    if history.kept and retransmits is not None:
-        retransmits -= counted[0][1] or 0
+    counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
+    first, last = counted[0], counted[-1]
+    retransmits = last and last.retransmits
+    if history.kept and first and last:
+        retransmits = last.retransmits - first.retransmits
     peer = history.peer
     if is_at_target(current, options):
         assert options.address
@@ -6996,7 +6977,7 @@ def describe_network(current: CurrentStep, history: History, options: Options, n
         addresses=current.log.addresses,
         attempts=history.attempts(now),
         tls=tls_info(current, history, options),
-        rtt_us=rtt,
+        rtt_us=last and last.rtt_us,
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
