@@ -2935,7 +2935,7 @@ class Event(NamedTuple):
     Opened        the answer came that opened a hop
     "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
     Handshake     a handshake with the target ended, or failed
-    Reused        in place of all hops: the connection was kept from an earlier run
+    "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
     "sent"        the kernel has taken the last byte of the request
     "first byte"  of the final response
@@ -2964,15 +2964,12 @@ class AttemptEnded(NamedTuple):
 
 class Connected(NamedTuple):
     socket: socket.socket
+    peer: Peer | None = None
     local_ip: str | None = None
 
 
 class Opened(NamedTuple):
     departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
-
-
-class Reused(NamedTuple):
-    peer: Peer | None
 
 
 class Counted(NamedTuple):
@@ -2992,14 +2989,50 @@ def divide(answered: int, departed: int) -> int:
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
 
-class History(NamedTuple):
-    """A log at one moment. Each answer is a pure function of the events."""
+def tcp_info(connection: socket.socket | None) -> bytes:
+    """Return Linux' struct tcp_info of a connection, empty elsewhere."""
+    if sys.platform != "linux" or connection is None:
+        return b""
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    except OSError:
+        return b""
 
-    hops: tuple[str, ...]
-    looks_up: bool
-    asking: int
-    received: int
-    events: tuple[Event, ...]
+
+class Log:
+    """The events of one step, and what is read from them: each answer is a pure function of the events.
+
+    The measuring thread adds to it; any thread may take a `history` at any moment. `hops` names the phase
+    that each hop of the way belongs to, in the order of opening, `asking` is the number of the one that asks
+    for addresses, and `looks_up` tells whether that asks a resolver. `received` counts the bytes of the body:
+    reads are too many to be events. `addresses` are those of the first hop.
+    """
+
+    def __init__(self) -> None:
+        self.hops: tuple[str, ...] = ()
+        self.looks_up = False
+        self.asking = 0
+        self.received = 0
+        self.addresses: tuple[str, ...] = ()
+        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
+        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
+        self.events: list[Event] = []
+
+    def add(self, what: object, at: int | None = None) -> None:
+        if at is None:
+            at = time.perf_counter_ns()
+        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
+        self.events.append(Event(at, what))
+
+    def count(self, field: str) -> None:
+        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
+        self.add(Counted(field, tcp_info(self.connection)))
+
+    def history(self) -> Log:
+        """Return what has happened so far, in a log that nobody adds to."""
+        found = Log()
+        vars(found).update(vars(self), events=self.events[:])
+        return found
 
     def all(self, kind: type[Thing]) -> list[tuple[int, Thing]]:
         """Return when, and what, of all events of a kind."""
@@ -3013,17 +3046,13 @@ class History(NamedTuple):
         """Return when something first happened, None if it has not."""
         return next((at for at, what in self.events if what == word), None)
 
-    def failing(self, error: NetworkError, at: int) -> History:
-        """Return this history with a failure at its end."""
-        return self._replace(events=(*self.events, Event(at, error)))
-
     @property
     def start(self) -> int:
         return self.instant("start") or 0
 
     @property
     def kept(self) -> bool:
-        return self.last(Reused) is not None
+        return self.instant("reused") is not None
 
     @property
     def stale(self) -> bool:
@@ -3139,29 +3168,21 @@ class History(NamedTuple):
         return tuple(attempts)
 
     @property
-    def stood(self) -> tuple[int, int] | None:
-        """Return when the newest connection stood, and the number of its attempt."""
-        return next(
-            ((at, number) for at, (number, error) in reversed(self.all(AttemptEnded)) if not error), None
-        )
+    def stood(self) -> int | None:
+        """Return when the newest connection stood."""
+        return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
     def peer(self) -> Peer | None:
         """Return the other end of the newest connection that stood."""
-        reused = self.last(Reused)
-        if reused or not self.stood:
-            return reused and reused.peer
-        return next(peer for _, (number, peer) in self.all(AttemptBegun) if number == self.stood[1])
+        connected = self.last(Connected)
+        return connected and connected.peer
 
-
-def tcp_info(connection: socket.socket | None) -> bytes:
-    """Return Linux' struct tcp_info of a connection, empty elsewhere."""
-    if sys.platform != "linux" or connection is None:
-        return b""
-    try:
-        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    except OSError:
-        return b""
+    @property
+    def connection(self) -> socket.socket | None:
+        """Return the newest socket, None before there is one."""
+        connected = self.last(Connected)
+        return connected and connected.socket
 
 
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
@@ -3212,44 +3233,6 @@ def run_delay(thread_id: int) -> int:
             return int(file.read().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-class Log:
-    """The events of one step. The measuring thread appends; any thread may look at any moment.
-
-    `hops` names the phase that each hop of the way belongs to, in the order of opening, `asking` is the
-    number of the one that asks for addresses, and `looks_up` tells whether that asks a resolver. `received`
-    counts the bytes of the body: reads are too many to be events. `addresses` are those of the first hop.
-    """
-
-    def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()
-        self.looks_up = False
-        self.asking = 0
-        self.received = 0
-        self.addresses: tuple[str, ...] = ()
-        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
-        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
-        self._events: list[Event] = []
-
-    def add(self, what: object, at: int | None = None) -> None:
-        if at is None:
-            at = time.perf_counter_ns()
-        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
-        self._events.append(Event(at, what))
-
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the newest socket, None before there is one."""
-        return next((e.what.socket for e in reversed(self._events) if isinstance(e.what, Connected)), None)
-
-    def count(self, field: str) -> None:
-        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
-        self.add(Counted(field, tcp_info(self.connection)))
-
-    def history(self) -> History:
-        """Return what has happened so far."""
-        return History(self.hops, self.looks_up, self.asking, self.received, tuple(self._events))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5349,15 +5332,15 @@ class Stage:
         """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
         return b""
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         """Put an error that was raised in this stage in words."""
         raise NotImplementedError
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
         """Say that `proxy` may be at fault, where one stands in between."""
         raise NotImplementedError
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         """Say what this stage was waiting for when the time of -m was over."""
         raise NotImplementedError
 
@@ -5425,10 +5408,10 @@ class Exchange(Stage):
         """
         raise NotImplementedError
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
         return mention_forwarder(self.proxy, found) if self.proxy else found
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         broken = "network: waiting in the clear"
         if history.phase == "xfer" and history.last(Response) is not None:
             broken = "network: body"
@@ -5442,7 +5425,7 @@ class Exchange(Stage):
             broken = broken.replace("in the clear", "over TLS")
         return network_error(broken, words_of_system(error), history.received)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         interim = self.log.interim
         if history.phase == "xfer":
             found = network_error("timeout: body", limit, self._progress(history))
@@ -5454,7 +5437,7 @@ class Exchange(Stage):
             found = network_error("timeout: answer", limit)
         return self.blame(found, history)
 
-    def _progress(self, history: History) -> str:
+    def _progress(self, history: Log) -> str:
         """Say how much of the response came."""
         response = history.last(Response)
         if not response:
@@ -5516,7 +5499,7 @@ class Http1Exchange(Exchange):
             response = read_head(self._reader, self.log)
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
-        if self.log.history().stale:
+        if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add(response)
@@ -6047,13 +6030,13 @@ class Hop(Stage):
     def close(self) -> None:
         """Give back what the kernel holds for this hop."""
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
         return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
         return network_error("timeout: proxy", f"the proxy {self.proxy.shown}", limit)
 
@@ -6152,6 +6135,7 @@ class PendingAttempt(NamedTuple):
     """An attempt to connect that is under way; `begun` is when its SYN left."""
 
     number: int
+    peer: Peer
     begun: int
     connection: socket.socket
 
@@ -6183,7 +6167,7 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                number, _, connection = pending = self._under_way.pop(descriptor)
+                number, _, _, connection = pending = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
@@ -6207,7 +6191,7 @@ class Race:
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.history().all(AttemptBegun))  # a step may have several races, through SOCKS
+        number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
         connection = self._spare.pop(peer.family, None)
         code: int | None = 0
         try:
@@ -6220,7 +6204,7 @@ class Race:
         if connection:
             code = connection.connect_ex(peer.address)
             if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = PendingAttempt(number, begun, connection)
+                self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
                 self._poller.register(connection, select.POLLOUT)
                 return
         self._fail(number, code or 0, connection)
@@ -6300,12 +6284,12 @@ class Tcp(Hop):
 
     def stands(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
-        number, begun, connection = self._winner
+        number, peer, begun, connection = self._winner
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add(AttemptEnded(number, None), answered)
-        self.log.add(Connected(connection, connection.getsockname()[0]))
+        self.log.add(Connected(connection, peer, connection.getsockname()[0]))
         self.log.add(Counted("stood", info))
         self._race.end()
         return answered
@@ -6325,7 +6309,7 @@ class Tcp(Hop):
         while self._spare:
             self._spare.popitem()[1].close()
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = [number for _, (number, error) in history.all(AttemptEnded) if error]
         message = "no connection to {}: {}"
         if len(failed) > 1:
@@ -6334,7 +6318,7 @@ class Tcp(Hop):
         words = words_of_system(error)
         return NetworkError("network", message, hint, self._where(history, failed[:1]), words)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
             return network_error("timeout: lookup", self.place[0], limit)
         tried = [number for _, (number, _) in history.all(AttemptBegun)]
@@ -6343,7 +6327,7 @@ class Tcp(Hop):
             where = f"the proxy {self.proxy.shown}"
         return network_error("timeout: connection", where, limit)
 
-    def _where(self, history: History, numbers: Sequence[int]) -> str:
+    def _where(self, history: Log, numbers: Sequence[int]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
         peers = {number: peer.ip for _, (number, peer) in history.all(AttemptBegun) if peer}
         tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
@@ -6400,7 +6384,7 @@ class Tls(Hop):
         if not self.proxy:
             self.log.add(self.stream.agreed())
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             return network_error("tls: closed")
         if not isinstance(error, ssl.SSLError):
@@ -6423,7 +6407,7 @@ class Tls(Hop):
         )
         return explain_tls(failure)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
             return super().stuck(limit, history)
         return network_error("timeout: handshake", limit)
@@ -6480,10 +6464,10 @@ class Unix(Hop):
             if each:
                 each.close()
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         return network_error("timeout: connection", f"the unix socket {self._path}", limit)
 
 
@@ -6586,13 +6570,13 @@ class Socks(Hop):
         self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
         if found.kind == "dns":
             return found
         return super().blame(found, history)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
             return network_error("timeout: lookup", self._place[0], limit)
         return super().stuck(limit, history)
@@ -6628,16 +6612,15 @@ class Way:
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
         self._idle = idle  # until its connection is taken over
-        self._reused: Reused | None = None
+        self._kept = idle is not None
         self._stream = Stream()
         self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
         if idle:
-            before = idle._log.history()
-            last = before.last(Exchange)
+            last = idle._log.last(Exchange)
             assert last
             self._hops, self._to_open = idle._hops, []
-            self._stream, self._reused = idle._stream, Reused(before.peer)
+            self._stream = idle._stream
             self._exchanges = {self._stream.alpn or "http/1.1": last.again(setup)}
         else:
             self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
@@ -6663,7 +6646,7 @@ class Way:
         if self._idle is None:
             return None
         idle, self._idle = self._idle._log, None
-        exchange = idle.history().last(Exchange)
+        exchange = idle.last(Exchange)
         assert exchange and idle.connection
         idle.connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = exchange.take_notice()
@@ -6671,7 +6654,7 @@ class Way:
             return gone
         idle.connection.setblocking(True)
         self._log.connection_name = idle.connection_name
-        for event in filter(lasts, idle.history().events):
+        for event in filter(lasts, idle.events):
             self._log.add(event.what, event.at)
         for hop in self._hops:
             hop.log = self._log
@@ -6692,12 +6675,12 @@ class Way:
                 self._ask()
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.add(self._explain(error, self._log.history()), failed_at)
+            self._log.add(self._explain(error, self._log), failed_at)
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._reused:
-            self._log.add(self._reused)
+        if self._kept:
+            self._log.add("reused")
             self._stream.begin(self._exchange(self._stream).source)
         for number, hop in enumerate(self._to_open):
             self._stream = hop.open(self._stream)
@@ -6721,13 +6704,13 @@ class Way:
     def _exchange(self, stream: Stream) -> Exchange:
         return self._exchanges[stream.alpn or "http/1.1"]
 
-    def _under_way(self, history: History) -> Stage:
+    def _under_way(self, history: Log) -> Stage:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
         return history.last(Exchange) or next(iter(self._exchanges.values()))
 
-    def _explain(self, error: Exception, history: History) -> NetworkError:
+    def _explain(self, error: Exception, history: Log) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
         refused = explain_refusal(error)
         if refused:
@@ -6741,7 +6724,7 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._reused and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
@@ -6749,16 +6732,15 @@ class Way:
         """Return this way for another request, once the exchange is over; or None, and why its connection
         takes no more (None again where none was opened).
         """
-        history = self._log.history()
-        exchange = history.last(Exchange)
+        exchange = self._log.last(Exchange)
         if self._log.connection is None:
             return None, None
         why: str | None = "the run before failed on that connection"
-        if exchange and history.instant("done") is not None:
+        if exchange and self._log.instant("done") is not None:
             why = exchange.last_word()
         return (None, why) if why else (self, None)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
@@ -6904,7 +6886,7 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, timings=timings, cache=cache)
 
 
-def tls_info(current: CurrentStep, history: History, options: Options) -> TlsInfo | None:
+def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
     """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
     certificate, in it or after it.
     """
@@ -6925,7 +6907,7 @@ def tls_info(current: CurrentStep, history: History, options: Options) -> TlsInf
     )
 
 
-def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
+def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     exchange, handshake = history.last(Exchange), history.last(Handshake)
@@ -6933,7 +6915,7 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
     if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
     if history.stood:
-        connected = round((history.stood[0] - history.ends[0]) / 1000)
+        connected = round((history.stood - history.ends[0]) / 1000)
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
@@ -6956,7 +6938,7 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(current: CurrentStep, history: History, options: Options, now: int) -> Network:
+def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
     counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
     first, last = counted[0], counted[-1]
@@ -6974,7 +6956,7 @@ def describe_network(current: CurrentStep, history: History, options: Options, n
     return Network(
         peer=peer,
         port=port,
-        addresses=current.log.addresses,
+        addresses=history.addresses,
         attempts=history.attempts(now),
         tls=tls_info(current, history, options),
         rtt_us=last and last.rtt_us,
@@ -6983,11 +6965,11 @@ def describe_network(current: CurrentStep, history: History, options: Options, n
         reuse_refused=current.refused,
         local_ip=connected and connected.local_ip,
         interface=options.interface,
-        connection=current.log.connection_name,
+        connection=history.connection_name,
     )
 
 
-def finish(current: CurrentStep, history: History, options: Options) -> Step:
+def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
     url, failure, failed_at = current.request.url, None, history.instant("looked up")
     for at, error in history.all(NetworkError):
@@ -7014,7 +6996,7 @@ def finish(current: CurrentStep, history: History, options: Options) -> Step:
         network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
         response=history.last(Response),
         body_bytes=history.received,
-        interim=current.log.interim,
+        interim=history.interim,
         error=failure,
         starved_us=waited // 1000,
         evidence=gather_evidence(history, options, timing.dns),
@@ -7129,7 +7111,8 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         error = explain_unprepared(unprepared)
         if (current.number == 1 and state.turn.number <= 1) or not error:
             raise
-        return finish(current, current.log.history().failing(error, 0), options)
+        current.log.add(error, 0)
+        return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
     log.looks_up, started = way.looks_up, time.perf_counter_ns()
@@ -7137,7 +7120,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     state.started = state.started or started
     way.go(lookups_only=state.turn.round == 0)
     log.count("ended")
-    step = finish(current, log.history(), options)
+    step = finish(current, log, options)
     pool.leave(current, state.turn, not state.abandoned)
     return step
 
@@ -7171,7 +7154,7 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
     following = None
     steps = [step]
     # As it came: in the step's own record a credential in it is masked.
-    response = current.log.history().last(Response)
+    response = current.log.last(Response)
     if options.follow and response and not step.error and response.status in REDIRECTS:
         locations = values_of(response.headers, "location")
         if locations and len(state.steps) >= MAX_REDIRECTS:
@@ -7199,7 +7182,7 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
             current = state.current = add_step(state, step, current, options)
 
 
-def explain_deadline(current: CurrentStep, history: History, seconds: float) -> NetworkError:
+def explain_deadline(current: CurrentStep, history: Log, seconds: float) -> NetworkError:
     """Say what the step was waiting for when the time of -m was over."""
     limit = f"{seconds:g} s"
     if current.way and history.start:
@@ -7233,10 +7216,10 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
             current.log.count("ended")
             history = current.log.history()
             if refused:
-                history = history.failing(refused, time.perf_counter_ns())
+                history.add(refused)
             elif not history.ended:
                 late = explain_deadline(current, history, options.max_time)
-                history = history.failing(late, deadline)
+                history.add(late, deadline)
                 if current.way and not options.series.single:
                     current.way.give_up()  # so that a series does not gather threads that wait
             current = add_step(state, finish(current, history, options), current, options)
