@@ -3847,16 +3847,12 @@ class TlsFailure(NamedTuple):
     """What is known of a handshake, or of a record after it, that failed."""
 
     error: ssl.SSLError
+    stream: TlsStream
     chain: tuple[Certificate, ...]  # that the other side sent, its own first
-    wanted: bool  # the other side asked for a certificate
-    alert: int | None  # of the other side, where it had the last word
-    spoken: bool  # a record of TLS came
-    stray: bytes  # what came where a record had to begin, and cannot begin one
-    established: bool
     place: tuple[str, int]
     options: Options
-    on_socket: bool = False  # a unix socket, which has no port
-    shown: str = "none given"  # what became of the client certificate, a key of SHOWN
+    on_socket: bool  # a unix socket, which has no port
+    shown: str  # what became of the client certificate, a key of SHOWN
 
     @property
     def certificate(self) -> Certificate | None:
@@ -3987,7 +3983,7 @@ def tls_reason(failure: TlsFailure) -> str:
     An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
     upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
     """
-    error = failure.error
+    error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
         return "close_notify"
     text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
@@ -3995,18 +3991,18 @@ def tls_reason(failure: TlsFailure) -> str:
     alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
     if alert:
         return alert[1].lower()
-    if reason.startswith("UNKNOWN_ERROR") and failure.alert is not None:
-        return YOUNG_ALERTS.get(failure.alert, str(failure.alert))
-    if failure.stray and not failure.spoken:
+    if reason.startswith("UNKNOWN_ERROR") and stream.tap.alert is not None:
+        return YOUNG_ALERTS.get(stream.tap.alert, str(stream.tap.alert))
+    if stream.stray and not stream.spoken:
         return "WRONG_VERSION_NUMBER"
-    if failure.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and failure.established):
+    if stream.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and stream.established):
         return "RECORD_LAYER_FAILURE"
     return reason
 
 
 def not_tls_hint(failure: TlsFailure) -> str:
     """Return one thing to try where something else than TLS answered."""
-    if failure.stray != b"HTTP/":
+    if failure.stream.stray != b"HTTP/":
         return "Check the port: what answers there speaks neither TLS nor HTTP."
     if failure.on_socket:
         return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
@@ -4037,21 +4033,20 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
-    if reason == "handshake_failure" and failure.wanted and failure.shown != "sent":
+    wanted, stray = "wanted" in failure.stream.tap.happened, failure.stream.stray
+    if reason == "handshake_failure" and wanted and failure.shown != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        known = ALERTS
-        if failure.shown == "sent":
-            known = {**ALERTS, **SHOWN_ALERTS}
+        known = {**ALERTS, **SHOWN_ALERTS} if failure.shown == "sent" else ALERTS
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
-    if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
+    if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
         place = "socket" if failure.on_socket else "port"
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
-    if failure.stray:
-        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(failure.stray))
+    if stray:
+        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(stray))
     return NetworkError("tls", "{}", hint, words)
 
 
@@ -6392,20 +6387,10 @@ class Tls(Hop):
                 return super().explain(error, history)
             return network_error("network: handshake", words_of_system(error))
         tap = self.stream.tap
-        failure = TlsFailure(
-            error=error,
-            chain=tuple(map(parse_certificate, tap.certificates)),
-            wanted="wanted" in tap.happened,
-            alert=tap.alert,
-            spoken=self.stream.spoken,
-            stray=self.stream.stray,
-            established=self.stream.established,
-            place=self._place,
-            options=self._options,
-            on_socket=self._on_socket,
-            shown=fate_of(self._given, tap.happened),
+        chain, shown = tuple(map(parse_certificate, tap.certificates)), fate_of(self._given, tap.happened)
+        return explain_tls(
+            TlsFailure(error, self.stream, chain, self._place, self._options, self._on_socket, shown)
         )
-        return explain_tls(failure)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
