@@ -3519,26 +3519,14 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
         "{} while the request was being sent",
         "The server broke off while taking the body: look at its limit for bodies, and its log.",
     ),
-    "network: sending in the clear": (
-        "{} while the request was being sent",
-        f"{CUT}, or the port speaks TLS: try https://.",
-    ),
-    "network: sending over TLS": ("{} while the request was being sent", f"{CUT}: look at its log."),
-    "network: waiting in the clear": (
-        "{} before any answer came",
-        f"{CUT}, or the port speaks TLS: try https://.",
-    ),
-    "network: waiting over TLS": ("{} before any answer came", f"{CUT}: look at its log."),
+    "network: sending": ("{} while the request was being sent", CUT),
+    "network: waiting": ("{} before any answer came", CUT),
     "network: header": ("{} in the middle of the header", CLOSED_EARLY),
     "network: body": ("{} after {} bytes of the body", CLOSED_EARLY),
     # What a step was waiting for when the time of -m was over.
     "timeout: start": (
         "the time of {} was over before this step began",
-        f"This machine or its CA store is too slow: {RAISE_M}",
-    ),
-    "timeout: later start": (
-        "the time of {} was over before this step began",
-        f"Earlier steps took it: {RAISE_M}",
+        f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}",
     ),
     "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
@@ -3561,11 +3549,7 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
     ),
     "timeout: answer": (
-        "no response came within {}",
-        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
-    ),
-    "timeout: final answer": (
-        "only interim responses ({}) came within {}",
+        "{} came within {}",
         f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
     ),
     "timeout: body": (
@@ -5407,29 +5391,27 @@ class Exchange(Stage):
         return mention_forwarder(self.proxy, found) if self.proxy else found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        broken = "network: waiting in the clear"
-        if history.phase == "xfer" and history.last(Response) is not None:
-            broken = "network: body"
-        elif history.phase == "xfer":  # from the first byte on
-            broken = "network: header"
-        elif history.instant("sent") is None and self.request.body:
-            broken = "network: upload"
-        elif history.instant("sent") is None:
-            broken = "network: sending in the clear"
-        if self.request.url.secure:
-            broken = broken.replace("in the clear", "over TLS")
-        return network_error(broken, words_of_system(error), history.received)
+        if history.phase == "xfer":  # from the first byte on
+            broken = "network: body" if history.last(Response) else "network: header"
+        elif history.instant("sent") is not None:
+            broken = "network: waiting"
+        else:
+            broken = "network: upload" if self.request.body else "network: sending"
+        found = network_error(broken, words_of_system(error), history.received)
+        if found.hint == CUT:
+            secure = self.request.url.secure
+            found.hint += ": look at its log." if secure else ", or the port speaks TLS: try https://."
+        return found
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        interim = self.log.interim
         if history.phase == "xfer":
             found = network_error("timeout: body", limit, self._progress(history))
         elif history.instant("sent") is None:
             found = network_error("timeout: upload", limit)
-        elif interim:
-            found = network_error("timeout: final answer", ", ".join(map(str, interim[-3:])), limit)
         else:
-            found = network_error("timeout: answer", limit)
+            interim = ", ".join(map(str, history.interim[-3:]))
+            came = f"only interim responses ({interim})" if interim else "no response"
+            found = network_error("timeout: answer", came, limit)
         return self.blame(found, history)
 
     def _progress(self, history: Log) -> str:
@@ -7167,16 +7149,6 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
             current = state.current = add_step(state, step, current, options)
 
 
-def explain_deadline(current: CurrentStep, history: Log, seconds: float) -> NetworkError:
-    """Say what the step was waiting for when the time of -m was over."""
-    limit = f"{seconds:g} s"
-    if current.way and history.start:
-        return current.way.stuck(limit, history)
-    if current.number > 1:
-        return network_error("timeout: later start", limit)
-    return network_error("timeout: start", limit)
-
-
 def deadline_of(state: RunState, begun: int, options: Options) -> int:
     """Return when a run that was begun has to be over: at first, its clock has not started."""
     allowed = round(min(options.max_time, 1e9) * 1e9)
@@ -7203,7 +7175,10 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
             if refused:
                 history.add(refused)
             elif not history.ended:
-                late = explain_deadline(current, history, options.max_time)
+                limit = f"{options.max_time:g} s"
+                late = network_error("timeout: start", limit)
+                if current.way and history.start:
+                    late = current.way.stuck(limit, history)
                 history.add(late, deadline)
                 if current.way and not options.series.single:
                     current.way.give_up()  # so that a series does not gather threads that wait
