@@ -3016,6 +3016,7 @@ class Log:
         self.addresses: tuple[str, ...] = ()
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
+        self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
         self.events: list[Event] = []
 
     def add(self, what: object, at: int | None = None) -> None:
@@ -5950,14 +5951,6 @@ class Http2Exchange(Exchange):
 # ---------------------------------------------------------------------------------------------------------
 # 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 # ---------------------------------------------------------------------------------------------------------
-def end_connection(connection: socket.socket) -> None:
-    """End a connection in both directions: what waits for it wakes up."""
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it has ended meanwhile
-
-
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
@@ -5998,14 +5991,6 @@ class Hop(Stage):
         The flight above it left at `departed`.
         """
         raise NotImplementedError
-
-    def give_up(self) -> None:
-        """Have what waits on this hop fail at once; called by another thread than the one that waits."""
-        if self.log.connection:
-            end_connection(self.log.connection)
-
-    def close(self) -> None:
-        """Give back what the kernel holds for this hop."""
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
         return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
@@ -6161,11 +6146,6 @@ class Race:
             self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
 
-    @property
-    def connections(self) -> list[socket.socket]:
-        """Return those of the attempts under way; any thread may ask."""
-        return [pending.connection for pending in list(self._under_way.values())]
-
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
@@ -6179,6 +6159,7 @@ class Race:
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
         if connection:
+            self._log.sockets.append(connection)
             code = connection.connect_ex(peer.address)
             if code in (0, errno.EINPROGRESS):
                 self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
@@ -6237,11 +6218,13 @@ class Tcp(Hop):
                 raise refused
             if interface:
                 raise explain_interface(interface, errors[-1], own_addresses())
+        self.log.sockets += self._spare.values()
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
-                self._close_spare()
+                spare.close()
+                self._spare.clear()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
@@ -6270,21 +6253,6 @@ class Tcp(Hop):
         self.log.add(Counted("stood", info))
         self._race.end()
         return answered
-
-    def give_up(self) -> None:
-        super().give_up()
-        self._close_spare()
-        for each in self._race.connections:
-            end_connection(each)
-
-    def close(self) -> None:
-        self._close_spare()
-        if self.log.connection:
-            self.log.connection.close()
-
-    def _close_spare(self) -> None:
-        while self._spare:
-            self._spare.popitem()[1].close()
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = [number for _, (number, error) in history.all(AttemptEnded) if error]
@@ -6383,13 +6351,6 @@ class Tls(Hop):
 # ---------------------------------------------------------------------------------------------------------
 # 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
-def open_unix_socket() -> socket.socket:
-    """Return a unix socket that does not block; raises OSError."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.setblocking(False)
-    return made
-
-
 class Unix(Hop):
     """The connection to a unix socket (unix(7)), whatever the URL's host.
 
@@ -6407,17 +6368,22 @@ class Unix(Hop):
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
-            self._spare = open_unix_socket()
+            self._spare = self._make_socket()
         except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
             if refusal_of(error):
                 raise
 
+    def _make_socket(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.log.sockets.append(made)
+        made.setblocking(False)
+        return made
+
     def open(self, below: Stream) -> Stream:
         self.log.add(AttemptBegun(0, None))
-        connection = self._spare = self._spare or open_unix_socket()
-        connection.connect(self._path)
+        self._stream.socket = self._spare or self._make_socket()
+        self._stream.socket.connect(self._path)
         self._stood = time.perf_counter_ns()
-        self._stream.socket, self._spare = connection, None
         return self._stream
 
     def stands(self, departed: int) -> int:
@@ -6425,11 +6391,6 @@ class Unix(Hop):
         self.log.add(AttemptEnded(0, None), self._stood)
         self.log.add(Connected(self._stream.socket))
         return self._stood
-
-    def close(self) -> None:
-        for each in (self._spare, self.log.connection):
-            if each:
-                each.close()
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
@@ -6565,11 +6526,6 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 }
 
 
-def lasts(event: Event) -> bool:
-    """Tell whether an event holds for a connection, not for the request alone that it was opened for."""
-    return isinstance(event.what, (Connected, Handshake)) or event.what in ("wanted", "declined", "shown")
-
-
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
@@ -6615,14 +6571,16 @@ class Way:
         idle, self._idle = self._idle._log, None
         exchange = idle.last(Exchange)
         assert exchange and idle.connection
+        self._log.sockets = idle.sockets
         idle.connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = exchange.take_notice()
         if gone:
             return gone
         idle.connection.setblocking(True)
         self._log.connection_name = idle.connection_name
-        for event in filter(lasts, idle.events):
-            self._log.add(event.what, event.at)
+        for at, what in idle.events:  # what holds for the connection, not for that request alone
+            if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
+                self._log.add(what, at)
         for hop in self._hops:
             hop.log = self._log
         self._log.count("stood")
@@ -6713,12 +6671,15 @@ class Way:
 
     def give_up(self) -> None:
         """Have the thread that is stuck on this way fail, and end; called by another one."""
-        for hop in self._hops:
-            hop.give_up()
+        for each in tuple(self._log.sockets):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it was never connected, or has ended meanwhile
 
     def close(self) -> None:
-        for hop in self._hops:
-            hop.close()
+        for each in self._log.sockets:
+            each.close()
 
 
 # ---------------------------------------------------------------------------------------------------------
