@@ -4862,10 +4862,6 @@ class Reader:
     def left(self) -> int:
         return self._end - self._at
 
-    def peek(self, count: int) -> bytes:
-        """Return the next bytes, as far as they have been read, without taking them."""
-        return bytes(self._view[self._at : min(self._at + count, self._end)])
-
     def line(self, most: int) -> bytes:
         """Return the next line without its ending.
 
@@ -4963,11 +4959,6 @@ def read_status_line(reader: Reader) -> bytes:
         raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
 
 
-def field_value(lines: Iterable[bytes]) -> bytes:
-    """Return the value of a field that may be folded; CR and NUL are blanks (RFC 9110 section 5.5)."""
-    return b" ".join(lines).translate(BLANKED).strip(b" \t")
-
-
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
     """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
     fields: list[tuple[str, list[bytes]]] = []
@@ -4977,8 +4968,8 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
-        if not line:
-            return [(name, field_value(lines)) for name, lines in fields], size
+        if not line:  # CR and NUL are blanks (RFC 9110 section 5.5)
+            return [(name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields], size
         if line[:1] in b" \t" and fields:  # obs-fold (section 5.2)
             fields[-1][1].append(line.strip(b" \t"))
             continue
@@ -5328,24 +5319,21 @@ class Stage:
 class Exchange(Stage):
     """One request and its response. Made before the clock starts; `headers` are those that go out.
 
-    `head_bytes` is the size of request line and header section, where it has one.
+    `reader` is that of the exchange before it on the same connection. `head_bytes` is the size of request
+    line and header section, where it has one.
     """
 
     head_bytes: int | None = None
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self._reader = Reader(setup.answer)
+        self.reader = reader or Reader(setup.answer)
         self._response: Response | None = None
         self._sent = False
-
-    def again(self, setup: Setup) -> Exchange:
-        """Return an exchange on the same connection, after this one."""
-        raise NotImplementedError
 
     def last_word(self) -> str | None:
         """Say why the connection takes no request after this exchange, None when it does."""
@@ -5356,11 +5344,11 @@ class Exchange(Stage):
 
         The socket does not block, and nothing is sent: not even what the next request has queued already.
         """
-        self._reader.stream.source = silence
+        self.reader.stream.source = silence
         try:
             for _ in range(MAX_IDLE):
                 try:
-                    if not self._reader.fill():
+                    if not self.reader.fill():
                         raise EOFError
                 except BlockingIOError:  # nothing more came
                     return self.last_word()
@@ -5442,8 +5430,8 @@ KEPT_HINT = (
 class Http1Exchange(Exchange):
     """HTTP/1.1 (RFC 9112)."""
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
+        super().__init__(setup, reader)
         request = setup.request
         target = request.url.target
         if self.proxy:  # absolute form (section 3.2.2)
@@ -5454,11 +5442,6 @@ class Http1Exchange(Exchange):
         body = memoryview(request.data)  # views of it: it is never there twice
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
-
-    def again(self, setup: Setup) -> Exchange:
-        following = Http1Exchange(setup)
-        following._reader = self._reader
-        return following
 
     def last_word(self) -> str | None:
         if self._response is None or not self._sent:
@@ -5472,9 +5455,9 @@ class Http1Exchange(Exchange):
         return piece
 
     def run(self, stream: Stream) -> None:
-        self._reader.stream = stream
+        self.reader.stream = stream
         try:
-            response = read_head(self._reader, self.log)
+            response = read_head(self.reader, self.log)
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
         if self.log.stale:
@@ -5484,7 +5467,7 @@ class Http1Exchange(Exchange):
         stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
-        read_response_body(self._reader, self.request.method, response, self.log)
+        read_response_body(self.reader, self.request.method, response, self.log)
         self.log.add("done", stream.arrived)
 
 
@@ -5684,9 +5667,10 @@ class Http2Connection(Reader):
 
         A fast server sends frames of one size, whose headers are alike: this loop is for those.
         """
-        at, header, count = self._at, self.peek(9), 0
-        if len(header) < 9:
+        at, count = self._at, 0
+        if self.left < 9:
             return 0
+        header = bytes(self._view[at : at + 9])
         length, *what = read_frame_header(header)
         if what != [DATA, 0, stream] or not 0 < length <= MAX_FRAME:
             return 0
@@ -5737,9 +5721,10 @@ class Http2Connection(Reader):
 class Http2Exchange(Exchange):
     """HTTP/2 (RFC 9113): one request on a stream of its own."""
 
-    def __init__(self, setup: Setup, connection: Http2Connection | None = None) -> None:
-        super().__init__(setup)
-        self._reader = self._connection = connection or Http2Connection()
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
+        super().__init__(setup, reader or Http2Connection())
+        assert isinstance(self.reader, Http2Connection)
+        self._connection = self.reader
         self.headers = fit_for_http2(self.headers)
         self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
@@ -5749,9 +5734,6 @@ class Http2Exchange(Exchange):
         self._headers_at = 0
         self._interim = 0
         self._ended = self._given_up = False
-
-    def again(self, setup: Setup) -> Exchange:
-        return Http2Exchange(setup, self._connection)
 
     def last_word(self) -> str | None:
         if self._connection.farewell:
@@ -5765,7 +5747,7 @@ class Http2Exchange(Exchange):
         self._read_frame()
 
     def run(self, stream: Stream) -> None:
-        self._reader.stream = stream
+        self.reader.stream = stream
         stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
@@ -5794,7 +5776,7 @@ class Http2Exchange(Exchange):
         if not self._sent:
             self._note_sent()
             # From here on what comes is the answer: its first byte needs a time of its own.
-            self._reader.stream.in_bulk = self._response is not None
+            self.reader.stream.in_bulk = self._response is not None
         return b""
 
     def _next_data(self) -> bytes:
@@ -5934,7 +5916,7 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self._response = Response(status, "", "HTTP/2", headers, None)
         self.log.add(self._response)
-        self._reader.stream.in_bulk = True
+        self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
 
@@ -6410,7 +6392,7 @@ class Tunnel(Hop):
         request, proxy = setup.request, setup.route.proxy
         assert proxy
         self._proxy = proxy
-        self._reader = Reader()
+        self.reader = Reader()
         self._head = tunnel_head(request, proxy)
         self._authorized = bool(proxy_authorization(request, proxy))
 
@@ -6419,19 +6401,19 @@ class Tunnel(Hop):
         return head
 
     def open(self, below: Stream) -> Stream:
-        self._reader.stream = below
+        self.reader.stream = below
         try:
-            response = read_head(self._reader, Log())  # its first byte is not the target's
+            response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
             raise network_error("proxy: no answer", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
-        if self._reader.left:  # before anything was sent through it: the target cannot have spoken
+        if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             raise network_error("proxy: page", self._proxy.shown)
         return below
 
     def stands(self, departed: int) -> int:
-        return self._reader.stream.arrived
+        return self.reader.stream.arrived
 
 
 class Credential(bytes):
@@ -6544,7 +6526,7 @@ class Way:
             assert last
             self._hops, self._to_open = idle._hops, []
             self._stream = idle._stream
-            self._exchanges = {self._stream.alpn or "http/1.1": last.again(setup)}
+            self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         else:
             self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
             # Both are made before the clock: which of them it will be, the handshake tells.
