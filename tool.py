@@ -3891,9 +3891,6 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
             if number == 0:
                 return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
-            if early:
-                message = f"{FURTHER_UP} {verdict}: {{}}, from {{}} on"
-                return NetworkError("tls", message, hint, name, f"{moment:%Y-%m-%d}")
             return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
     if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
@@ -6172,7 +6169,7 @@ class Tcp(Hop):
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
         self._stream.note = self.note
-        self._race = Race(self.log, self._spare, self._options.interface)
+        self._race: Race
         self._winner: PendingAttempt
 
     @property
@@ -6213,6 +6210,7 @@ class Tcp(Hop):
         self.log.addresses = tuple(peer.ip for peer in self._peers)
 
     def open(self, below: Stream) -> Stream:
+        self._race = Race(self.log, self._spare, self._options.interface)
         self._winner = self._race.run(self._peers)
         self._stream.socket = self._winner.connection
         return self._stream
@@ -6220,7 +6218,6 @@ class Tcp(Hop):
     def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
         self._stream.socket.close()
-        self._race = Race(self.log, {}, self._options.interface)
         self.open(Stream())
         self.stands(0)
 
