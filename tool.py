@@ -3492,6 +3492,7 @@ INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network o
 HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
+LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
 RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
@@ -5385,8 +5386,7 @@ class Exchange(Stage):
             broken = "network: upload" if self.request.body else "network: sending"
         found = network_error(broken, words_of_system(error), history.received)
         if found.hint == CUT:
-            secure = self.request.url.secure
-            found.hint += ": look at its log." if secure else ", or the port speaks TLS: try https://."
+            found.hint += LOOK_AT_LOG if self.request.url.secure else TRY_HTTPS
         return found
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -5729,7 +5729,6 @@ class Http2Exchange(Exchange):
         self._stream = self._connection.open_stream(fields, not self._body)
         self._chatter = 0
         self._headers_at = 0
-        self._interim = 0
         self._ended = self._given_up = False
 
     def last_word(self) -> str | None:
@@ -5850,8 +5849,7 @@ class Http2Exchange(Exchange):
             raise broken_http2(foreign(words)) from None
         for event in events:
             if isinstance(event, interim):
-                self._interim += 1
-                if self._interim > MAX_INTERIM:
+                if len(self.log.interim) == MAX_INTERIM:
                     raise protocol_error(TOO_MANY_INTERIM)
                 self.log.interim += (parse_http2_status(event.headers),)
             elif isinstance(event, final):
@@ -6585,28 +6583,24 @@ class Way:
         """Open the hops, unless they are open, and do the exchange."""
         if self._kept:
             self._log.add("reused")
-            self._stream.begin(self._exchange(self._stream).source)
-        for number, hop in enumerate(self._to_open):
+            self._stream.begin(self._exchange.source)
+        for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
+            above = self._exchange if number == len(self._hops) else self._hops[number]
             # What is above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
-            departed = self._stream.begin(self._above(number, self._stream).source)
+            departed = self._stream.begin(above.source)
             answered = hop.stands(departed)
             self._log.add(Opened(departed), answered)
         self._log.count("sent")
-        exchange = self._exchange(self._stream)
+        exchange = self._exchange
         self._log.add(exchange)
         exchange.run(self._stream)
 
-    def _above(self, number: int, stream: Stream) -> Stage:
-        """Return what speaks over a hop: the next one, at the end the exchange."""
-        if number + 1 < len(self._hops):
-            return self._hops[number + 1]
-        return self._exchange(stream)
-
-    def _exchange(self, stream: Stream) -> Exchange:
-        return self._exchanges[stream.alpn or "http/1.1"]
+    @property
+    def _exchange(self) -> Exchange:
+        return self._exchanges[self._stream.alpn or "http/1.1"]
 
     def _under_way(self, history: Log) -> Stage:
         """Return the stage that a log has come to."""

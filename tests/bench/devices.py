@@ -29,7 +29,7 @@ class Device(NamedTuple):
     phases: tuple[str, ...]
 
 
-BEGIN = "self._stream.begin(self._above(number, self._stream).source)"
+BEGIN = "self._stream.begin(above.source)"
 STANDS = "answered = hop.stands(departed)"
 FLIGHT = f"departed = {BEGIN}\n            {STANDS}"
 NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {STANDS}\n            {BEGIN}"
