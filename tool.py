@@ -4432,14 +4432,12 @@ class HandshakeTap:
         if direction != "read":
             if (content, kind) == (22, 11):
                 self._note("shown" if any(each_certificate(data, version)) else "declined")
-            return
-        if (content, kind) == (22, 13):
+        elif (content, kind) == (22, 13):
             self._note("wanted")
-        if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
-            self.hello_retry = True
-        # Parsed later, by `certificates`: this runs in the timed region.
-        if (content, kind) == (22, 11) and not self._certificates[0]:
-            self._certificates = (bytes(data), version)
+        elif (content, kind) == (22, 2):
+            self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
+        elif (content, kind) == (22, 11) and not self._certificates[0]:
+            self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
     def _note(self, what: str) -> None:
         self.happened.append(what)
@@ -5942,6 +5940,7 @@ class Hop(Stage):
     """
 
     phase = "connect"
+    place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
 
     def prepare(self) -> None:
@@ -5976,6 +5975,8 @@ class Hop(Stage):
         return network_error("network: negotiation", words_of_system(error))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
+        if history.phase == "dns":
+            return network_error("timeout: lookup", self.place[0], limit)
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
         return network_error("timeout: proxy", f"the proxy {self.proxy.shown}", limit)
 
@@ -6242,11 +6243,9 @@ class Tcp(Hop):
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
-            return network_error("timeout: lookup", self.place[0], limit)
+            return super().stuck(limit, history)
         tried = [number for _, (number, _) in history.all(AttemptBegun)]
-        where = self._where(history, tried)
-        if self.proxy:
-            where = f"the proxy {self.proxy.shown}"
+        where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history, tried)
         return network_error("timeout: connection", where, limit)
 
     def _where(self, history: Log, numbers: Sequence[int]) -> str:
@@ -6276,11 +6275,11 @@ class Tls(Hop):
         self._on_socket = setup.route.unix_socket is not None
         if not proxy:
             self.phase, role, protocols = "tls", target_role(url, setup.options), setup.protocols
-            self._place, self._given = (url.host, url.port), offer_of(url, setup.options)
+            self.place, self._given = (url.host, url.port), offer_of(url, setup.options)
         else:
             role, protocols = "proxy tls", ("http/1.1",)
-            self._place, self._given = (proxy.host, proxy.port), "proxy"
-        self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self._place[0]))
+            self.place, self._given = (proxy.host, proxy.port), "proxy"
+        self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
         if not proxy:
             self.stream.tap.note = self.note
 
@@ -6316,7 +6315,7 @@ class Tls(Hop):
         tap = self.stream.tap
         chain, shown = tuple(map(parse_certificate, tap.certificates)), fate_of(self._given, tap.happened)
         return explain_tls(
-            TlsFailure(error, self.stream, chain, self._place, self._options, self._on_socket, shown)
+            TlsFailure(error, self.stream, chain, self.place, self._options, self._on_socket, shown)
         )
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -6447,24 +6446,24 @@ class Socks(Hop):
         proxy, url = setup.route.proxy, setup.request.url
         assert proxy
         self._proxy = proxy
-        self._place = (url.host, url.port)
+        self.place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
         self._stood = 0
 
     @property
     def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self._place, self._options)
+        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
-            self._targets = [peer.ip for peer in resolve(*self._place, self._options)]
+            self._targets = [peer.ip for peer in resolve(*self.place, self._options)]
 
     def open(self, below: Stream) -> Stream:
         """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
         assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
         for number, target in enumerate(self._targets, 1):
-            place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
+            place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
                 negotiate_socks(below.socket, self._proxy, place)
                 break
@@ -6480,11 +6479,6 @@ class Socks(Hop):
         if found.kind == "dns":
             return found
         return super().blame(found, history)
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        if history.phase == "dns":
-            return network_error("timeout: lookup", self._place[0], limit)
-        return super().stuck(limit, history)
 
     def stands(self, departed: int) -> int:
         return self._stood
