@@ -44,7 +44,7 @@ A single run is a series of one: it goes the same way, and is told in a form of 
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
-    Tcp | Unix, ProxyTls?, Tunnel | Socks ?, TargetTls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp | Unix, Tls?, Tunnel | Socks ?, Tls?   then an exchange: HTTP/1.1 or HTTP/2
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures. No other place asks whether there is a proxy, or TLS.
@@ -131,25 +131,6 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
             sys.modules.pop(name, None)
 
 
-def import_http_client() -> Any:
-    """Return http.client without email, which would take 6 ms of every start.
-
-    It needs email to read responses, but here it only writes requests: a class to inherit from is enough.
-    Whoever else imports http.client gets the real one.
-    """
-    from types import SimpleNamespace
-
-    if "http.client" not in sys.modules:
-        email = SimpleNamespace(message=SimpleNamespace(Message=object))
-        light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), email))
-        sys.modules.pop("http.client", None)
-        if light:
-            return light
-    import http.client
-
-    return http.client
-
-
 if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
     gc.disable()
@@ -181,8 +162,6 @@ try:
     from functools import cache, partial
     from itertools import groupby
     from operator import itemgetter
-
-    http_client = import_http_client()
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
@@ -3037,7 +3016,7 @@ class Event(NamedTuple):
     Opened        the answer came that opened a hop
     "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
     Handshake     a handshake with the target ended, or failed
-    Reused        in place of all hops: the connection was kept from an earlier run
+    "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
     "sent"        the kernel has taken the last byte of the request
     "first byte"  of the final response
@@ -3066,15 +3045,12 @@ class AttemptEnded(NamedTuple):
 
 class Connected(NamedTuple):
     socket: socket.socket
+    peer: Peer | None = None
     local_ip: str | None = None
 
 
 class Opened(NamedTuple):
     departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
-
-
-class Reused(NamedTuple):
-    peer: Peer | None
 
 
 class Counted(NamedTuple):
@@ -3094,14 +3070,51 @@ def divide(answered: int, departed: int) -> int:
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
 
-class History(NamedTuple):
-    """A log at one moment. Each answer is a pure function of the events."""
+def tcp_info(connection: socket.socket | None) -> bytes:
+    """Return Linux' struct tcp_info of a connection, empty elsewhere."""
+    if sys.platform != "linux" or connection is None:
+        return b""
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    except OSError:
+        return b""
 
-    hops: tuple[str, ...]
-    looks_up: bool
-    asking: int
-    received: int
-    events: tuple[Event, ...]
+
+class Log:
+    """The events of one step, and what is read from them: each answer is a pure function of the events.
+
+    The measuring thread adds to it; any thread may take a `history` at any moment. `hops` names the phase
+    that each hop of the way belongs to, in the order of opening, `asking` is the number of the one that asks
+    for addresses, and `looks_up` tells whether that asks a resolver. `received` counts the bytes of the body:
+    reads are too many to be events. `addresses` are those of the first hop.
+    """
+
+    def __init__(self) -> None:
+        self.hops: tuple[str, ...] = ()
+        self.looks_up = False
+        self.asking = 0
+        self.received = 0
+        self.addresses: tuple[str, ...] = ()
+        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
+        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
+        self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
+        self.events: list[Event] = []
+
+    def add(self, what: object, at: int | None = None) -> None:
+        if at is None:
+            at = time.perf_counter_ns()
+        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
+        self.events.append(Event(at, what))
+
+    def count(self, field: str) -> None:
+        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
+        self.add(Counted(field, tcp_info(self.connection)))
+
+    def history(self) -> Log:
+        """Return what has happened so far, in a log that nobody adds to."""
+        found = Log()
+        vars(found).update(vars(self), events=self.events[:])
+        return found
 
     def all(self, kind: type[Thing]) -> list[tuple[int, Thing]]:
         """Return when, and what, of all events of a kind."""
@@ -3115,17 +3128,13 @@ class History(NamedTuple):
         """Return when something first happened, None if it has not."""
         return next((at for at, what in self.events if what == word), None)
 
-    def failing(self, error: NetworkError, at: int) -> History:
-        """Return this history with a failure at its end."""
-        return self._replace(events=(*self.events, Event(at, error)))
-
     @property
     def start(self) -> int:
         return self.instant("start") or 0
 
     @property
     def kept(self) -> bool:
-        return self.last(Reused) is not None
+        return self.instant("reused") is not None
 
     @property
     def stale(self) -> bool:
@@ -3241,29 +3250,21 @@ class History(NamedTuple):
         return tuple(attempts)
 
     @property
-    def stood(self) -> tuple[int, int] | None:
-        """Return when the newest connection stood, and the number of its attempt."""
-        return next(
-            ((at, number) for at, (number, error) in reversed(self.all(AttemptEnded)) if not error), None
-        )
+    def stood(self) -> int | None:
+        """Return when the newest connection stood."""
+        return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
     def peer(self) -> Peer | None:
         """Return the other end of the newest connection that stood."""
-        reused = self.last(Reused)
-        if reused or not self.stood:
-            return reused and reused.peer
-        return next(peer for _, (number, peer) in self.all(AttemptBegun) if number == self.stood[1])
+        connected = self.last(Connected)
+        return connected and connected.peer
 
-
-def tcp_info(connection: socket.socket | None) -> bytes:
-    """Return Linux' struct tcp_info of a connection, empty elsewhere."""
-    if sys.platform != "linux" or connection is None:
-        return b""
-    try:
-        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    except OSError:
-        return b""
+    @property
+    def connection(self) -> socket.socket | None:
+        """Return the newest socket, None before there is one."""
+        connected = self.last(Connected)
+        return connected and connected.socket
 
 
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
@@ -3278,38 +3279,22 @@ def counter_at(info: bytes, place: int) -> int | None:
     return counter
 
 
-def read_tcp_info(info: bytes) -> tuple[int | None, int | None]:
-    """Return (round trip in us, retransmitted segments), None where they are not told.
-
-    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements. An
-    emulation of Linux that does not count fills it all with zeros.
-    """
-    if len(info) < 104 or not any(info):
-        return None, None
-    rtt = counter_at(info, 148)
-    if rtt is None:  # before Linux 4.6: tcpi_rtt
-        rtt = counter_at(info, 68)
-    retransmits = counter_at(info, 100)  # tcpi_total_retrans
-    if rtt in (0, 0xFFFFFFFF):
-        return None, retransmits
-    return rtt, retransmits
-
-
 def parse_tcp_info(info: bytes) -> Counters | None:
-    """Read what findings need of Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
+    """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
-    None for what is too short for the counters of Linux 4.6, and for what a kernel filled with zeros.
+    None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
+    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
     if len(info) < 160 or not any(info[1:]):
         return None
-    rtt, retransmits = read_tcp_info(info)
+    retransmits, rtt = (struct.unpack_from("@I", info, place)[0] for place in (100, 148))
     segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
     (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
     return Counters(
         window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
         segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
-        retransmits=retransmits or 0,
-        rtt_us=rtt,
+        retransmits=retransmits,  # tcpi_total_retrans
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,  # tcpi_min_rtt
         received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
         quiet_us=(counter_at(info, QUIET) or 0) * 1000,
         segments_in=segments_in,
@@ -3330,44 +3315,6 @@ def run_delay(thread_id: int) -> int:
             return int(file.read().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-class Log:
-    """The events of one step. The measuring thread appends; any thread may look at any moment.
-
-    `hops` names the phase that each hop of the way belongs to, in the order of opening, `asking` is the
-    number of the one that asks for addresses, and `looks_up` tells whether that asks a resolver. `received`
-    counts the bytes of the body: reads are too many to be events. `addresses` are those of the first hop.
-    """
-
-    def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()
-        self.looks_up = False
-        self.asking = 0
-        self.received = 0
-        self.addresses: tuple[str, ...] = ()
-        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
-        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
-        self._events: list[Event] = []
-
-    def add(self, what: object, at: int | None = None) -> None:
-        if at is None:
-            at = time.perf_counter_ns()
-        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
-        self._events.append(Event(at, what))
-
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the newest socket, None before there is one."""
-        return next((e.what.socket for e in reversed(self._events) if isinstance(e.what, Connected)), None)
-
-    def count(self, field: str) -> None:
-        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
-        self.add(Counted(field, tcp_info(self.connection)))
-
-    def history(self) -> History:
-        """Return what has happened so far."""
-        return History(self.hops, self.looks_up, self.asking, self.received, tuple(self._events))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3627,6 +3574,7 @@ INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network o
 HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
+LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
 RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
@@ -3655,26 +3603,14 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
         "{} while the request was being sent",
         "The server broke off while taking the body: look at its limit for bodies, and its log.",
     ),
-    "network: sending in the clear": (
-        "{} while the request was being sent",
-        f"{CUT}, or the port speaks TLS: try https://.",
-    ),
-    "network: sending over TLS": ("{} while the request was being sent", f"{CUT}: look at its log."),
-    "network: waiting in the clear": (
-        "{} before any answer came",
-        f"{CUT}, or the port speaks TLS: try https://.",
-    ),
-    "network: waiting over TLS": ("{} before any answer came", f"{CUT}: look at its log."),
+    "network: sending": ("{} while the request was being sent", CUT),
+    "network: waiting": ("{} before any answer came", CUT),
     "network: header": ("{} in the middle of the header", CLOSED_EARLY),
     "network: body": ("{} after {} bytes of the body", CLOSED_EARLY),
     # What a step was waiting for when the time of -m was over.
     "timeout: start": (
         "the time of {} was over before this step began",
-        f"This machine or its CA store is too slow: {RAISE_M}",
-    ),
-    "timeout: later start": (
-        "the time of {} was over before this step began",
-        f"Earlier steps took it: {RAISE_M}",
+        f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}",
     ),
     "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
@@ -3692,20 +3628,12 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
         "the TLS handshake was not finished within {}",
         "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
     ),
-    "timeout: handshake behind a proxy": (
-        "the TLS handshake was not finished within {}",
-        "The proxy opened the way, but the target does not shake hands: look at both their logs.",
-    ),
     "timeout: upload": (
         "the request could not be sent whole within {}",
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
     ),
     "timeout: answer": (
-        "no response came within {}",
-        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
-    ),
-    "timeout: final answer": (
-        "only interim responses ({}) came within {}",
+        "{} came within {}",
         f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
     ),
     "timeout: body": (
@@ -3987,16 +3915,12 @@ class TlsFailure(NamedTuple):
     """What is known of a handshake, or of a record after it, that failed."""
 
     error: ssl.SSLError
+    stream: TlsStream
     chain: tuple[Certificate, ...]  # that the other side sent, its own first
-    wanted: bool  # the other side asked for a certificate
-    alert: int | None  # of the other side, where it had the last word
-    spoken: bool  # a record of TLS came
-    stray: bytes  # what came where a record had to begin, and cannot begin one
-    established: bool
     place: tuple[str, int]
     options: Options
-    on_socket: bool = False  # a unix socket, which has no port
-    shown: str = "none given"  # what became of the client certificate, a key of SHOWN
+    on_socket: bool  # a unix socket, which has no port
+    shown: str  # what became of the client certificate, a key of SHOWN
 
     @property
     def certificate(self) -> Certificate | None:
@@ -4050,9 +3974,6 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
             if number == 0:
                 return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
-            if early:
-                message = f"{FURTHER_UP} {verdict}: {{}}, from {{}} on"
-                return NetworkError("tls", message, hint, name, f"{moment:%Y-%m-%d}")
             return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
     if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
@@ -4127,7 +4048,7 @@ def tls_reason(failure: TlsFailure) -> str:
     An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
     upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
     """
-    error = failure.error
+    error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
         return "close_notify"
     text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
@@ -4135,18 +4056,18 @@ def tls_reason(failure: TlsFailure) -> str:
     alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
     if alert:
         return alert[1].lower()
-    if reason.startswith("UNKNOWN_ERROR") and failure.alert is not None:
-        return YOUNG_ALERTS.get(failure.alert, str(failure.alert))
-    if failure.stray and not failure.spoken:
+    if reason.startswith("UNKNOWN_ERROR") and stream.tap.alert is not None:
+        return YOUNG_ALERTS.get(stream.tap.alert, str(stream.tap.alert))
+    if stream.stray and not stream.spoken:
         return "WRONG_VERSION_NUMBER"
-    if failure.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and failure.established):
+    if stream.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and stream.established):
         return "RECORD_LAYER_FAILURE"
     return reason
 
 
 def not_tls_hint(failure: TlsFailure) -> str:
     """Return one thing to try where something else than TLS answered."""
-    if failure.stray != b"HTTP/":
+    if failure.stream.stray != b"HTTP/":
         return "Check the port: what answers there speaks neither TLS nor HTTP."
     if failure.on_socket:
         return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
@@ -4177,21 +4098,20 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
-    if reason == "handshake_failure" and failure.wanted and failure.shown != "sent":
+    wanted, stray = "wanted" in failure.stream.tap.happened, failure.stream.stray
+    if reason == "handshake_failure" and wanted and failure.shown != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        known = ALERTS
-        if failure.shown == "sent":
-            known = {**ALERTS, **SHOWN_ALERTS}
+        known = {**ALERTS, **SHOWN_ALERTS} if failure.shown == "sent" else ALERTS
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
-    if reason == "WRONG_VERSION_NUMBER" and failure.stray == b"HTTP/":
+    if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
         place = "socket" if failure.on_socket else "port"
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
-    if failure.stray:
-        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(failure.stray))
+    if stray:
+        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(stray))
     return NetworkError("tls", "{}", hint, words)
 
 
@@ -4334,14 +4254,8 @@ def silence() -> bytes:
     return b""
 
 
-def once(data: bytes) -> Source:
-    """Return a source that gives its data once."""
-    pieces = iter([data])
-    return lambda: next(pieces, b"")
-
-
 UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
-NO_END = "the server went on and on while the connection was idle"
+NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
 class Stream:
@@ -4368,7 +4282,10 @@ class Stream:
         return None
 
     def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError.
+
+        Over a socket that does not block: BlockingIOError where nothing came.
+        """
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
@@ -4390,16 +4307,6 @@ class Stream:
     def send_until_readable(self) -> None:
         """Send what `source` offers, until something can be read or there is nothing to send for now."""
         raise NotImplementedError
-
-    def has_input(self) -> bool:
-        """Tell whether a read would find something, the end too, without waiting."""
-        raise NotImplementedError
-
-    def read_waiting(self, view: memoryview) -> int | None:
-        """Read what came while nothing was asked for: as `read_into`, None when there is nothing."""
-        if not self.has_input():
-            return None
-        return self.read_into(view)
 
 
 def instant_of(stamp: int) -> int:
@@ -4522,9 +4429,6 @@ class SocketStream(Stream):
         self._unsent = self.source()
         return len(self._unsent) > 0
 
-    def has_input(self) -> bool:
-        return self._readable(False)
-
     def _readable(self, wait: bool) -> bool:
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
         wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
@@ -4590,7 +4494,7 @@ class HandshakeTap:
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
         self.happened: list[str] = []  # what was noted
-        self.note: Callable[[str], object] = callable  # which does nothing
+        self.note: Callable[[str], object] = UNHEARD
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
@@ -4610,14 +4514,12 @@ class HandshakeTap:
         if direction != "read":
             if (content, kind) == (22, 11):
                 self._note("shown" if any(each_certificate(data, version)) else "declined")
-            return
-        if (content, kind) == (22, 13):
+        elif (content, kind) == (22, 13):
             self._note("wanted")
-        if (content, kind) == (22, 2) and data[6:38] == HELLO_RETRY:
-            self.hello_retry = True
-        # Parsed later, by `certificates`: this runs in the timed region.
-        if (content, kind) == (22, 11) and not self._certificates[0]:
-            self._certificates = (bytes(data), version)
+        elif (content, kind) == (22, 2):
+            self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
+        elif (content, kind) == (22, 11) and not self._certificates[0]:
+            self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
     def _note(self, what: str) -> None:
         self.happened.append(what)
@@ -4743,22 +4645,6 @@ class TlsStream(Stream):
             count = self._decrypt(view)
         return count
 
-    def has_input(self) -> bool:
-        return self._tls.pending() > 0 or self._inner.has_input()
-
-    def read_waiting(self, view: memoryview) -> int | None:
-        """A record may hold nothing but a ticket for another session (RFC 8446 section 4.6.1)."""
-        count = self._decrypt(view)
-        for _ in range(MAX_IDLE):
-            if count is not None or not self._inner.has_input():
-                return count
-            if not self._pull():
-                return 0
-            count = self._decrypt(view)
-            if count is None and self._tls.version() != "TLSv1.3":  # which has no tickets behind a handshake
-                raise protocol_error("the server began another handshake while the connection was idle")
-        raise protocol_error(NO_END)
-
     def ciphertext(self) -> bytes:
         """Return what this side has to send: the source of the stream below."""
         if self.established and not self._outgoing.pending:
@@ -4822,7 +4708,12 @@ class TlsStream(Stream):
         if in_bulk:
             wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
         while count < wanted:
-            got = self._inner.read_into(buffer[count:wanted])
+            try:
+                got = self._inner.read_into(buffer[count:wanted])
+            except BlockingIOError:
+                if count:
+                    raise protocol_error(NOT_WHOLE) from None
+                raise
             if not got:
                 break
             if not count:
@@ -4921,73 +4812,43 @@ def log_keys(context: ssl.SSLContext, path: str) -> str | None:
 NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
-def start_thread(work: Callable[[], None], patience: float = 0.0) -> None:
-    """Start a thread that nobody waits for; raises one of NO_THREAD_NOW if none can be had within `patience`.
-
-    threading.Thread would wait for ever for one that finds no memory for its first call and dies.
-    """
-    give_up = time.monotonic() + patience
-    while True:
-        try:
-            _thread.start_new_thread(work, ())
-            return
-        except NO_THREAD_NOW:
-            if time.monotonic() >= give_up:
-                raise
-        time.sleep(0.01)
-
-
-class PendingContext:
-    """A TLS context that is made in a thread: while OpenSSL reads the CA store, Python can import what else
-    is needed (3.9 keeps the interpreter's lock for that, 3.11 does not).
+class Worker:
+    """Some work in a thread that nobody joins: what cannot be interrupted (a resolver, a handshake, a SOCKS
+    dialogue) is left behind. `crash` is what it raised.
     """
 
-    def __init__(
-        self, options: Options, identity: Identity | None, take_store: Callable[[], ssl.SSLContext | None]
-    ) -> None:
-        self._options = options
-        self._identity = identity
-        self._take_store = take_store
-        self._key_log = options.environ.get("SSLKEYLOGFILE")
-        self._unlogged: str | None = None
-        self._context: ssl.SSLContext | None = None
-        self._error: BaseException | None = None
-        self._made = threading.Event()
-        try:
-            start_thread(self._make)
-        except NO_THREAD_NOW:
-            self._make()  # here and now: slower, that is all
+    def __init__(self, work: Callable[[], object], patience: float) -> None:
+        """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
+        self.ended = threading.Event()
+        self.crash: BaseException | None = None
+        self._work = work
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                # threading.Thread would wait for ever for one that finds no memory for its first call.
+                _thread.start_new_thread(self._run, ())
+                return
+            except NO_THREAD_NOW:
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(0.01)
 
-    def _make(self) -> None:
-        options = self._options
+    def _run(self) -> None:
         try:
-            optional("hashlib")  # which certificates are named by
-            context = build_context(options, self._take_store)
-            if self._identity:
-                load_identity(context, self._identity)
-                context.post_handshake_auth = True
-            if self._key_log:
-                self._unlogged = log_keys(context, self._key_log)
-            self._context = context
+            self._work()
         except BaseException as error:
-            self._error = error  # raised where the context is asked for
-        self._made.set()
+            self.crash = error
+        self.ended.set()
 
-    def get(self) -> ssl.SSLContext:
-        """Wait for the context; raises UsageError when SSL_CERT_FILE or the client certificate is broken."""
-        self._made.wait()
-        if self._error:
-            raise self._error
-        assert self._context
-        return self._context
-
-    @property
-    def warning(self) -> str | None:
-        """Say that the session keys were not written, None when they were or need not be."""
-        if not self._key_log or not self._context or self._context.keylog_filename:
-            return None
-        reason = self._unlogged or "the disk may be full"
-        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
+    def wait(self, seconds_left: Callable[[], float]) -> None:
+        """Wait for the end of the work while there are seconds left, asked ten times a second."""
+        # A thread without memory cannot even say that it has ended.
+        while not (self.ended.is_set() or self.crash):
+            left = seconds_left()
+            if left <= 0:
+                return
+            # A signal that comes just before a long wait would be noticed at its end.
+            self.ended.wait(min(left, 0.1))
 
 
 def target_role(url: Url, options: Options) -> str:
@@ -4998,47 +4859,73 @@ def target_role(url: Url, options: Options) -> str:
 class TlsContexts:
     """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
     "proxy tls". Each is made once, when first asked for, and never asked for by another role.
+
+    It is made in a thread: while OpenSSL reads the CA store, Python can import what else is needed (3.9 keeps
+    the interpreter's lock for that, 3.11 does not).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
         self._take_store = take_store
-        self._pending: dict[str, PendingContext] = {}
+        self._makers: dict[str, Worker] = {}
+        self._made: dict[str, ssl.SSLContext] = {}
+        self._key_log = options.environ.get("SSLKEYLOGFILE")
+        self._unlogged: str | None = None  # why the key log cannot be opened
 
-    def start(self, role: str) -> PendingContext:
-        if role not in self._pending:
-            identity = None
-            if role == "tls with certificate":
-                identity = self._options.identity
-            self._pending[role] = PendingContext(self._options, identity, self._take_store)
-        return self._pending[role]
+    def start(self, role: str) -> None:
+        """Begin to make the context of a role."""
+        if role not in self._makers:
+            self._makers[role] = Worker(partial(self._make, role), 1.0)
+
+    def _make(self, role: str) -> None:
+        optional("hashlib")  # which certificates are named by
+        context = build_context(self._options, self._take_store)
+        if role == "tls with certificate":
+            assert self._options.identity
+            load_identity(context, self._options.identity)
+            context.post_handshake_auth = True
+        if self._key_log:
+            self._unlogged = log_keys(context, self._key_log)
+        self._made[role] = context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
-        context = self.start(role).get()
+        """Return the context of a role, which offers these protocols (ALPN).
+
+        Raises UsageError when SSL_CERT_FILE or the client certificate is broken.
+        """
+        self.start(role)
+        maker = self._makers[role]
+        maker.ended.wait()
+        if maker.crash:
+            raise maker.crash
         # Set anew for each step: TLS objects that exist keep what they were made with.
-        context.set_alpn_protocols(list(protocols))
-        return context
+        self._made[role].set_alpn_protocols(list(protocols))
+        return self._made[role]
 
     @property
-    def warnings(self) -> list[str]:
-        found = [pending.warning for pending in self._pending.values() if pending.warning]
-        return list(dict.fromkeys(found))
+    def warning(self) -> str | None:
+        """Say that session keys were not written, None when they were or need not be."""
+        if not self._key_log or all(context.keylog_filename for context in list(self._made.values())):
+            return None
+        reason = self._unlogged or "the disk may be full"
+        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16a. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
-#     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
-#     and stamps nothing before the header section was parsed.
+# 16a. Messages. Writing and reading HTTP/1.1 (RFC 9112). Not by http.client, which takes 103 for the answer,
+#     truncated bodies for whole ones, conflicting lengths and "+5" for a length, and has no time of arrival.
 # ---------------------------------------------------------------------------------------------------------
 BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a stream, through one buffer."""
+    """Take lines and lengths from a stream, through one buffer. What `skip` passes over goes to `kept`, if
+    there is one.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: bytearray | None = None) -> None:
         self.stream = Stream()
+        self._kept = kept
         self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
@@ -5052,20 +4939,6 @@ class Reader:
     @property
     def left(self) -> int:
         return self._end - self._at
-
-    def fill_from_waiting(self) -> bool:
-        """Take what came while nothing was asked for, if anything did; raises EOFError at the end."""
-        if self.left:
-            return True
-        count = self.stream.read_waiting(self._view)
-        if count == 0:
-            raise EOFError
-        self._at, self._end = 0, count or 0
-        return count is not None
-
-    def peek(self, count: int) -> bytes:
-        """Return the next bytes, as far as they have been read, without taking them."""
-        return bytes(self._view[self._at : min(self._at + count, self._end)])
 
     def line(self, most: int) -> bytes:
         """Return the next line without its ending.
@@ -5104,30 +4977,22 @@ class Reader:
         """Pass over at most so many bytes of what comes next; return how many, 0 at the end."""
         if not self.fill():
             return 0
-        taken = min(most, self._end - self._at)
+        taken = min(most, self.left)
+        if self._kept is not None:
+            self._kept += self._view[self._at : self._at + taken]
+            if len(self._kept) > MAX_COLLECTOR_ANSWER:
+                raise protocol_error(f"its answer is longer than {MAX_COLLECTOR_ANSWER >> 10} KiB")
         self._at += taken
         return taken
 
 
-class Collector:
-    """The socket that http.client writes to: it keeps the bytes."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def sendall(self, data: bytes) -> None:
-        self.data += data
-
-
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
-    """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
-    connection = http_client.HTTPConnection("unused")
-    connection.sock = collector = Collector()
-    connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-    for name, value in headers:
-        connection.putheader(name, value)
-    connection.endheaders()
-    return collector.data
+    """Return the request line and header section as they go out (sections 3, 5)."""
+    fields = [name.encode("ascii") + b": " + value for name, value in headers]
+    lines = [f"{method} {target} HTTP/1.1".encode("ascii"), *fields]
+    if any(re.search(rb"[\r\n\0]", line) for line in lines):  # each part was checked where it came in
+        raise ValueError("a line break within the request")
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
@@ -5172,11 +5037,6 @@ def read_status_line(reader: Reader) -> bytes:
         raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
 
 
-def field_value(lines: Iterable[bytes]) -> bytes:
-    """Return the value of a field that may be folded; CR and NUL are blanks (RFC 9110 section 5.5)."""
-    return b" ".join(lines).translate(BLANKED).strip(b" \t")
-
-
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
     """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
     fields: list[tuple[str, list[bytes]]] = []
@@ -5186,8 +5046,8 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
-        if not line:
-            return [(name, field_value(lines)) for name, lines in fields], size
+        if not line:  # CR and NUL are blanks (RFC 9110 section 5.5)
+            return [(name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields], size
         if line[:1] in b" \t" and fields:  # obs-fold (section 5.2)
             fields[-1][1].append(line.strip(b" \t"))
             continue
@@ -5486,7 +5346,9 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 # 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN)."""
+    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
+    the body of the response where it is read, not only counted: a collector's.
+    """
 
     request: Request
     route: Route
@@ -5494,6 +5356,7 @@ class Setup(NamedTuple):
     contexts: TlsContexts
     protocols: tuple[str, ...]
     log: Log
+    answer: bytearray | None = None
 
 
 UNASKED = "the server sent something that it was not asked for"
@@ -5508,21 +5371,25 @@ class Stage:
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request = setup.request
-        self.proxy = setup.route.proxy
+        self.proxy = setup.route.proxy  # that bears the blame, or a part of it
+
+    def note(self, what: object, at: int | None = None) -> None:
+        """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
+        self.log.add(what, at)
 
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
         return b""
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         """Put an error that was raised in this stage in words."""
         raise NotImplementedError
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
-        """Say who else may be at fault, where somebody stands in between."""
-        return found
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+        """Say that `proxy` may be at fault, where one stands in between."""
+        raise NotImplementedError
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         """Say what this stage was waiting for when the time of -m was over."""
         raise NotImplementedError
 
@@ -5530,24 +5397,21 @@ class Stage:
 class Exchange(Stage):
     """One request and its response. Made before the clock starts; `headers` are those that go out.
 
-    `head_bytes` is the size of request line and header section, where it has one.
+    `reader` is that of the exchange before it on the same connection. `head_bytes` is the size of request
+    line and header section, where it has one.
     """
 
     head_bytes: int | None = None
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)
-        self._forwarder = setup.route.forwarder(setup.request.url)
+        self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self._reader = Reader()
+        self.reader = reader or Reader(setup.answer)
         self._response: Response | None = None
         self._sent = False
-
-    def again(self, setup: Setup) -> Exchange:
-        """Return an exchange on the same connection, after this one."""
-        raise NotImplementedError
 
     def last_word(self) -> str | None:
         """Say why the connection takes no request after this exchange, None when it does."""
@@ -5556,15 +5420,22 @@ class Exchange(Stage):
     def take_notice(self) -> str | None:
         """Take in what came on the connection since; say why it takes no more requests, None when it does.
 
-        Nothing is sent meanwhile: not even what the next request has queued already.
+        The socket does not block, and nothing is sent: not even what the next request has queued already.
         """
-        self._reader.stream.source = silence
+        self.reader.stream.source = silence
         try:
-            return self._read_waiting()
+            for _ in range(MAX_IDLE):
+                try:
+                    if not self.reader.fill():
+                        raise EOFError
+                except BlockingIOError:  # nothing more came
+                    return self.last_word()
+                self._read_idle()
+            return "the server went on and on while the connection was idle"
         except EOFError:
             return "the server closed the connection while it was idle"
         except BlockingIOError:
-            return "something came while the connection was idle, and not all of it"
+            return NOT_WHOLE
         except ssl.SSLError:
             return "the server broke TLS off while the connection was idle"
         except OSError as error:
@@ -5572,10 +5443,9 @@ class Exchange(Stage):
         except NetworkError as error:
             return clip(render(error, self._secrets))
 
-    def _read_waiting(self) -> str | None:
-        if self._reader.fill_from_waiting():
-            return UNASKED
-        return None
+    def _read_idle(self) -> None:
+        """Take what came on the idle connection; raises NetworkError where it has no place there."""
+        raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
@@ -5584,38 +5454,33 @@ class Exchange(Stage):
         """
         raise NotImplementedError
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
-        if self._forwarder is None:
-            return found
-        return mention_forwarder(self._forwarder, found)
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+        return mention_forwarder(self.proxy, found) if self.proxy else found
 
-    def explain(self, error: Exception, history: History) -> NetworkError:
-        broken = "network: waiting in the clear"
-        if history.phase == "xfer" and history.last(Response) is not None:
-            broken = "network: body"
-        elif history.phase == "xfer":  # from the first byte on
-            broken = "network: header"
-        elif history.instant("sent") is None and self.request.body:
-            broken = "network: upload"
-        elif history.instant("sent") is None:
-            broken = "network: sending in the clear"
-        if self.request.url.secure:
-            broken = broken.replace("in the clear", "over TLS")
-        return network_error(broken, words_of_system(error), history.received)
+    def explain(self, error: Exception, history: Log) -> NetworkError:
+        if history.phase == "xfer":  # from the first byte on
+            broken = "network: body" if history.last(Response) else "network: header"
+        elif history.instant("sent") is not None:
+            broken = "network: waiting"
+        else:
+            broken = "network: upload" if self.request.body else "network: sending"
+        found = network_error(broken, words_of_system(error), history.received)
+        if found.hint == CUT:
+            found.hint += LOOK_AT_LOG if self.request.url.secure else TRY_HTTPS
+        return found
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
-        interim = self.log.interim
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
             found = network_error("timeout: body", limit, self._progress(history))
         elif history.instant("sent") is None:
             found = network_error("timeout: upload", limit)
-        elif interim:
-            found = network_error("timeout: final answer", ", ".join(map(str, interim[-3:])), limit)
         else:
-            found = network_error("timeout: answer", limit)
+            interim = ", ".join(map(str, history.interim[-3:]))
+            came = f"only interim responses ({interim})" if interim else "no response"
+            found = network_error("timeout: answer", came, limit)
         return self.blame(found, history)
 
-    def _progress(self, history: History) -> str:
+    def _progress(self, history: Log) -> str:
         """Say how much of the response came."""
         response = history.last(Response)
         if not response:
@@ -5642,11 +5507,11 @@ KEPT_HINT = (
 class Http1Exchange(Exchange):
     """HTTP/1.1 (RFC 9112)."""
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
+        super().__init__(setup, reader)
         request = setup.request
         target = request.url.target
-        if self._forwarder:  # absolute form (section 3.2.2)
+        if self.proxy:  # absolute form (section 3.2.2)
             target = f"http://{request.url.authority}{target}"
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
@@ -5654,11 +5519,6 @@ class Http1Exchange(Exchange):
         body = memoryview(request.data)  # views of it: it is never there twice
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
-
-    def again(self, setup: Setup) -> Exchange:
-        following = Http1Exchange(setup)
-        following._reader = self._reader
-        return following
 
     def last_word(self) -> str | None:
         if self._response is None or not self._sent:
@@ -5672,19 +5532,19 @@ class Http1Exchange(Exchange):
         return piece
 
     def run(self, stream: Stream) -> None:
-        self._reader.stream = stream
+        self.reader.stream = stream
         try:
-            response = read_head(self._reader, self.log)
+            response = read_head(self.reader, self.log)
         except EOFError:
             raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
-        if self.log.history().stale:
+        if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add(response)
         stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
-        read_response_body(self._reader, self.request.method, response, self.log)
+        read_response_body(self.reader, self.request.method, response, self.log)
         self.log.add("done", stream.arrived)
 
 
@@ -5758,39 +5618,33 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
     return first >> 8, first & 0xFF, flags, stream & 0x7FFFFFFF  # the first bit is reserved
 
 
-class Unlogged:
-    """A stand-in for logging, and for each of its loggers: hpack makes one, and nobody reads it."""
+def plain_dataclass(**_: object) -> Callable[[type], type]:
+    """Stand in for dataclasses.dataclass, of which h2 wants no more than a constructor by names."""
 
-    def getLogger(self, _: str) -> Unlogged:
-        return self
+    def take(self: Any, **fields: object) -> None:
+        self.__dict__.update(fields)
 
-    def debug(self, *_: object) -> None:
-        """Log nothing."""
+    def finish(made: type) -> type:
+        made.__init__ = take  # type: ignore[misc]
+        return made
 
-
-class Unchecked:
-    """A stand-in for dataclasses, of which h2 wants no more than that an event takes its fields by name."""
-
-    def dataclass(self, **_: object) -> Callable[[type], type]:
-        def take(self: Any, **fields: object) -> None:
-            self.__dict__.update(fields)
-
-        def finish(made: type) -> type:
-            made.__init__ = take  # type: ignore[misc]
-            return made
-
-        return finish
+    return finish
 
 
 def import_h2() -> bool:
     """Import all of h2 that is needed; False where it is missing or unfit.
 
-    Without the stand-ins logging, dataclasses and what these import would take 11 ms of the 24. An h2 that
-    cannot do with them gets the real ones.
+    Stand-ins for logging, which hpack says something to, and dataclasses save 11 ms of 24. An h2 that needs
+    more of them gets the real ones.
     """
+    from types import SimpleNamespace
+
     if "h2.connection" in sys.modules:
         return True
-    found = optional("h2.connection", {"logging": Unlogged(), "dataclasses": Unchecked()})
+    logger = SimpleNamespace(debug=lambda *_: None)
+    logging = SimpleNamespace(getLogger=lambda _: logger)
+    stand_ins = {"logging": logging, "dataclasses": SimpleNamespace(dataclass=plain_dataclass)}
+    found = optional("h2.connection", stand_ins)
     if not found:
         for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
             sys.modules.pop(name)
@@ -5890,9 +5744,10 @@ class Http2Connection(Reader):
 
         A fast server sends frames of one size, whose headers are alike: this loop is for those.
         """
-        at, header, count = self._at, self.peek(9), 0
-        if len(header) < 9:
+        at, count = self._at, 0
+        if self.left < 9:
             return 0
+        header = bytes(self._view[at : at + 9])
         length, *what = read_frame_header(header)
         if what != [DATA, 0, stream] or not 0 < length <= MAX_FRAME:
             return 0
@@ -5943,9 +5798,10 @@ class Http2Connection(Reader):
 class Http2Exchange(Exchange):
     """HTTP/2 (RFC 9113): one request on a stream of its own."""
 
-    def __init__(self, setup: Setup, connection: Http2Connection | None = None) -> None:
-        super().__init__(setup)
-        self._reader = self._connection = connection or Http2Connection()
+    def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
+        super().__init__(setup, reader or Http2Connection())
+        assert isinstance(self.reader, Http2Connection)
+        self._connection = self.reader
         self.headers = fit_for_http2(self.headers)
         self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
@@ -5953,11 +5809,7 @@ class Http2Exchange(Exchange):
         self._stream = self._connection.open_stream(fields, not self._body)
         self._chatter = 0
         self._headers_at = 0
-        self._interim = 0
         self._ended = self._given_up = False
-
-    def again(self, setup: Setup) -> Exchange:
-        return Http2Exchange(setup, self._connection)
 
     def last_word(self) -> str | None:
         if self._connection.farewell:
@@ -5967,23 +5819,11 @@ class Http2Exchange(Exchange):
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
-    def _read_waiting(self) -> str | None:
-        """Read whole frames only, because waiting for the rest of one could take for ever; and none of a
-        stream that we have not opened yet.
-        """
-        for _ in range(MAX_IDLE):
-            if not self._reader.fill_from_waiting():
-                return self.last_word()
-            header = self._reader.peek(9)
-            if len(header) < 9 or self._reader.left < 9 + read_frame_header(header)[0]:
-                return "the server stopped in the middle of an HTTP/2 frame"
-            if read_frame_header(header)[3] > self._stream:
-                return UNASKED
-            self._read_frame()
-        return NO_END
+    def _read_idle(self) -> None:
+        self._read_frame()
 
     def run(self, stream: Stream) -> None:
-        self._reader.stream = stream
+        self.reader.stream = stream
         stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
@@ -6012,7 +5852,7 @@ class Http2Exchange(Exchange):
         if not self._sent:
             self._note_sent()
             # From here on what comes is the answer: its first byte needs a time of its own.
-            self._reader.stream.in_bulk = self._response is not None
+            self.reader.stream.in_bulk = self._response is not None
         return b""
 
     def _next_data(self) -> bytes:
@@ -6040,6 +5880,8 @@ class Http2Exchange(Exchange):
             )
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
+        if self._ended and stream > self._stream:  # idle: nothing was asked on that one yet
+            raise protocol_error(UNASKED)
         # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
         if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
@@ -6087,8 +5929,7 @@ class Http2Exchange(Exchange):
             raise broken_http2(foreign(words)) from None
         for event in events:
             if isinstance(event, interim):
-                self._interim += 1
-                if self._interim > MAX_INTERIM:
+                if len(self.log.interim) == MAX_INTERIM:
                     raise protocol_error(TOO_MANY_INTERIM)
                 self.log.interim += (parse_http2_status(event.headers),)
             elif isinstance(event, final):
@@ -6150,7 +5991,7 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self._response = Response(status, "", "HTTP/2", headers, None)
         self.log.add(self._response)
-        self._reader.stream.in_bulk = True
+        self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
 
@@ -6167,20 +6008,12 @@ class Http2Exchange(Exchange):
 # ---------------------------------------------------------------------------------------------------------
 # 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 # ---------------------------------------------------------------------------------------------------------
-def end_connection(connection: socket.socket) -> None:
-    """End a connection in both directions: what waits for it wakes up."""
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it has ended meanwhile
-
-
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
     `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
-    notes what happened: what passes between the answer that opened a hop and that flight is neither the
-    network's time nor the server's.
+    notes what happened: the time between the answer that opened a hop and that flight is neither the
+    network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6189,6 +6022,7 @@ class Hop(Stage):
     """
 
     phase = "connect"
+    place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
 
     def prepare(self) -> None:
@@ -6209,31 +6043,22 @@ class Hop(Stage):
         """
         raise NotImplementedError
 
-    def stands(self, departed: int) -> None:
-        """Note when the answer came that opened this hop; the flight above it left at `departed`."""
+    def stands(self, departed: int) -> int:
+        """Note what came of it; return when the answer came that opened this hop.
+
+        The flight above it left at `departed`.
+        """
         raise NotImplementedError
 
-    def report_to(self, log: Log) -> None:
-        """Use another log from now on: that of the next request over the same connection."""
-        self.log = log
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+        return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
 
-    def give_up(self) -> None:
-        """Have what waits on this hop fail at once; called by another thread than the one that waits."""
-        if self.log.connection:
-            end_connection(self.log.connection)
-
-    def close(self) -> None:
-        """Give back what the kernel holds for this hop."""
-
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
-        if self.proxy is None:
-            return found
-        return blame_proxy(self.proxy, found, history.peer is not None)
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
+        if history.phase == "dns":
+            return network_error("timeout: lookup", self.place[0], limit)
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
         return network_error("timeout: proxy", f"the proxy {self.proxy.shown}", limit)
 
@@ -6321,8 +6146,9 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     """
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
-    rtt, retransmits = read_tcp_info(info)
-    if rtt is None or retransmits or not 0 < rtt * 1000 <= noticed - begun:
+    counters = parse_tcp_info(info)
+    rtt = counters and not counters.retransmits and counters.rtt_us
+    if not rtt or rtt * 1000 > noticed - begun:
         return noticed
     return begun + rtt * 1000
 
@@ -6331,6 +6157,7 @@ class PendingAttempt(NamedTuple):
     """An attempt to connect that is under way; `begun` is when its SYN left."""
 
     number: int
+    peer: Peer
     begun: int
     connection: socket.socket
 
@@ -6362,7 +6189,7 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                number, _, connection = pending = self._under_way.pop(descriptor)
+                number, _, _, connection = pending = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
@@ -6379,14 +6206,9 @@ class Race:
             self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
             other.connection.close()
 
-    @property
-    def connections(self) -> list[socket.socket]:
-        """Return those of the attempts under way; any thread may ask."""
-        return [pending.connection for pending in list(self._under_way.values())]
-
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.history().all(AttemptBegun))  # a step may have several races, through SOCKS
+        number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
         connection = self._spare.pop(peer.family, None)
         code: int | None = 0
         try:
@@ -6397,9 +6219,10 @@ class Race:
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
         if connection:
+            self._log.sockets.append(connection)
             code = connection.connect_ex(peer.address)
             if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = PendingAttempt(number, begun, connection)
+                self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
                 self._poller.register(connection, select.POLLOUT)
                 return
         self._fail(number, code or 0, connection)
@@ -6426,13 +6249,9 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self.report_to(self.log)
-        self._race = Race(self.log, self._spare, self._options.interface)
+        self._stream.note = self.note
+        self._race: Race
         self._winner: PendingAttempt
-
-    def report_to(self, log: Log) -> None:
-        super().report_to(log)
-        self._stream.note = log.add
 
     @property
     def looks_up(self) -> bool:
@@ -6459,59 +6278,43 @@ class Tcp(Hop):
                 raise refused
             if interface:
                 raise explain_interface(interface, errors[-1], own_addresses())
+        self.log.sockets += self._spare.values()
         for spare in tuple(self._spare.values()):
             try:
                 os.close(os.dup(spare.fileno()))
             except OSError:
-                self._close_spare()
+                spare.close()
+                self._spare.clear()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options)
         self.log.addresses = tuple(peer.ip for peer in self._peers)
 
     def open(self, below: Stream) -> Stream:
+        self._race = Race(self.log, self._spare, self._options.interface)
         self._winner = self._race.run(self._peers)
         self._stream.socket = self._winner.connection
         return self._stream
 
-    def open_again(self) -> Stream:
+    def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
-        self._race = Race(self.log, {}, self._options.interface)
-        stream = self.open(Stream())
-        self._note_winner()
-        return stream
+        self._stream.socket.close()
+        self.open(Stream())
+        self.stands(0)
 
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self._note_winner())
-
-    def _note_winner(self) -> int:
+    def stands(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
-        number, begun, connection = self._winner
+        number, peer, begun, connection = self._winner
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add(AttemptEnded(number, None), answered)
-        self.log.add(Connected(connection, connection.getsockname()[0]))
+        self.log.add(Connected(connection, peer, connection.getsockname()[0]))
         self.log.add(Counted("stood", info))
         self._race.end()
         return answered
 
-    def give_up(self) -> None:
-        super().give_up()
-        self._close_spare()
-        for each in self._race.connections:
-            end_connection(each)
-
-    def close(self) -> None:
-        self._close_spare()
-        if self.log.connection:  # the newest: SOCKS replaces it
-            self.log.connection.close()
-
-    def _close_spare(self) -> None:
-        while self._spare:
-            self._spare.popitem()[1].close()
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = [number for _, (number, error) in history.all(AttemptEnded) if error]
         message = "no connection to {}: {}"
         if len(failed) > 1:
@@ -6520,16 +6323,14 @@ class Tcp(Hop):
         words = words_of_system(error)
         return NetworkError("network", message, hint, self._where(history, failed[:1]), words)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
-            return network_error("timeout: lookup", self.place[0], limit)
+            return super().stuck(limit, history)
         tried = [number for _, (number, _) in history.all(AttemptBegun)]
-        where = self._where(history, tried)
-        if self.proxy:
-            where = f"the proxy {self.proxy.shown}"
+        where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history, tried)
         return network_error("timeout: connection", where, limit)
 
-    def _where(self, history: History, numbers: Sequence[int]) -> str:
+    def _where(self, history: Log, numbers: Sequence[int]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
         peers = {number: peer.ip for _, (number, peer) in history.all(AttemptBegun) if peer}
         tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
@@ -6543,118 +6344,71 @@ class Tcp(Hop):
 # 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
-    """A TLS handshake. Each role has a context of its own: what one may show, another cannot."""
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, the phase tls.
 
-    role = ""
+    Each has a context of its own: what one may show, the other cannot. `proxy` is None in the target's, even
+    behind one: a proxy that has opened the way only passes bytes on.
+    """
 
-    given = "proxy"  # whether a client certificate would be sent: see `fate_of`
-
-    def __init__(self, setup: Setup, place: tuple[str, int], protocols: Sequence[str]) -> None:
+    def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self.place = place
-        self._options = setup.options
+        self.proxy = proxy
+        self._options, url = setup.options, setup.request.url
         self._on_socket = setup.route.unix_socket is not None
-        context = setup.contexts.get(self.role, protocols)
-        self.stream = TlsStream(context, server_name(place[0]))
+        if not proxy:
+            self.phase, role, protocols = "tls", target_role(url, setup.options), setup.protocols
+            self.place, self._given = (url.host, url.port), offer_of(url, setup.options)
+        else:
+            role, protocols = "proxy tls", ("http/1.1",)
+            self.place, self._given = (proxy.host, proxy.port), "proxy"
+        self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
+        if not proxy:
+            self.stream.tap.note = self.note
 
     def source(self) -> bytes:
         return self.stream.ciphertext()
 
     def open(self, below: Stream) -> Stream:
-        self.stream.shake_hands(below)
-        return self.stream
-
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self.stream.answered(departed))
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
-        if isinstance(error, EOFError):
-            return network_error("tls: closed")
-        if not isinstance(error, ssl.SSLError):
-            return network_error("network: handshake", words_of_system(error))
-        tap = self.stream.tap
-        failure = TlsFailure(
-            error=error,
-            chain=tuple(map(parse_certificate, tap.certificates)),
-            wanted="wanted" in tap.happened,
-            alert=tap.alert,
-            spoken=self.stream.spoken,
-            stray=self.stream.stray,
-            established=self.stream.established,
-            place=self.place,
-            options=self._options,
-            on_socket=self._on_socket,
-            shown=fate_of(self.given, tap.happened),
-        )
-        return explain_tls(failure)
-
-
-class ProxyTls(Tls):
-    """TLS to an https proxy; part of connect."""
-
-    role = "proxy tls"
-
-    def __init__(self, setup: Setup) -> None:
-        proxy = setup.route.proxy
-        assert proxy
-        super().__init__(setup, (proxy.host, proxy.port), ("http/1.1",))
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
-        if isinstance(error, (ssl.SSLError, EOFError)):
-            return super().explain(error, history)
-        return network_error("network: negotiation", words_of_system(error))
-
-
-class TargetTls(Tls):
-    """TLS with the target: the phase tls."""
-
-    phase = "tls"
-
-    def __init__(self, setup: Setup) -> None:
-        url = setup.request.url
-        self.role = target_role(url, setup.options)
-        self.given = offer_of(url, setup.options)
-        super().__init__(setup, (url.host, url.port), tuple(setup.protocols))
-        self.report_to(self.log)
-
-    def report_to(self, log: Log) -> None:
-        super().report_to(log)
-        self.stream.tap.note = log.add
-
-    def stands(self, departed: int) -> None:
-        # What was agreed is asked of OpenSSL only now, because that would delay the request.
-        self.log.add(self.stream.agreed())
-        super().stands(departed)
-
-    def open(self, below: Stream) -> Stream:
         try:
-            return super().open(below)
+            self.stream.shake_hands(below)
         except ssl.SSLError:
             # What is wrong with a certificate is best seen in the certificate.
             if self.stream.tap.certificates:
-                self.log.add(self.stream.agreed())
+                self._note_agreed()
             raise
+        return self.stream
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
-        """A proxy that has opened the way only passes bytes on."""
-        return found
+    def stands(self, departed: int) -> int:
+        self._note_agreed()
+        return self.stream.answered(departed)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def _note_agreed(self) -> None:
+        """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
+        if not self.proxy:
+            self.log.add(self.stream.agreed())
+
+    def explain(self, error: Exception, history: Log) -> NetworkError:
+        if isinstance(error, EOFError):
+            return network_error("tls: closed")
+        if not isinstance(error, ssl.SSLError):
+            if self.proxy:
+                return super().explain(error, history)
+            return network_error("network: handshake", words_of_system(error))
+        tap = self.stream.tap
+        chain, shown = tuple(map(parse_certificate, tap.certificates)), fate_of(self._given, tap.happened)
+        return explain_tls(
+            TlsFailure(error, self.stream, chain, self.place, self._options, self._on_socket, shown)
+        )
+
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
-            return network_error("timeout: handshake behind a proxy", limit)
+            return super().stuck(limit, history)
         return network_error("timeout: handshake", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
-def open_unix_socket() -> socket.socket:
-    """Return a unix socket that does not block; raises OSError."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.setblocking(False)
-    return made
-
-
 class Unix(Hop):
     """The connection to a unix socket (unix(7)), whatever the URL's host.
 
@@ -6672,34 +6426,34 @@ class Unix(Hop):
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
-            self._spare = open_unix_socket()
+            self._spare = self._make_socket()
         except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
             if refusal_of(error):
                 raise
 
+    def _make_socket(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.log.sockets.append(made)
+        made.setblocking(False)
+        return made
+
     def open(self, below: Stream) -> Stream:
         self.log.add(AttemptBegun(0, None))
-        connection = self._spare = self._spare or open_unix_socket()
-        connection.connect(self._path)
+        self._stream.socket = self._spare or self._make_socket()
+        self._stream.socket.connect(self._path)
         self._stood = time.perf_counter_ns()
-        self._stream.socket, self._spare = connection, None
         return self._stream
 
-    def stands(self, departed: int) -> None:
+    def stands(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
         self.log.add(AttemptEnded(0, None), self._stood)
         self.log.add(Connected(self._stream.socket))
-        self.log.add(Opened(departed), self._stood)
+        return self._stood
 
-    def close(self) -> None:
-        for each in (self._spare, self.log.connection):
-            if each:
-                each.close()
-
-    def explain(self, error: Exception, history: History) -> NetworkError:
+    def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         return network_error("timeout: connection", f"the unix socket {self._path}", limit)
 
 
@@ -6714,27 +6468,28 @@ class Tunnel(Hop):
         request, proxy = setup.request, setup.route.proxy
         assert proxy
         self._proxy = proxy
-        self._reader = Reader()
-        self._flight = once(tunnel_head(request, proxy))
+        self.reader = Reader()
+        self._head = tunnel_head(request, proxy)
         self._authorized = bool(proxy_authorization(request, proxy))
 
-    def source(self) -> bytes | memoryview:
-        return self._flight()
+    def source(self) -> bytes:
+        head, self._head = self._head, b""
+        return head
 
     def open(self, below: Stream) -> Stream:
-        self._reader.stream = below
+        self.reader.stream = below
         try:
-            response = read_head(self._reader, Log())  # its first byte is not the target's
+            response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
             raise network_error("proxy: no answer", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
-        if self._reader.left:  # before anything was sent through it: the target cannot have spoken
+        if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             raise network_error("proxy: page", self._proxy.shown)
         return below
 
-    def stands(self, departed: int) -> None:
-        self.log.add(Opened(departed), self._reader.stream.arrived)
+    def stands(self, departed: int) -> int:
+        return self.reader.stream.arrived
 
 
 class Credential(bytes):
@@ -6752,24 +6507,17 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> socket.socket:
-    """Have PySocks negotiate over a connected socket; return the socket.
-
-    Raises OSError, its own socks.ProxyError among them.
-    """
+def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+    """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
     socks = optional("socks")
-    # PySocks negotiates over sockets of its own class: it gets the descriptor, and gives it back at the end.
-    negotiator = socks.socksocket(connection.family, connection.type, connection.proto, connection.detach())
     username = password = None
     if proxy.username is not None:
         username, password = Credential(proxy.username), Credential(proxy.password or b"")
-    negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
-    try:
+    # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
+    shared = os.dup(connection.fileno())
+    with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
+        negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
-    except OSError:
-        negotiator.close()
-        raise
-    return socket.socket(fileno=negotiator.detach())
 
 
 class Socks(Hop):
@@ -6780,49 +6528,42 @@ class Socks(Hop):
         proxy, url = setup.route.proxy, setup.request.url
         assert proxy
         self._proxy = proxy
-        self._place = (url.host, url.port)
+        self.place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
-        self._stream = SocketStream()
         self._stood = 0
 
     @property
     def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self._place, self._options)
+        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
-            self._targets = [peer.ip for peer in resolve(*self._place, self._options)]
+            self._targets = [peer.ip for peer in resolve(*self.place, self._options)]
 
     def open(self, below: Stream) -> Stream:
         """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
+        assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
         for number, target in enumerate(self._targets, 1):
-            assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
-            place = (target.partition("%")[0], self._place[1])  # a zone means nothing on another machine
+            place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
-                self._stream.socket = negotiate_socks(below.socket, self._proxy, place)
+                negotiate_socks(below.socket, self._proxy, place)
                 break
             except optional("socks").ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
                     raise explain_socks(error, self._proxy, number) from None
-            below = self.below.open_again()
+            self.below.open_again()
         self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
-        return self._stream
+        return below
 
-    def blame(self, found: NetworkError, history: History) -> NetworkError:
+    def blame(self, found: NetworkError, history: Log) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
         if found.kind == "dns":
             return found
         return super().blame(found, history)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
-        if history.phase == "dns":
-            return network_error("timeout: lookup", self._place[0], limit)
-        return super().stuck(limit, history)
-
-    def stands(self, departed: int) -> None:
-        self.log.add(Connected(self._stream.socket, self._stream.socket.getsockname()[0]))
-        self.log.add(Opened(departed), self._stood)
+    def stands(self, departed: int) -> int:
+        return self._stood
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6831,43 +6572,36 @@ class Socks(Hop):
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
-    "proxy tls": ProxyTls,
+    "proxy tls": lambda setup: Tls(setup, setup.route.proxy),
     "tunnel": Tunnel,
     "socks": Socks,
-    "tls": TargetTls,
+    "tls": Tls,
 }
-
-
-def lasts(event: Event) -> bool:
-    """Tell whether an event holds for a connection, not for the request alone that it was opened for."""
-    return isinstance(event.what, (Connected, Handshake)) or event.what in ("wanted", "declined", "shown")
 
 
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over the connection that another way left `idle`, the hops are open already. `exchange` takes the place of
-    the usual ones.
+    Over the connection that another way left `idle`, the hops are open already.
     """
 
-    def __init__(self, setup: Setup, idle: Way | None = None, exchange: Exchange | None = None) -> None:
+    def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
         self._idle = idle  # until its connection is taken over
-        self._reused: Reused | None = None
+        self._kept = idle is not None
         self._stream = Stream()
         self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
         if idle:
-            before = idle._log.history()
-            last = before.last(Exchange)
+            last = idle._log.last(Exchange)
             assert last
             self._hops, self._to_open = idle._hops, []
-            self._stream, self._reused = idle._stream, Reused(before.peer)
-            self._exchanges = {self._stream.alpn or "http/1.1": last.again(setup)}
+            self._stream = idle._stream
+            self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         else:
             self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
             # Both are made before the clock: which of them it will be, the handshake tells.
-            self._exchanges = {"http/1.1": exchange or Http1Exchange(setup)}
+            self._exchanges = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
@@ -6888,18 +6622,20 @@ class Way:
         if self._idle is None:
             return None
         idle, self._idle = self._idle._log, None
-        exchange = idle.history().last(Exchange)
+        exchange = idle.last(Exchange)
         assert exchange and idle.connection
+        self._log.sockets = idle.sockets
         idle.connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = exchange.take_notice()
         if gone:
             return gone
         idle.connection.setblocking(True)
         self._log.connection_name = idle.connection_name
-        for event in filter(lasts, idle.history().events):
-            self._log.add(event.what, event.at)
+        for at, what in idle.events:  # what holds for the connection, not for that request alone
+            if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
+                self._log.add(what, at)
         for hop in self._hops:
-            hop.report_to(self._log)
+            hop.log = self._log
         self._log.count("stood")
         self._stream.in_bulk = False
         return None
@@ -6917,41 +6653,38 @@ class Way:
                 self._ask()
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.add(self._explain(error, self._log.history()), failed_at)
+            self._log.add(self._explain(error, self._log), failed_at)
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._reused:
-            self._log.add(self._reused)
-            self._stream.begin(self._exchange(self._stream).source)
-        for number, hop in enumerate(self._to_open):
+        if self._kept:
+            self._log.add("reused")
+            self._stream.begin(self._exchange.source)
+        for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
+            above = self._exchange if number == len(self._hops) else self._hops[number]
             # What is above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
-            departed = self._stream.begin(self._above(number, self._stream).source)
-            hop.stands(departed)
+            departed = self._stream.begin(above.source)
+            answered = hop.stands(departed)
+            self._log.add(Opened(departed), answered)
         self._log.count("sent")
-        exchange = self._exchange(self._stream)
+        exchange = self._exchange
         self._log.add(exchange)
         exchange.run(self._stream)
 
-    def _above(self, number: int, stream: Stream) -> Stage:
-        """Return what speaks over a hop: the next one, at the end the exchange."""
-        if number + 1 < len(self._hops):
-            return self._hops[number + 1]
-        return self._exchange(stream)
+    @property
+    def _exchange(self) -> Exchange:
+        return self._exchanges[self._stream.alpn or "http/1.1"]
 
-    def _exchange(self, stream: Stream) -> Exchange:
-        return self._exchanges[stream.alpn or "http/1.1"]
-
-    def _under_way(self, history: History) -> Stage:
+    def _under_way(self, history: Log) -> Stage:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
         return history.last(Exchange) or next(iter(self._exchanges.values()))
 
-    def _explain(self, error: Exception, history: History) -> NetworkError:
+    def _explain(self, error: Exception, history: Log) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
         refused = explain_refusal(error)
         if refused:
@@ -6965,7 +6698,7 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._reused and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
@@ -6973,27 +6706,29 @@ class Way:
         """Return this way for another request, once the exchange is over; or None, and why its connection
         takes no more (None again where none was opened).
         """
-        history = self._log.history()
-        exchange = history.last(Exchange)
+        exchange = self._log.last(Exchange)
         if self._log.connection is None:
             return None, None
         why: str | None = "the run before failed on that connection"
-        if exchange and history.instant("done") is not None:
+        if exchange and self._log.instant("done") is not None:
             why = exchange.last_word()
         return (None, why) if why else (self, None)
 
-    def stuck(self, limit: str, history: History) -> NetworkError:
+    def stuck(self, limit: str, history: Log) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
         """Have the thread that is stuck on this way fail, and end; called by another one."""
-        for hop in self._hops:
-            hop.give_up()
+        for each in tuple(self._log.sockets):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it was never connected, or has ended meanwhile
 
     def close(self) -> None:
-        for hop in self._hops:
-            hop.close()
+        for each in self._log.sockets:
+            each.close()
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7048,37 +6783,6 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
 
 
-class Worker:
-    """A thread that does some work while another waits for it, and looks around ten times a second.
-
-    Nothing joins it: what cannot be interrupted (a resolver, a handshake, a SOCKS dialogue) is left behind.
-    `crash` is what its work raised.
-    """
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        self.crash: BaseException | None = None
-
-    def run(self, work: Callable[[], object], patience: float, seconds_left: Callable[[], float]) -> None:
-        """Start the thread, within `patience` seconds, and wait for its end while there are seconds left."""
-
-        def run_work() -> None:
-            try:
-                work()
-            except BaseException as error:
-                self.crash = error
-            self.ended.set()
-
-        start_thread(run_work, patience)
-        # A thread without memory cannot even say that it has ended.
-        while not (self.ended.is_set() or self.crash):
-            left = seconds_left()
-            if left <= 0:
-                return
-            # A signal that comes just before a long wait would be noticed at its end.
-            self.ended.wait(min(left, 0.1))
-
-
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
@@ -7088,7 +6792,7 @@ def warm_lookup() -> None:
     latest = time.monotonic() + 0.05
     try:
         rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-        Worker().run(rehearse, 0.0, lambda: latest - time.monotonic())
+        Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
     except NO_THREAD_NOW:
         pass
 
@@ -7159,7 +6863,7 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, timings=timings, cache=cache)
 
 
-def tls_info(current: CurrentStep, history: History, options: Options) -> TlsInfo | None:
+def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
     """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
     certificate, in it or after it.
     """
@@ -7180,7 +6884,7 @@ def tls_info(current: CurrentStep, history: History, options: Options) -> TlsInf
     )
 
 
-def gather_evidence(history: History, options: Options, dns: int | None) -> Evidence:
+def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     exchange, handshake = history.last(Exchange), history.last(Handshake)
@@ -7188,7 +6892,7 @@ def gather_evidence(history: History, options: Options, dns: int | None) -> Evid
     if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
     if history.stood:
-        connected = round((history.stood[0] - history.ends[0]) / 1000)
+        connected = round((history.stood - history.ends[0]) / 1000)
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
@@ -7211,12 +6915,13 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(current: CurrentStep, history: History, options: Options, now: int) -> Network:
+def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    counted = [read_tcp_info(info) for _, (_, info) in history.all(Counted)] or [(None, None)]
-    rtt, retransmits = counted[-1]
-    if history.kept and retransmits is not None:
-        retransmits -= counted[0][1] or 0
+    counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
+    first, last = counted[0], counted[-1]
+    retransmits = last and last.retransmits
+    if history.kept and first and last:
+        retransmits = last.retransmits - first.retransmits
     peer = history.peer
     if is_at_target(current, options):
         assert options.address
@@ -7228,20 +6933,20 @@ def describe_network(current: CurrentStep, history: History, options: Options, n
     return Network(
         peer=peer,
         port=port,
-        addresses=current.log.addresses,
+        addresses=history.addresses,
         attempts=history.attempts(now),
         tls=tls_info(current, history, options),
-        rtt_us=rtt,
+        rtt_us=last and last.rtt_us,
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
         local_ip=connected and connected.local_ip,
         interface=options.interface,
-        connection=current.log.connection_name,
+        connection=history.connection_name,
     )
 
 
-def finish(current: CurrentStep, history: History, options: Options) -> Step:
+def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
     url, failure, failed_at = current.request.url, None, history.instant("looked up")
     for at, error in history.all(NetworkError):
@@ -7268,7 +6973,7 @@ def finish(current: CurrentStep, history: History, options: Options) -> Step:
         network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
         response=history.last(Response),
         body_bytes=history.received,
-        interim=current.log.interim,
+        interim=history.interim,
         error=failure,
         starved_us=waited // 1000,
         evidence=gather_evidence(history, options, timing.dns),
@@ -7383,7 +7088,8 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         error = explain_unprepared(unprepared)
         if (current.number == 1 and state.turn.number <= 1) or not error:
             raise
-        return finish(current, current.log.history().failing(error, 0), options)
+        current.log.add(error, 0)
+        return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
     log.looks_up, started = way.looks_up, time.perf_counter_ns()
@@ -7391,7 +7097,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     state.started = state.started or started
     way.go(lookups_only=state.turn.round == 0)
     log.count("ended")
-    step = finish(current, log.history(), options)
+    step = finish(current, log, options)
     pool.leave(current, state.turn, not state.abandoned)
     return step
 
@@ -7425,7 +7131,7 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
     following = None
     steps = [step]
     # As it came: in the step's own record a credential in it is masked.
-    response = current.log.history().last(Response)
+    response = current.log.last(Response)
     if options.follow and response and not step.error and response.status in REDIRECTS:
         locations = values_of(response.headers, "location")
         if locations and len(state.steps) >= MAX_REDIRECTS:
@@ -7453,16 +7159,6 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
             current = state.current = add_step(state, step, current, options)
 
 
-def explain_deadline(current: CurrentStep, history: History, seconds: float) -> NetworkError:
-    """Say what the step was waiting for when the time of -m was over."""
-    limit = f"{seconds:g} s"
-    if current.way and history.start:
-        return current.way.stuck(limit, history)
-    if current.number > 1:
-        return network_error("timeout: later start", limit)
-    return network_error("timeout: start", limit)
-
-
 def deadline_of(state: RunState, begun: int, options: Options) -> int:
     """Return when a run that was begun has to be over: at first, its clock has not started."""
     allowed = round(min(options.max_time, 1e9) * 1e9)
@@ -7487,10 +7183,13 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
             current.log.count("ended")
             history = current.log.history()
             if refused:
-                history = history.failing(refused, time.perf_counter_ns())
+                history.add(refused)
             elif not history.ended:
-                late = explain_deadline(current, history, options.max_time)
-                history = history.failing(late, deadline)
+                limit = f"{options.max_time:g} s"
+                late = network_error("timeout: start", limit)
+                if current.way and history.start:
+                    late = current.way.stuck(limit, history)
+                history.add(late, deadline)
                 if current.way and not options.series.single:
                     current.way.give_up()  # so that a series does not gather threads that wait
             current = add_step(state, finish(current, history, options), current, options)
@@ -7508,7 +7207,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     """
     if options.tracing:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
-    state, worker = RunState(turn, begin_step(1, options.request, options)), Worker()
+    state = RunState(turn, begin_step(1, options.request, options))
     begun = max(time.perf_counter_ns(), turn.due)
 
     def seconds_left() -> float:
@@ -7516,8 +7215,9 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return left if state.started else min(left, options.max_time)
 
+    worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
-        worker.run(lambda: follow(options, pool, state), min(1.0, options.max_time), seconds_left)
+        worker.wait(seconds_left)
     except Stopped:
         state.abandoned = True
         raise
@@ -7540,29 +7240,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 23b. Delivery. A document -> a collector, by a way of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
-class AnswerReader(Reader):
-    """Keeps the body of an answer, up to MAX_COLLECTOR_ANSWER; raises NetworkError for a longer one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept = bytearray()
-
-    def skip(self, most: int) -> int:
-        count = super().skip(most)
-        self.kept += self._view[self._at - count : self._at]
-        if len(self.kept) > MAX_COLLECTOR_ANSWER:
-            raise protocol_error(f"its answer is longer than {MAX_COLLECTOR_ANSWER >> 10} KiB")
-        return count
-
-
-class CollectorExchange(Http1Exchange):
-    """An exchange whose answer is read, not only counted."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._reader = self.answer = AnswerReader()
-
-
 def rejected_spans(answer: bytes) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
@@ -7602,28 +7279,27 @@ def deliver(sender: Options, document: bytes) -> None:
     Raises NetworkError, and whatever crashed.
     """
     request = sender.request._replace(body=Body(document, "application/json"))
-    log, worker = Log(), Worker()
-    begun: list[tuple[Way, CollectorExchange]] = []
+    log, answer = Log(), bytearray()
+    begun: list[Way] = []
     latest = time.monotonic() + COLLECTOR_TIME
 
     def work() -> None:
         route = route_to(request.url, sender)
-        setup = Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log)
-        exchange = CollectorExchange(setup)
-        way = Way(setup, exchange=exchange)
+        way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
         way.prepare()
-        begun.append((way, exchange))
+        begun.append(way)
         log.looks_up = way.looks_up
         log.add("start")
         way.go()
         way.close()
 
     try:
-        worker.run(work, 0.0, lambda: latest - time.monotonic())
-    except NO_THREAD_NOW as error:
-        worker.crash = error
-    if worker.crash:
-        raise explain_unprepared(worker.crash) or worker.crash
+        worker = Worker(work, 0.0)
+        worker.wait(lambda: latest - time.monotonic())
+        if worker.crash:
+            raise worker.crash
+    except Exception as error:
+        raise explain_unprepared(error) or error from None
     history = log.history()
     failure = history.last(NetworkError)
     if failure:
@@ -7631,12 +7307,11 @@ def deliver(sender: Options, document: bytes) -> None:
     limit = f"{COLLECTOR_TIME:g} s"
     if not begun:
         raise network_error("timeout: start", limit)
-    ((way, exchange),) = begun
     if not history.ended:
-        raise way.stuck(limit, history)
+        raise begun[0].stuck(limit, history)
     response = history.last(Response)
     assert response
-    check_acceptance(response, bytes(exchange.answer.kept))
+    check_acceptance(response, bytes(answer))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11429,8 +11104,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.expected)
-    for warning in pool.contexts.warnings:
-        warn(warning, options)
+    if pool.contexts.warning:
+        warn(pool.contexts.warning, options)
     if report.single:
         warn_about(report.single, options, None)
     for warning in results.warnings(report):

@@ -157,10 +157,8 @@ def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(mint):
 def test_an_intermediate_whose_time_has_not_come(mint):
     middle = mint.issue(mint.ca, "Middle CA", ca=True, days=(2.5, 90))
     leaf = mint.issue(middle, sans=("localhost",))
-    begin = f"{middle[1].not_valid_before_utc:%Y-%m-%d}"
-    words = f"further up the chain is not valid yet: CN Middle CA, from {begin} on"
-    step = rejected(mint, mint.context(leaf, middle[1]), words)
-    assert "another" not in step["error"]["message"], "the server's own time has come"
+    words = "a certificate further up the chain is not valid yet for another 2 days: CN Middle CA"
+    rejected(mint, mint.context(leaf, middle[1]), words)
 
 
 def test_an_intermediate_that_is_no_ca(mint):

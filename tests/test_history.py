@@ -121,7 +121,6 @@ def test_attempts_are_told_in_the_order_in_which_they_began():
         tool.Attempt("192.0.2.1", 15, "connection refused"),
         tool.Attempt("192.0.2.2", 10, None),
     )
-    assert history.peer == PEERS[2]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +140,6 @@ def test_a_step_whose_clock_never_started_has_no_times():
 
 @pytest.mark.parametrize(("arrived", "stale"), [(59, True), (61, False), (100, False), (150, False)])
 def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(arrived, stale):
-    events = [("start", 100 * US), (tool.Reused(PEERS[0]), 100 * US), ("first byte", arrived * US)]
+    events = [("start", 100 * US), ("reused", 100 * US), ("first byte", arrived * US)]
     assert log_of((), events).history().stale is stale
     assert not log_of((), [events[0], events[2]]).history().stale

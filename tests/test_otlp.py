@@ -608,10 +608,13 @@ def test_what_is_acceptance(call_tool, server, status, body):
 def test_a_crash_on_the_way_to_the_collector_is_an_internal_error(call_tool, server, collector, monkeypatch):
     """Not a collector that did not answer: the report of the run itself is whole."""
 
-    def broken(*arguments):
-        raise LookupError("not thought of")
+    class Broken(tool.Reader):
+        def __init__(self, kept=None):
+            if kept is not None:
+                raise LookupError("not thought of")
+            super().__init__()
 
-    monkeypatch.setattr(tool, "CollectorExchange", broken)
+    monkeypatch.setattr(tool, "Reader", Broken)
     result = call_tool("--compact", "--otlp", collector.url(), server.url())
     assert result.code == 70
     assert "internal error: LookupError at test_otlp.py:" in result.err and "not thought" not in result.err

@@ -788,7 +788,7 @@ def test_half_a_frame_while_idle_keeps_no_run_waiting(authority, half):
     steps, asked = framed(authority, 2, between=lambda c, number: c.send(half))
     assert statuses(steps) == [200] * 2
     assert asked == [(0, 1), (1, 1)]
-    assert "in the middle" in reasons(steps)[1]
+    assert "not all of it" in reasons(steps)[1]
 
 
 @h2

@@ -29,9 +29,10 @@ class Device(NamedTuple):
     phases: tuple[str, ...]
 
 
-BEGIN = "self._stream.begin(self._above(number, self._stream).source)"
-FLIGHT = f"departed = {BEGIN}\n            hop.stands(departed)"
-NO_FLIGHT = f"hop.stands(time.perf_counter_ns())\n            {BEGIN}"
+BEGIN = "self._stream.begin(above.source)"
+STANDS = "answered = hop.stands(departed)"
+FLIGHT = f"departed = {BEGIN}\n            {STANDS}"
+NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {STANDS}\n            {BEGIN}"
 DEVICES = {
     "the end of the handshake is held for the request": Device(
         "self._send(HELD)", "self._send()", "https HTTP/1.1", False, ("tls", "wait")
