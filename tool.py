@@ -10249,8 +10249,11 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
     """
     end = max(1, bar.end)
     drawn: list[Span | None] = []
+    done = 0
     for length, part in bar.parts:
-        drawn += [part] * round(length * units / end)
+        done += length
+        if round(length * units / end):  # the others make up for one that is left out
+            drawn += [part] * max(1, round(done * units / end) - len(drawn))
     if bar.parts and not drawn:
         drawn.append(max(bar.parts, key=itemgetter(0))[1])
     del drawn[units:]

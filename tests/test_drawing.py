@@ -272,8 +272,11 @@ def test_all_steps_lie_on_one_time_axis(run_tool, chain, tmp_path):
         axis = rows[str(step["step_number"])][3]
         scale = len(axis) / end
         marks = axis.strip()
-        wanted = "".join(phase[0] * round((us(step, phase) or 0) * scale) for phase in PHASES)
-        assert marks == wanted or (not wanted and len(marks) == 1), "every step has one mark"
+        exact = {phase[0]: (us(step, phase) or 0) * scale for phase in PHASES}
+        shown = [letter for letter in exact if round(exact[letter])]
+        assert re.fullmatch("".join(f"{letter}+" for letter in shown) or "[dctwx]", marks)
+        assert all(abs(marks.count(letter) - exact[letter]) <= 2 for letter in shown)
+        assert abs(len(marks) - us(step, "total") * scale) <= 1.5
         fits = len(axis) - len(marks)
         assert len(axis) - len(axis.lstrip()) == min(round(begin * scale), fits)
         begin += us(step, "total")
