@@ -2899,20 +2899,21 @@ def warn_of_series(options: Options) -> Iterator[str]:
             yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
 
 
-def warn_of_body(method: str, body: Body, given: Sequence[str]) -> Iterator[str]:
-    """Say what may not be meant of a body, and the options that gave it."""
-    if method in ("GET", "HEAD"):
-        yield f"{method} with a request body: many servers ignore it or refuse it"
-    if body.content_type and (len(given) > 1 or given[0] not in ("-d", "--data")):  # as curl is used
-        form = "application/x-www-form-urlencoded"
-        yield f"the body is sent as {body.content_type}, where curl says {form}: -H 'Content-Type: …' decides"
+def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say what may not be meant of a body; `given` is what it was made of, each part with its option."""
+    if request.body is None:
+        return
+    if request.method in ("GET", "HEAD"):
+        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    found, form = request.body.content_type, "application/x-www-form-urlencoded"
+    if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
+        yield f"the body is sent as {found}, where curl says {form}: -H 'Content-Type: …' decides"
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
     """Say what of the command line goes ahead but may not be meant."""
     request = options.request
-    if request.body:
-        yield from warn_of_body(request.method, request.body, [option for option, _ in args.data])
+    yield from warn_of_body(request, args.data)
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
     if options.identity and not request.url.secure:
