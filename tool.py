@@ -2453,12 +2453,12 @@ CURL_OPTIONS = """
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
 --proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
 --proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
--p --proxytunnel --proxy* = leave it out: -x knows its way, CONNECT for https; -H 'Proxy-Authorization: …'
-  goes to it
+-p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and
+  -H 'Proxy-Authorization: …' goes to the proxy alone
 -c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
 -w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --remove-on-error --xattr -C
-  --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+-o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --no-clobber --remove-on-error --xattr
+  -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
 --fail-* = use -f, or --expect STATUS; the body is not kept
 -v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
 -D --dump-header --show-headers = -i shows the header fields, --json - has them too
@@ -2495,8 +2495,8 @@ CURL_OPTIONS = """
 -K --config -q --disable --variable --expand-* = there is no configuration file; the shell has variables
 --abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
 --haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
-  --limit-rate --path-as-is --request-target --no-* = nothing sets that: what is measured is a plain request
-  at full speed
+  --limit-rate --path-as-is --request-target --no-keepalive = nothing sets that: what is measured is a plain
+  request at full speed
 -M --manual --libcurl -V = --help lists the options there are, --version says which program it is
 -a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --krb
   --pubkey --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = only http and https can be
@@ -10839,8 +10839,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     if turn is None or turn.number == 1:
         warn_of_parameters(run, options)
     for step in run.steps:
-        told = ("metrics", "silent") if turn else ("metrics", "silent", "compact")
-        if step.error and options.style in told:
+        if step.error and options.style in ("metrics", "silent"):
             say(f"error: {failure_text(step.number, step.error, turn)}")
         if options.style == "waterfall" or turn:
             continue
