@@ -2459,12 +2459,12 @@ CURL_OPTIONS = """
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
 --proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
 --proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
--p --proxytunnel --proxy* = leave it out: -x knows its way, CONNECT for https; -H 'Proxy-Authorization: …'
-  goes to it
+-p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and
+  -H 'Proxy-Authorization: …' goes to the proxy alone
 -c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
 -w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --remove-on-error --xattr -C
-  --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+-o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --no-clobber --remove-on-error --xattr
+  -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
 --fail-* = use -f, or --expect STATUS; the body is not kept
 -v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
 -D --dump-header --show-headers = -i shows the header fields, --json - has them too
@@ -2501,8 +2501,8 @@ CURL_OPTIONS = """
 -K --config -q --disable --variable --expand-* = there is no configuration file; the shell has variables
 --abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
 --haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
-  --limit-rate --path-as-is --request-target --no-* = nothing sets that: what is measured is a plain request
-  at full speed
+  --limit-rate --path-as-is --request-target --no-keepalive = nothing sets that: what is measured is a plain
+  request at full speed
 -M --manual --libcurl -V = --help lists the options there are, --version says which program it is
 -a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --krb
   --pubkey --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = only http and https can be
@@ -2905,20 +2905,21 @@ def warn_of_series(options: Options) -> Iterator[str]:
             yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
 
 
-def warn_of_body(method: str, body: Body, given: Sequence[str]) -> Iterator[str]:
-    """Say what may not be meant of a body, and the options that gave it."""
-    if method in ("GET", "HEAD"):
-        yield f"{method} with a request body: many servers ignore it or refuse it"
-    if body.content_type and (len(given) > 1 or given[0] not in ("-d", "--data")):  # as curl is used
-        form = "application/x-www-form-urlencoded"
-        yield f"the body is sent as {body.content_type}, where curl says {form}: -H 'Content-Type: …' decides"
+def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say what may not be meant of a body; `given` is what it was made of, each part with its option."""
+    if request.body is None:
+        return
+    if request.method in ("GET", "HEAD"):
+        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    found, form = request.body.content_type, "application/x-www-form-urlencoded"
+    if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
+        yield f"the body is sent as {found}, where curl says {form}: -H 'Content-Type: …' decides"
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
     """Say what of the command line goes ahead but may not be meant."""
     request = options.request
-    if request.body:
-        yield from warn_of_body(request.method, request.body, [option for option, _ in args.data])
+    yield from warn_of_body(request, args.data)
     if args.compact and args.metrics_only:
         yield "--metrics-only wins over --compact"
     if options.identity and not request.url.secure:
@@ -10721,8 +10722,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     if turn is None or turn.number == 1:
         warn_of_parameters(run, options)
     for step in run.steps:
-        told = ("metrics", "silent") if turn else ("metrics", "silent", "compact")
-        if step.error and options.style in told:
+        if step.error and options.style in ("metrics", "silent"):
             say(f"error: {failure_text(step.number, step.error, turn)}")
         if options.style == "waterfall" or turn:
             continue

@@ -538,17 +538,6 @@ def test_silence_needs_no_standard_output(run_tool, program, base_environment, s
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-# --- a failed step, in one line -------------------------------------------------------------------
-
-
-def test_a_compact_line_of_a_failed_step_has_what_to_try_beside_it(call_tool):
-    with refused_port() as port:
-        result = call_tool("--compact", f"http://127.0.0.1:{port}/")
-    assert result.code == 75 and len(result.out.splitlines()) == 1
-    [line] = result.err.splitlines()
-    assert line.startswith("httphases: error: step 1: ") and "The machine answers" in line
-
-
 # --- what is not there ----------------------------------------------------------------------------
 
 CURL_8 = """
