@@ -38,6 +38,8 @@ from paths import go_first
 
 PATIENCE = 10.0
 """Seconds after which a server that does not start, or a thread that does not end, fails the test."""
+PATIENCE_WITH_PROGRAMS = 60.0
+"""The same for a program to start, which many tests share: its imports take long on a busy machine."""
 
 
 def can_listen(host: str) -> bool:
@@ -556,7 +558,7 @@ def _read_port(path: Path) -> int | None:
 
 def _wait_for_port(process: subprocess.Popen, port_file: Path, log: Path) -> int:
     """Wait until the program has written its port and takes connections there."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
     while time.monotonic() < give_up and process.poll() is None:
         port = _read_port(port_file)
         if port:
@@ -716,7 +718,7 @@ def debian_program(
     with open(log, "wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env)
     try:
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
         while not accepts(port):
             if process.poll() is not None or time.monotonic() > give_up:
                 pytest.skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")

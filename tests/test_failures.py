@@ -932,13 +932,13 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
 
     def script(peer):
         peer.read_request()
-        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 200_000 + "0\r\n\r\n")
+        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 60_000 + "0\r\n\r\n")
 
     path = tmp_path / "out.json"
     with scripted(script) as server, busy_processor() as processor:
         pin = functools.partial(os.sched_setaffinity, 0, {processor})
-        process = start_tool(*mode, "--json", path, server.url(), preexec_fn=pin)
-        out, err = process.communicate(timeout=PATIENCE)
+        process = start_tool(*mode, "-m", "90", "--json", path, server.url(), preexec_fn=pin)
+        out, err = process.communicate(timeout=99)
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
     says(flat((err if mode else out).decode()), r"waiting for a CPU for \d+\.\d ms")

@@ -188,7 +188,9 @@ def test_a_name_that_is_too_long_is_no_beginning_of_one(run_tool):
     check_usage_error(long, "no such interface", name, "lo (127.0.0.1")
 
 
-@pytest.mark.parametrize("address", ["192.0.2.77", "2001:db8::77"])
+@pytest.mark.parametrize(
+    "address", ["192.0.2.77", pytest.param("2001:db8::77", marks=pytest.mark.needs("ipv6"))]
+)
 def test_an_address_that_is_not_this_machine_s_is_refused_and_its_own_are_named(call_tool, server, address):
     result = call_tool("--interface", address, server.url())
     check_usage_error(result, f"--interface '{address}'", "this machine has no such address")

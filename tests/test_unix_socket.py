@@ -39,7 +39,7 @@ def serving(path: Path, script: Script, tls: ssl.SSLContext | None = None) -> It
     local, stopped = Local(path), threading.Event()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
-        listener.listen(10)
+        listener.listen(100)
         listener.settimeout(0.05)
 
         def accept() -> None:

@@ -32,8 +32,26 @@ def run_delay(process: str) -> float:
         return 0.0
 
 
+def wait_for_handlers(process: int) -> None:
+    """Wait until a process has its own way with SIGTERM, or has ended; no longer where Linux does not tell.
+
+    Python's own start, which answers SIGINT with a traceback, may take long on a busy machine.
+    """
+    try:
+        while True:
+            with open(f"/proc/{process}/status", encoding="ascii") as file:
+                lines = dict(line.split(":", 1) for line in file)
+            caught = int(lines["SigCgt"], 16) >> signal.SIGTERM - 1 & 1
+            if caught or lines["State"].strip().startswith("Z"):
+                return
+            time.sleep(0.001)
+    except OSError:
+        return
+
+
 def run(order: dict) -> dict:
-    """Run one command, its streams into files; `signals` is a list of [seconds, number] to send to it.
+    """Run one command, its streams into files; `signals` is a list of [seconds, number] to send to it, which
+    are counted from the moment when it catches them.
 
     The seconds that it took are without those for which others had the CPUs.
     """
@@ -49,10 +67,13 @@ def run(order: dict) -> dict:
             cwd=order["cwd"],
             start_new_session=True,
         )
-    signals = [*order["signals"], [order["patience"], signal.SIGKILL]]
-    timers = [threading.Timer(at, end, (process.pid, number)) for at, number in signals]
-    for timer in timers:
-        timer.start()
+    timers = [threading.Timer(order["patience"], end, (process.pid, signal.SIGKILL))]
+    timers[0].start()
+    if order["signals"]:
+        wait_for_handlers(process.pid)
+    for at, number in order["signals"]:
+        timers.append(threading.Timer(at, end, (process.pid, number)))
+        timers[-1].start()
     if sys.platform == "linux":
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     seconds = time.monotonic() - begun - (run_delay("self") - kept) - run_delay(str(process.pid))
