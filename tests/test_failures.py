@@ -945,8 +945,7 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
 
 
 def test_each_failure_that_is_named_has_its_words_and_each_of_the_words_is_used():
-    """`network_error` finds them in FAILURES by their name; an exchange puts some names together."""
+    """`network_error` finds them in FAILURES by their name."""
     code = TOOL.read_text("utf-8").split("def network_error(", 1)[1]
-    named = set(re.findall(r'(?:network_error\(|broken = )"([a-z]+: [^"]+)"', code))
-    named |= {name.replace("in the clear", "over TLS") for name in named}
+    named = set(re.findall(r'(?:network_error\(|broken = |else )"([a-z]+: [^"]+)"', code))
     assert named == set(tool.FAILURES)
