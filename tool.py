@@ -3189,37 +3189,42 @@ def masked_words(words: str, secrets: Secrets) -> str:
     return words if shown == shlex.split(words) else shlex.join(shown)
 
 
+def for_other_origin(base: Options, own: argparse.Namespace) -> tuple[Options, list[str]]:
+    """Return the base as another origin may see it, and what of it that may not see (as after a redirect, RFC
+    9110 section 15.4) and the side does not say itself.
+    """
+    private = [name for name, _ in base.request.headers if names_credential(name)]
+    request = base.request._replace(
+        headers=tuple(each for each in base.request.headers if each[0] not in private)
+    )
+    repeated = {name.lower() for name, _ in parse_headers(own.header, base.max_time)}
+    left = [name for name in dict.fromkeys(private) if name.lower() not in repeated]
+    if base.identity and own.cert is None:
+        left.append("--cert")
+    return base._replace(request=request, identity=None), left
+
+
 def choose_side(args: argparse.Namespace, words: str, base: Options, parser: Parser) -> Options:
     """Return the options of a side; raises UsageError for all that would be one on its own command line."""
     own = parse_side(words, parser)
     merged, start, warnings = merge_side(args, own), base, []
     url = parse_url(merged.url[0])
     if url.origin != base.request.url.origin:
-        # As after a redirect, what says who asks does not go to another origin (RFC 9110 section 15.4).
-        names = [name for name, _ in base.request.headers if names_credential(name)]
-        kept = tuple(each for each in base.request.headers if each[0] not in names)
-        start = base._replace(request=base.request._replace(headers=kept), identity=None)
+        start, left = for_other_origin(base, own)
         if own.cert is None:
             merged.cert = merged.key = merged.key_password_file = None
-            names += ["--cert"] if base.identity else []
-        mine = {name.lower() for name, _ in parse_headers(own.header, base.max_time)}
-        left = [name for name in dict.fromkeys(names) if name.lower() not in mine]
         if left:
-            warnings = [
-                f"{', '.join(left)} of the command line does not go to another origin: repeat it here"
-            ]
+            end = "does not go to another origin: repeat it in these words"
+            warnings = [f"{', '.join(left)} of the command line {end}"]
     check_conflicts(merged)
     check_files(merged)
-    if own.key is None and own.cert is None and own.key_password_file is None:
-        merged.cert = merged.key = merged.key_password_file = None  # has been read
-    if own.cacert is None:
-        merged.cacert = None
-    if own.data is None:
-        merged.data = None
+    for names in (("cert", "key", "key_password_file"), ("cacert",), ("data",)):
+        if all(getattr(own, name) is None for name in names):  # what was read for the base
+            vars(merged).update(dict.fromkeys(names))
     side = check_options(merged, choose_way(merged, base.environ, start))
     check_certificates(side)
-    known = base.warnings
-    return side._replace(warnings=(*warnings, *(each for each in side.warnings if each not in known)))
+    warnings += [each for each in side.warnings if each not in base.warnings]
+    return side._replace(warnings=tuple(warnings))
 
 
 def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
