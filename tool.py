@@ -3188,7 +3188,7 @@ def mask_field(text: str) -> str:
     return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
 
 
-MASKED: dict[str, Callable[[str], str]] = {  # options that may hold a credential, or a body, which is not recorded: what is shown of the value
+MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or of a body, which is not kept
     "header": mask_field,
     "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
     "data": lambda text: text if text.startswith("@") else "***",
@@ -3233,7 +3233,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left:
-        warnings.append(f"another origin does not get the {', '.join(left)} outside of its words")
+        warnings.append(f"another origin is not sent {', '.join(left)} unless these words repeat it")
     return side._replace(warnings=tuple(warnings))
 
 
@@ -10812,10 +10812,9 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
         return words
     if middle is None or interval is None:
-        what, there = (
-            ("rounds", f"there are {comparison.n}") if paired else ("runs", f"one has {comparison.n}")
-        )
-        return f"Too few {what}: {NEEDED[paired]} good ones on both sides are needed, {there}"
+        what, there = ("rounds", "there are") if paired else ("runs", "one has")
+        needed = f"{NEEDED[paired]} good ones on both sides are needed"
+        return f"Too few {what}: {needed}, {there} {comparison.n}"
     if comparison.verdict == "no_difference":
         low, high = plain_ms(interval)
         names = f"{against} and {name.lower() if not paired else name}"
@@ -10851,18 +10850,18 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     return ", ".join(words)
 
 
-def comparison_notes(report: Report, own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[Span]:
-    """Say what came out of a comparison, and in what its sides differ besides."""
-    side = own[0].variant if report.sides else None
+def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
+    """Say what came out of a comparison, if there is one, and in what its sides differ besides."""
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
     steps = [each for each in parts if each.number]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(parts[-1].verdict, "")
-    yield Span(verdict_sentence(parts[-1], steps), tone)
-    words = unlike_words(own, other)
+    named = f"{side}: " if parts[-1].verdict == "too_few" and len(report.sides) > 2 else ""
+    yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
+    words = unlike_words(report.samples_of(side), other)
     if words:
-        yield Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn")
+        yield (Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn"),)
 
 
 COMPARED = (*PHASES, "total")
@@ -10873,12 +10872,9 @@ def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str
     """Compare sides: medians in ms, and by how much total is above the first one's."""
     first, *others = [str(row.variant) for row in rows]
     heading = f"{others[0]} {look.glyphs.minus} {first}" if len(others) == 1 else "change"
-    left_out: tuple[str, ...] = ()
     for count in range(len(FIRST_LEFT_OUT) + 1):
-        left_out = FIRST_LEFT_OUT[:count]
-        keys = [key for key in COMPARED if key not in left_out]
-        headings = ["Side", "Status", *keys, heading]
-        table = []
+        keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
+        headings, table = ["Side", "Status", *keys, heading], []
         for row in rows:
             status = ", ".join(filter(None, (row.status_text, "ERROR" if row.whole.failed else "")))
             medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
@@ -10903,12 +10899,12 @@ def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
     yield Table(("Side", heading), (), [row_of((str(row.variant), text)) for row, text in zip(rows, drawn)])
 
 
-def chain_words(report: Report, names: Sequence[str]) -> Iterator[Line]:
+def chain_words(report: Report) -> Iterator[Line]:
     """Tell the medians of whole chains, where there is more than one step."""
-    for name in names:
-        chains = known_times("total", times_of_chains(report.samples_of(name)))
+    for side in report.sides:
+        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
         if chains:
-            yield (Span(f"  {name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
+            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
@@ -10943,15 +10939,10 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
     yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
     yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
     yield from compared_blocks(report, report.samples, SIDES[0], look)
-    names = [str(side.name) for side in report.sides]
     if any(each.number is None for each in report.comparisons):
-        yield from chain_words(report, names)
-    base = report.samples_of(SIDES[0])
-    for name in names[1:]:
-        own = report.samples_of(name)
-        if own:
-            for note in comparison_notes(report, own, base):
-                yield (note,)
+        yield from chain_words(report)
+    for side in report.sides[1:]:
+        yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
 
 def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
@@ -10969,8 +10960,7 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
     yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
     yield from compared_blocks(report, [*before, *now], BEFORE, look)
-    for note in comparison_notes(report, report.samples, before):
-        yield (note,)
+    yield from comparison_notes(report, None, before)
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
