@@ -248,9 +248,12 @@ REDIRECTS = (301, 302, 303, 307, 308)  # RFC 9110 section 15.4: those that name 
 MAX_REDIRECTS = 10
 DEFAULT_MAX_TIME = 20.0  # seconds
 DEFAULT_INTERVAL = 1.0  # seconds
+DEFAULT_ROUNDS = 20  # of several sides: what p95 needs
 TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
 MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
+SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
+MAX_BASELINE = 256 << 20
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
@@ -571,7 +574,10 @@ class Options(NamedTuple):
     include: bool = False
     exports: Mapping[str, str] = {}  # option -> path
     thresholds: Mapping[str, float] = {}
+    allowances: Mapping[str, Allowance] = {}
     series: Series = Series()
+    sides: tuple[Variant, ...] = ()  # of --versus
+    baseline: Baseline | None = None
     warnings: tuple[str, ...] = ()
     address: str | None = None  # the one that the URL's host and port are asked at
     identity: Identity | None = None
@@ -591,6 +597,17 @@ class Tracing(NamedTuple):
     sender: Options
     resource: dict[str, str]
     propagate: bool
+
+
+class Allowance(NamedTuple):
+    """A budget beside what is compared with: its median may be exceeded by so many ms, or percent."""
+
+    amount: float
+    percent: bool
+
+    def over(self, ms: float) -> float:
+        """Return by how many ms it lets a median be above another one."""
+        return ms * self.amount / 100 if self.percent else self.amount
 
 
 class Probe(NamedTuple):
@@ -630,6 +647,9 @@ class Certificate(NamedTuple):
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
         return None if self.not_after is None else (self.not_after - now).days
+
+
+NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 class TlsInfo(NamedTuple):
@@ -864,10 +884,18 @@ class Turn(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What is measured side by side with others: a name, None where there is only one, and its options."""
+    """What is measured side by side with others: a name, None where there is only one, and its options. Of a
+    side of --versus `words` are what it does differently, credentials masked.
+    """
 
     name: str | None
     options: Options
+    words: str | None = None
+
+
+def variant_fields(variant: str | None) -> dict[str, str | None]:
+    """Return what documents call a variant: a side by its letter, any other by the address that it is of."""
+    return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
 class Run(NamedTuple):
@@ -897,6 +925,7 @@ class Violation(NamedTuple):
     delta_ms: float
     run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
     variant: str | None = None
+    baseline_ms: float | None = None  # of a budget beside another median: that
 
 
 class Verdict(NamedTuple):
@@ -935,10 +964,12 @@ class Sample(NamedTuple):
     """What is kept of a step of a series, where ten thousand of them may have to be held."""
 
     run: int
+    round: int
     variant: str | None
     number: int
     url: str
     method: str
+    ip: str | None
     started_at: datetime.datetime
     timing: Timing
     code: int | None  # the status of the response, also of one that failed half-way
@@ -969,6 +1000,16 @@ class Sample(NamedTuple):
     def bad_status(self) -> bool:
         """Tell whether it was answered with a status that is not good."""
         return not (self.good or self.error)
+
+
+class Baseline(NamedTuple):
+    """An earlier JSON export, as far as it is compared with."""
+
+    path: str
+    started_at: str
+    host: str | None
+    label: str | None
+    samples: tuple[Sample, ...]
 
 
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
@@ -1127,8 +1168,10 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
+@cache
 def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages.
+    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages. What several
+    sides name is read once, for a pipe would give nothing more: kept until the command line is read.
 
     Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
     end in `seconds`; OSError when this machine has a limit that forbids it.
@@ -1352,9 +1395,18 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def parse_slo(entries: Iterable[str]) -> dict[str, float]:
-    """Read budgets from KEY=MS entries; raises SloError."""
-    thresholds: dict[str, float] = {}
+def parse_allowance(amount: str) -> Allowance:
+    """Read what follows the + of +25 (ms) or +10%; raises ValueError."""
+    digits = amount.removesuffix("%")
+    if not digits[:1].isdigit() and digits[:1] != ".":
+        raise ValueError("is not a number")
+    value = 0.0 if re.fullmatch(r"0+(\.0*)?|\.0+", digits) else parse_number(digits)
+    return Allowance(value, digits != amount)
+
+
+def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
+    """Read budgets from KEY=MS and KEY=+MS entries; raises SloError."""
+    thresholds: dict[str, float | Allowance] = {}
     for entry in entries:
         name, equals, amount = (part.strip() for part in entry.partition("="))
         if not equals:
@@ -1370,13 +1422,18 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float]:
             raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
+        relative = amount.startswith("+")
+        if relative and dot:
+            raise SloError(
+                f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
+            )
+        expected = "+10% or +25 (milliseconds)" if relative else "milliseconds above 0"
         try:
-            thresholds[key] = parse_number(amount)
+            thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
         except ValueError as error:
             slips = {"s": ", without a unit", ",": ", without a comma after it"}
             slip = slips.get(amount.lower()[-1:], "")
-            message = f"SLO value '{amount}' of '{key}' {error}: expected milliseconds above 0{slip}"
-            raise SloError(message) from None
+            raise SloError(f"SLO value '{amount}' of '{key}' {error}: expected {expected}{slip}") from None
     return thresholds
 
 
@@ -1391,7 +1448,7 @@ def split_budgets(specification: str) -> list[str]:
     return entries
 
 
-def read_slo_file(path: str, seconds: float) -> dict[str, float]:
+def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
         text = read_local("--slo-file", path, MAX_FILE, seconds).decode("utf-8-sig")
@@ -1409,7 +1466,7 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float]:
         raise SloError(f"{error.message} (in '{path}')") from None
 
 
-def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> dict[str, float]:
+def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> dict[str, float | Allowance]:
     """Merge --slo over --slo-file; raises SloError."""
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
@@ -2016,11 +2073,12 @@ def proxy_secrets(url: Url, proxy: str | None, environ: Mapping[str, str]) -> It
             yield from pair_secrets(used.username + b":" + (used.password or b""))
 
 
-def find_secrets(request: Request, proxy: str | None, environ: Mapping[str, str]) -> Secrets:
-    """Gather every credential that the user gave, in a header or for a proxy."""
-    fields = [(name, decode(value)) for name, value in request.headers if is_credential(name, value)]
-    found = [secret for name, value in fields for secret in header_secrets(name, value)]
-    return index_secrets([*found, *proxy_secrets(request.url, proxy, environ)])
+def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
+    """Give every credential that the user gave, in a header or for a proxy."""
+    for name, value in options.request.headers:
+        if is_credential(name, value):
+            yield from header_secrets(name, decode(value))
+    yield from proxy_secrets(options.request.url, options.proxy, options.environ)
 
 
 class Override(NamedTuple):
@@ -2349,8 +2407,8 @@ def check_interface(text: str, family: int) -> None:
         raise UsageError(f"--interface '{text}' is an {excluded}")
 
 
-def check_standard_input(args: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice: the second reader would find nothing."""
+def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
+    """Return what is to be read from standard input: the option, and what it names that by."""
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
@@ -2361,9 +2419,19 @@ def check_standard_input(args: argparse.Namespace) -> None:
         ("--key", None if is_stdin(args.cert) else args.key),
         ("--key-password-file", args.key_password_file),
     ]
-    readers = [reader for reader, path in paths if is_stdin(path)]
-    if len(readers) > 1:
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
+    return [(reader, path) for reader, path in paths if is_stdin(path)]
+
+
+def check_standard_input(args: argparse.Namespace, *sides: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice: the second reader would find nothing. Only
+    what sides name by the same words is read once.
+    """
+    found = read_from_stdin(args)
+    for side in sides:
+        found += [each for each in read_from_stdin(side) if each not in found]
+    if len(found) > 1:
+        readers = " and ".join(reader for reader, _ in found)
+        raise UsageError(f"{readers} cannot all read standard input: name files")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2442,6 +2510,104 @@ def parse_collector(text: str) -> Url:
     path, mark, query = url.target.partition("?")
     path = path.rstrip("/").removesuffix(TRACES_PATH) + TRACES_PATH
     return url._replace(target=path + mark + query)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 8d. Baseline. An earlier --json export -> the samples of its runs.
+# ---------------------------------------------------------------------------------------------------------
+BEFORE, NOW = "before", "now"  # what is compared with a baseline
+
+
+def parse_instant(text: str) -> datetime.datetime:
+    """Read RFC 3339 as exports have it, UTC with milliseconds; raises ValueError."""
+    moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.replace(tzinfo=datetime.timezone.utc)
+
+
+def parse_timing(fields: Mapping[str, float | None]) -> Timing:
+    """Read the times of a step, in ms; raises what a document of another form makes."""
+    values = [fields[f"{key}_ms"] for key in Timing._fields]
+    if not all(value is None or 0 <= value < 1e12 for value in values) or fields["total_ms"] is None:
+        raise ValueError("a time is missing, or none")
+    times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
+    return Timing(*times)
+
+
+def parse_server(network: Mapping[str, Any]) -> ServerInfo:
+    """Read what a server showed of itself."""
+    certificate = NO_CERTIFICATE._replace(sha256=network.get("cert_sha256"))
+    return ServerInfo(
+        certificate=certificate if certificate.sha256 else None, http_version=network["http_version"]
+    )
+
+
+def samples_of_run(run: Mapping[str, Any], expected: Sequence[range]) -> Iterator[Sample]:
+    """Give the samples of a run in an export; raises what a document of another form makes."""
+    steps = run["steps"]
+    for step in steps:
+        last = step is steps[-1]
+        code = step["response"] and int(step["response"]["status"])
+        failure = step["error"] and Failure(*(str(step["error"][name]) for name in Failure._fields))
+        good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
+        yield Sample(
+            run=int(run.get("run_number", 1)),
+            round=int(run.get("round", 1)),
+            variant=BEFORE,
+            number=int(step["step_number"]),
+            url=str(step["url"]),
+            method=str(step["request"]["method"]),
+            ip=step["network"]["ip"],
+            started_at=parse_instant(step["started_at"]),
+            timing=parse_timing(step["timing"]),
+            code=code,
+            body_bytes=step["response"] and int(step["response"]["bytes"]),
+            good=good,
+            failure=failure,
+            reused=step["network"].get("reused"),
+            late=False,
+            refused=None,
+            judged=last and not failure,
+            last=last,
+            findings=(),
+            rtt_us=None,
+            retransmits=None,
+            server=parse_server(step["network"]),
+        )
+
+
+def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
+    if "runs" not in document:
+        return [document]
+    targets = dict.fromkeys(run["target"] for run in document["runs"] if run["target"] is not None)
+    if targets:
+        named = ", ".join(map(str, targets))
+        raise UsageError(f"it is of several addresses ({named}): compare one, named with --resolve")
+    return [run for run in document["runs"] if run.get("side") in (None, SIDES[0])]
+
+
+def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
+    """Read an earlier export, if one is named; raises UsageError where it is none."""
+    if path is None:
+        return None
+    data = read_local("--baseline", path, MAX_BASELINE, seconds)
+    import json
+
+    try:
+        document = json.loads(data.decode("utf-8-sig"))
+        if document["schema_version"] != 1:
+            raise UsageError("its schema_version is not 1")
+        samples = [each for run in runs_of_export(document) for each in samples_of_run(run, expected)]
+        started_at = str(document["started_at"])
+        parse_instant(started_at)
+        host, label = (document[name] and str(document[name]) for name in ("host", "label"))
+        if not samples:
+            raise ValueError("no run")
+        return Baseline(path, started_at, host, label, tuple(samples))
+    except UsageError as error:
+        raise UsageError(f"--baseline '{path}': {error.message}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        raise UsageError(f"--baseline '{path}' is not a --json export of httphases") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2601,6 +2767,8 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
+        ("--versus --vs", "WORDS", "compare with what these options or this URL change; may be repeated"),
+        ("--baseline", "FILE", "compare with an earlier --json export"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
@@ -2622,9 +2790,16 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
 }
-COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo")  # each value counts, as do those of `Data`
+COLLECTED = (
+    "-H",
+    "-b",
+    "--url",
+    "--resolve",
+    "--slo",
+    "--versus",
+)  # each value counts, as do those of `Data`
 # An earlier value would be lost; of all other options the last value counts.
-GIVEN_ONCE = ("--expect", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
+GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # of each option in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
@@ -2632,9 +2807,17 @@ NAMES = {  # of each option in what argparse returns
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = ("data", "cookie", "user_agent", "referer")  # it may begin with -, as a multipart body does
+FREE_TEXT = (
+    "data",
+    "cookie",
+    "user_agent",
+    "referer",
+    "versus",
+)  # it may begin with -, as a multipart body does
 NOT_EMPTY = {  # what a value must be that cannot be empty
-    **dict.fromkeys((*EXPORT_OPTIONS, "--cacert", "--cert", "--key", "--key-password-file"), "a path"),
+    **dict.fromkeys(
+        (*EXPORT_OPTIONS, "--baseline", "--cacert", "--cert", "--key", "--key-password-file"), "a path"
+    ),
     "--unix-socket": "a path",
     "--interface": "the name of a network interface, or an address",
     "--label": "a text that tells this probe from others",
@@ -2649,11 +2832,14 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
     ("--unix-socket", "-6", NO_ADDRESS),
     ("--unix-socket", "--interface", NO_ADDRESS),
     ("--unix-socket", "--all-addresses", NO_ADDRESS),
+    ("--versus", "--all-addresses", ": each compares in a way of its own"),
+    ("--versus", "--baseline", ": compare with one thing at a time"),
+    ("--baseline", "--all-addresses", ": name one address with --resolve"),
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count",), ": it is for a series of runs"),
-    ("--reuse", ("--count",), ": it is for a series of runs"),
+    ("--interval", ("--count", "--versus"), ": it is for a series of runs"),
+    ("--reuse", ("--count", "--versus"), ": it is for a series of runs"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -2768,18 +2954,21 @@ def build_parser(width: int) -> Parser:
 # ---------------------------------------------------------------------------------------------------------
 def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
-    if args.count is not None:
-        times, interval = parse_count(args.count), parse_interval(args.interval)
+    if args.count is not None or args.versus:
+        otherwise = (DEFAULT_ROUNDS, 0.0) if args.versus else (0, DEFAULT_INTERVAL)
+        times = otherwise[0] if args.count is None else parse_count(args.count)
+        interval = otherwise[1] if args.interval is None else parse_interval(args.interval)
         return Series(times, interval, args.reuse, False, args.all_addresses)
     return Series(single=not args.all_addresses, every_address=args.all_addresses)
 
 
+def is_given(args: argparse.Namespace, option: str) -> bool:
+    return getattr(args, NAMES[option]) not in (None, False, [])
+
+
 def check_conflicts(args: argparse.Namespace) -> None:
     """Raise UsageError for options that exclude each other, or want one another."""
-
-    def given(option: str) -> bool:
-        return getattr(args, NAMES[option]) not in (None, False, [])
-
+    given = partial(is_given, args)
     for option, expected in NOT_EMPTY.items():
         if getattr(args, NAMES[option]) == "":
             raise UsageError(f"{option} '': expected {expected}")
@@ -2861,18 +3050,24 @@ def check_tracing(options: Options) -> None:
     named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
     if options.tracing.propagate and named:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    runs = options.series.times * max(1, len(options.series.addresses))
+    runs = options.series.times * max(1, len(options.series.addresses), len(options.sides))
     if runs > MAX_TRACES:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
 def check_urls(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
+    for word in args.url:
+        name, colon, rest = word.partition(":")
+        field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
+        if field and (word in args.url[1:2] or names_credential(name)):
+            raise UsageError(f"expected one URL: is '{name}: …' a header? It goes after -H, in quotes")
     if len(args.url) == 1:
         return
     if not args.url:
         values = [*vars(args).values(), *(text for _, text in args.data)]
         taken = [value for value in values if isinstance(value, str) and "://" in value]
+        taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
         why = "httphases [OPTIONS] URL; --help shows more"
         if taken:
             why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
@@ -2881,10 +3076,8 @@ def check_urls(args: argparse.Namespace) -> None:
     for header in args.header:
         if header.endswith(":"):
             raise UsageError(f"{expected} words: -H '{header} …' needs quotes around all of it")
-    name, colon, rest = args.url[1].partition(":")
-    if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
-        raise UsageError(f"{expected}: is '{name}: …' a header? It goes after -H")
-    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many")
+    quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
+    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
 
 def first_given(flags: Mapping[Thing, bool], otherwise: Thing) -> Thing:
@@ -2927,20 +3120,23 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     yield from warn_of_series(options)
+
+
+def warn_of_the_whole(options: Options) -> Iterator[str]:
+    """Say what no side uses, and what will not be masked."""
+    every = [side.options for side in options.sides] or [options]
+    places = {(each.request.url.host, each.request.url.port): None for each in every}
+    if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
+        for host, port in dict.fromkeys(place for each in every for place in each.overrides):
+            if (host, port) not in places:
+                urls = " or ".join(f"{name}:{number}" for name, number in places)
+                yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
     if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
         yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
-    place = (request.url.host, request.url.port)
-    if options.follow or args.proxy is not None:
-        return  # another step, or the proxy, may need it
-    for host, port in options.overrides:
-        if (host, port) != place:
-            yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
 
 
 def check_certificates(options: Options) -> None:
     """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
-    if options.request.url.secure or not (options.ca_bundle or options.identity):
-        return  # for https the context of the handshake finds out, before anything is sent
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.ca_bundle:
         load_ca_bundle(context, options.ca_bundle)
@@ -2948,13 +3144,21 @@ def check_certificates(options: Options) -> None:
         load_identity(context, options.identity)
 
 
-def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
-    """Return the first request; raises UsageError."""
+def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
+    """Return the header fields that are asked for; -H wins over what other options stand for."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
     named = {name.lower() for name, _ in headers}
-    own = [parse_header(*line) for line in own_fields(args)]
-    headers += [(name, value) for name, value in own if name.lower() not in named]
-    body = read_body(args.data, seconds, "content-type" in named)
+    others = [parse_header(*line) for line in own_fields(args)]
+    return headers + [(name, value) for name, value in others if name.lower() not in named]
+
+
+def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Sequence[Header]) -> Request:
+    """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
+    own = read_headers_given(args, seconds)
+    replaced = {name.lower() for name, _ in own}
+    headers = [*(each for each in base if each[0].lower() not in replaced), *own]
+    typed = any(name.lower() == "content-type" for name, _ in headers)
+    body = read_body(args.data, seconds, typed)
     method = "HEAD" if args.head and args.request is None else args.request
     request = Request(parse_method(method, body is not None), url, tuple(headers), body)
     for name, value in headers:
@@ -2964,19 +3168,10 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url) -> Request:
     return request
 
 
-def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or Answered by --help (of `width` columns)
-    and --version.
-    """
-    args = build_parser(width).parse_all(argv)
-    check_urls(args)
-    check_conflicts(args)
-    check_files(args)
-    series = choose_series(args)
+def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
+    """Return what is asked and how it is reached, all other options as in `base`; raises UsageError."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
-    thresholds = parse_budgets(args.slo, args.slo_file, seconds)
-    check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family: int = first_given({socket.AF_INET: args.ipv4, socket.AF_INET6: args.ipv6}, socket.AF_UNSPEC)
     chosen_by = "-4 or -6" if family else "--interface"
@@ -2984,43 +3179,215 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         check_interface(args.interface, family)
         family = ip_family(args.interface) or family
     entries = [parse_resolve(text) for text in args.resolve]
+    series = choose_series(args)
     if series.every_address:
         here = [entry for entry in entries if entry.place == (url.host, url.port)]
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
-    request = read_request(args, seconds, url)
-    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
-    options = Options(
+    patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
+    request = read_request(args, patience, url, base.request.headers if base else ())
+    options = base or Options(request, Secrets((), False), environ)
+    return options._replace(
         request=request,
-        secrets=find_secrets(request, args.proxy, environ),
         follow=args.location,
         max_time=seconds,
         http2=not args.no_http2,
         insecure=args.insecure,
-        ca_bundle=read_ca_bundle("--cacert", args.cacert, seconds),
+        ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
-        environ=environ,
-        fail=args.fail or args.expect is not None,
         family=family,
         overrides=collect_overrides(entries),
+        series=series,
+        identity=read_identity(args, patience),
+        unix_socket=args.unix_socket,
+        interface=args.interface,
+    )
+
+
+def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
+    """Return the options of a command line, but for its sides; raises UsageError."""
+    options = choose_way(args, environ)
+    budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
+    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
+    absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
+    if relative and not (args.versus or args.baseline):
+        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    series, counts = options.series, args.count is not None or args.versus
+    check_statistics(absolute, series.times if counts else 0, series.reuse)
+    expected = parse_expect(args.expect)
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
+    return options._replace(
+        fail=args.fail or args.expect is not None,
         style=first_given(styles, "waterfall"),
         include=args.include,
         exports=list_exports(args),
-        thresholds=thresholds,
-        series=series,
-        identity=read_identity(args, seconds),
-        unix_socket=args.unix_socket,
-        interface=args.interface,
+        thresholds=absolute,
+        allowances=relative,
+        baseline=read_baseline(args.baseline, expected, options.max_time),
         label=args.label and whole_characters(args.label),
         tracing=choose_tracing(args, environ),
-        expected=parse_expect(args.expect),
+        expected=expected,
     )
-    check_certificates(options)
+
+
+def check_options(args: argparse.Namespace, options: Options) -> Options:
+    """Return options with the warnings that there are about them; raises UsageError."""
     check_routes(options)
     check_targets(options)
     check_tracing(options)
     return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
+# ---------------------------------------------------------------------------------------------------------
+SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
+SHARED = ("-f", "--expect")  # of these groups, but for the whole
+
+
+def parse_side(words: str, parser: Parser) -> argparse.Namespace:
+    """Return what the words of a side change; raises UsageError."""
+    import shlex
+
+    try:
+        args = parser.parse_all(shlex.split(words))
+    except ValueError as error:
+        raise UsageError(f"its words cannot be told apart: {str(error).lower()}") from None
+    except Answered:
+        raise UsageError("--help and --version stand alone") from None
+    for group, options in OPTIONS.items():
+        for text, *_ in options:
+            option = text.split()[0]
+            if (group not in SIDE_GROUPS or option in SHARED) and is_given(args, option):
+                raise UsageError(f"{option} is for all sides: it stands outside of the quotes")
+    if args.url:
+        check_urls(args)
+    return args
+
+
+HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # what stands for header fields
+
+
+def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
+    """Return the command line that a side stands for, but for the base's header fields; raises UsageError."""
+    changes = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
+    if own.cert is not None:
+        changes.update(key=own.key, key_password_file=own.key_password_file)
+    if own.ipv4 != own.ipv6:
+        changes.update(ipv4=own.ipv4, ipv6=own.ipv6)
+    places = [parse_resolve(text).place for text in own.resolve]
+    kept = [text for text in base.resolve if parse_resolve(text).place not in places]
+    changes.update({name: getattr(own, name) for name in HEADER_FIELDS})
+    changes.update(resolve=kept + own.resolve, versus=base.versus)
+    return argparse.Namespace(**{**vars(base), **changes})
+
+
+def mask_field(text: str) -> str:
+    name, _, value = text.partition(":")
+    return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
+
+
+MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or of a body, which is not kept
+    "header": mask_field,
+    "cookie": lambda _: "***",
+    "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
+    "data": lambda text: text if text.startswith("@") else "***",
+}
+
+
+def masked_words(words: str, secrets: Secrets) -> str:
+    """Return the words of a side, its credentials masked; those without one as they were written."""
+    import shlex
+
+    given = list(split_words(shlex.split(words)))
+    shown, rule = [], None  # for the next value
+    for part in given:
+        value = part if rule else re.sub("^(--[^=]+=?|-[^-]=?)", "", part)
+        option = part.removesuffix(value)
+        rule = rule or MASKED.get(NAMES.get(option.rstrip("="), ""))
+        if rule and (value or not option):
+            part, rule = option + rule(value), None
+        shown.append(secrets.mask(part))
+    return words if shown == given else shlex.join(shown)
+
+
+def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
+    """Return the options of a side; raises UsageError for all that would be one on its own command line.
+
+    What says who asks does not go to another origin, as after a redirect (RFC 9110 section 15.4).
+    """
+    replaced = {name.lower() for name, _ in read_headers_given(own, base.max_time)}
+    merged, start, left = merge_side(args, own), base, []
+    if parse_url(merged.url[0]).origin != base.request.url.origin:
+        headers = base.request.headers
+        private = {name.lower() for name, _ in headers if names_credential(name)} - {"proxy-authorization"}
+        kept = tuple(each for each in headers if each[0].lower() not in private)
+        start = base._replace(request=base.request._replace(headers=kept))
+        left = list(dict.fromkeys(name for name, _ in headers if name.lower() in private - replaced))
+        if base.identity and own.cert is None:
+            merged.cert = merged.key = merged.key_password_file = None
+            left.append("--cert")
+    check_conflicts(merged)
+    check_files(merged)
+    side = check_options(merged, choose_way(merged, base.environ, start))
+    check_certificates(side)
+    warnings = [each for each in side.warnings if each not in base.warnings]
+    if left:
+        warnings.append(f"another origin is not sent {', '.join(left)} unless these words repeat it")
+    return side._replace(warnings=tuple(warnings))
+
+
+def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
+    """Return the options with the sides of --versus, the first of which is the command line itself.
+
+    Each knows the credentials of all, so that none is shown in the report of another. Raises UsageError.
+    """
+    if len(args.versus) >= len(SIDES):
+        raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
+    sides, warnings, read = [Variant(SIDES[0], base)], list(base.warnings), []
+    for number, words in enumerate(args.versus, 1):
+        try:
+            read.append(parse_side(words, parser))
+            check_standard_input(args, *read)
+            side = choose_side(args, read[-1], base)
+        except UsageError as error:
+            raise UsageError(f"--versus {number}: {error.message}") from None
+        warnings += [f"--versus {number}: {warning}" for warning in side.warnings]
+        sides.append(Variant(SIDES[number], side, words))
+    runs = base.series.times * len(sides)
+    if runs > MAX_COUNT:
+        raise UsageError(f"--count {args.count}: {len(sides)} sides are {runs} runs, at most {MAX_COUNT}")
+    secrets = index_secrets(found for side in sides for found in secrets_of(side.options))
+    shown = [
+        Variant(name, options._replace(secrets=secrets), words and masked_words(words, secrets))
+        for name, options, words in sides
+    ]
+    whole = base._replace(secrets=secrets, sides=tuple(shown), warnings=tuple(warnings))
+    check_tracing(whole)
+    return whole
+
+
+def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
+    """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
+
+    `width` is how many columns --help may take.
+    """
+    read_local.cache_clear()
+    parser = build_parser(width)
+    args = parser.parse_all(argv)
+    check_urls(args)
+    check_conflicts(args)
+    check_files(args)
+    options = choose_options(args, environ)
+    options = options._replace(secrets=index_secrets(secrets_of(options)))
+    if args.versus or not options.request.url.secure:
+        check_certificates(options)
+    options = check_options(args, options)
+    if args.versus:
+        options = choose_sides(args, options, parser)
+    read_local.cache_clear()
+    return options._replace(warnings=(*options.warnings, *warn_of_the_whole(options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7043,15 +7410,25 @@ NOT_OVER = "the run before was given up on that connection"
 
 
 class ConnectionPool:
-    """What all runs share: the TLS contexts and, with `reuse`, the connections that runs leave to the next.
+    """What all runs share: the TLS contexts, of a side its own, and, with `reuse`, the connections that runs
+    leave to the next.
 
     For each origin and variant there is the way whose connection is idle, or None and why there is none.
     """
 
-    def __init__(self, contexts: TlsContexts, reuse: bool) -> None:
-        self.contexts = contexts
-        self._reuse = reuse
+    def __init__(self, contexts: TlsContexts, options: Options) -> None:
+        self._contexts = {side.name: TlsContexts(side.options) for side in options.sides[1:]}
+        self._others = contexts
+        self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
+
+    def contexts(self, variant: str | None) -> TlsContexts:
+        return self._contexts.get(variant, self._others)
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [contexts.warning for contexts in (self._others, *self._contexts.values())]
+        return list(dict.fromkeys(warning for warning in found if warning))
 
     def take(self, current: CurrentStep, turn: Turn) -> tuple[Way | None, str | None]:
         """Take the connection that the run before left for a step; the first run opens its own."""
@@ -7096,13 +7473,13 @@ def get_ready(turn: Turn) -> None:
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
-    way = prepare(current, options, pool.contexts, idle)
+    way = prepare(current, options, pool.contexts(turn.variant), idle)
     if current.number == 1:
         get_ready(turn)
     gone = way.resume()
     if gone:
         way.close()
-        way = prepare(current, options, pool.contexts, None)
+        way = prepare(current, options, pool.contexts(turn.variant), None)
     if gone or not idle:
         current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
@@ -7359,6 +7736,7 @@ OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
 INTERVAL_RISK = 20  # one in so many that the median lies outside its interval
+RISK_OF_EACH = 40  # of two medians whose difference is to have that risk
 
 
 def to_ms(us: float | None) -> float | None:
@@ -7380,17 +7758,23 @@ def nearest_rank(ordered: Sequence[int], percent: int) -> int:
 
 
 @cache
-def interval_rank(count: int) -> int:
-    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] with at most 5 %, 0 if there is
-    none: under six values. (Both tails of a binomial distribution; no shape of the values is assumed.)
+def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
+    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in `risk` times, 0
+    if there is none: under six values. (Both tails of a binomial distribution; no shape is assumed.)
     """
     tail, term, rank = 0, 1, 0  # whole numbers, in units of 2 ** -count
     while True:
         tail += term
-        if 2 * INTERVAL_RISK * tail > 1 << count:
+        if 2 * risk * tail > 1 << count:
             return rank
         rank += 1
         term = term * (count - rank + 1) // rank
+
+
+def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None:
+    """Return what holds the median of sorted values, but for one time in `risk`; None for too few."""
+    rank = interval_rank(len(ordered), risk)
+    return (ordered[rank - 1], ordered[-rank]) if rank else None
 
 
 class Distribution(NamedTuple):
@@ -7409,8 +7793,7 @@ def measure_distribution(values: Iterable[int]) -> Distribution:
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    rank = interval_rank(len(ordered))
-    return Distribution(stats, (ordered[rank - 1], ordered[-rank]) if rank else None)
+    return Distribution(stats, median_interval(ordered, INTERVAL_RISK))
 
 
 def usual_range(values: Sequence[int]) -> tuple[float, float]:
@@ -7541,7 +7924,143 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24b. Verdict. Runs -> the budgets' outcome and the exit code.
+# 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
+# ---------------------------------------------------------------------------------------------------------
+class Difference(NamedTuple):
+    """By how much the median of a key is above another (us), and what holds that with 95 % confidence."""
+
+    middle: float | None = None
+    interval: tuple[int, int] | None = None
+
+
+class Comparison(NamedTuple):
+    """A step of a side beside the same one of another, or with `number` None their chains: how many values of
+    `total` there are on both, and their usual statuses.
+    """
+
+    side: str | None  # None beside a baseline: now
+    against: str
+    number: int | None
+    n: int
+    verdict: str
+    differences: dict[str, Difference]
+    statuses: tuple[int | None, int | None]
+
+
+def usual(values: Sequence[Thing]) -> Thing | None:
+    """Return the most frequent value, of equally frequent ones that which came last; None without any."""
+    counts = collections.Counter(values)
+    most = max(counts.values(), default=0)
+    return next((value for value in reversed(values) if counts[value] == most), None)
+
+
+def times_of(samples: Iterable[Sample]) -> dict[int, dict[str, int | None]]:
+    """Return the times (us) that statistics are of, by round."""
+    return {each.round: each.timing._asdict() for each in usable(samples)}
+
+
+def times_of_chains(samples: Sequence[Sample]) -> dict[int, dict[str, int | None]]:
+    """Return the total (us) of each chain that statistics are of, by round."""
+    chains = group_by(lambda sample: sample.run, samples)
+    used = [chains[end.run] for end in usable(each for each in samples if each.last)]
+    return {chain[0].round: {"total": sum(each.timing.total for each in chain)} for chain in used}
+
+
+def known_times(key: str, times: Mapping[int, Mapping[str, int | None]]) -> dict[int, int]:
+    """Return the values of a key that there are, by round."""
+    return {number: value for number, each in times.items() if (value := each.get(key)) is not None}
+
+
+def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> Difference:
+    """Compare the values (us) of a key, by round. What was measured in turn is compared round by round, so
+    that no drift counts; what was measured at two times by the medians, and the intervals of both.
+    """
+    if paired:
+        distribution = measure_distribution(own[each] - other[each] for each in own if each in other)
+        return Difference(distribution.stats["median"], distribution.interval)
+    mine, before = sorted(own.values()), sorted(other.values())
+    if not (mine and before):
+        return Difference()
+    ends = median_interval(mine, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
+    interval = None
+    if ends[0] and ends[1]:
+        interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
+    return Difference(median(mine) - median(before), interval)
+
+
+def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
+    """Return the verdict on a difference; `statuses` are the usual ones of both."""
+    if None not in statuses and statuses[0] != statuses[1]:
+        return "unlike"  # the times are of different work
+    if difference.interval is None:
+        return "too_few"
+    if difference.interval[0] > 0:
+        return "slower"
+    return "faster" if difference.interval[1] < 0 else "no_difference"
+
+
+def compare_one(
+    own: Sequence[Sample], other: Sequence[Sample], number: int | None, paired: bool
+) -> Comparison:
+    """Compare one step of two sides, or their chains."""
+    if number is None:
+        ends = [[each for each in part if each.last] for part in (own, other)]
+        times = [times_of_chains(own), times_of_chains(other)]
+    else:
+        ends = [[each for each in part if each.number == number] for part in (own, other)]
+        times = [times_of(part) for part in ends]
+    differences = {}
+    for key in STAT_KEYS if number else ("total",):
+        differences[key] = subtract(known_times(key, times[0]), known_times(key, times[1]), paired)
+    n = len(times[0].keys() & times[1].keys()) if paired else min(map(len, times))
+    statuses = usual(known("status", ends[0])), usual(known("status", ends[1]))
+    side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
+    return Comparison(side, str(other[0].variant), number, n, verdict, differences, statuses)
+
+
+def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
+    """Compare a side with another: each step that both have, and where there are more, the chains; the last
+    comparison is that which the verdict rests on.
+    """
+    steps = [{sample.number for sample in part} for part in (own, other)]
+    numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
+    if max(steps[0] | steps[1]) > 1:
+        numbers.append(None)
+    return [compare_one(own, other, number, paired) for number in numbers]
+
+
+def hold_allowances(
+    allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], paired: bool
+) -> Verdict | None:
+    """Hold the last steps of a side against those of another; None without such budgets.
+
+    A budget is only exceeded where the whole interval of the difference lies above it, so that chance does
+    not: without an interval, the difference itself.
+    """
+    if not allowances:
+        return None
+    thresholds, violations, not_judged = {}, [], []
+    last = [times_of(sample for sample in part if sample.last) for part in (own, other)]
+    for key, allowance in sorted(allowances.items()):
+        values = [known_times(key, times) for times in last]
+        difference = subtract(values[0], values[1], paired)
+        before = to_ms(measure_distribution(values[1].values()).stats["median"])
+        if before is None or difference.middle is None:
+            not_judged.append(key)
+            continue
+        allowed = allowance.over(before)
+        threshold, actual = round(before + allowed, 3), round(before + difference.middle / 1000, 3)
+        thresholds[key] = threshold
+        surely = difference.interval[0] if difference.interval else difference.middle
+        if surely / 1000 > allowed:
+            over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
+            violations.append(over)
+    number = max(sample.number for sample in own)
+    return Verdict(number, thresholds, tuple(violations), tuple(not_judged))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
 def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> list[Violation]:
     """Return the violation of a budget (ms), if a time is one; `run` is the run that took it."""
@@ -7620,6 +8139,17 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     )
 
 
+def add_allowances(verdict: Verdict | None, relative: Verdict | None) -> Verdict | None:
+    """Join the verdict on absolute budgets with that on relative ones, where there are both."""
+    if verdict is None or relative is None:
+        return verdict or relative
+    return verdict._replace(
+        thresholds={**verdict.thresholds, **relative.thresholds},
+        violations=tuple(sorted((*verdict.violations, *relative.violations), key=lambda each: each.key)),
+        not_judged=(*verdict.not_judged, *relative.not_judged),
+    )
+
+
 def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
     """Join the verdicts on several variants, at least one. How many values a statistic had is then a range,
     10-12, where the variants differ.
@@ -7664,6 +8194,12 @@ class Report(NamedTuple):
     lookup_us: int | None  # what the lookup of the addresses took, None without one
     newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
     single: Run | None
+    sides: tuple[Variant, ...] = ()
+    baseline: Baseline | None = None
+    comparisons: tuple[Comparison, ...] = ()  # of each side in its turn
+
+    def samples_of(self, variant: str | None) -> list[Sample]:
+        return [sample for sample in self.samples if sample.variant == variant]
 
     @property
     def runs(self) -> int:
@@ -8395,7 +8931,9 @@ def compact_line(step: Step, turn: Turn | None = None) -> str:
 SUMMARY_STATS = ("min", "median", "p95", "max")
 
 
-def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: bool) -> str:
+def summary_line(
+    summary: Summary, url: bool, verdict: Verdict | None, comparison: Comparison | None, compact: bool
+) -> str:
     """Return the key=value line of a summary; `url` tells whether it is needed to tell two apart."""
     decimals, unit = (1, "ms") if compact else (3, "")
     tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
@@ -8404,10 +8942,15 @@ def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: 
             tokens.append(f"{key}_{name}={fixed(to_ms(summary.stat(key, name)), decimals, unit)}")
     if url:
         tokens.append(f"url={clip(summary.url).replace(' ', '')}")
-    if summary.variant:
-        tokens.append(f"target={summary.variant}")
+    tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
+    if comparison:
+        middle, interval = comparison.differences["total"]
+        low, high = interval or (None, None)
+        for name, us in (("total_diff", middle), ("total_diff_low", low), ("total_diff_high", high)):
+            tokens.append(f"{name}={fixed(to_ms(us), decimals, unit)}")
+        tokens.append(f"verdict={comparison.verdict}")
     if verdict:
         tokens += verdict_tokens(verdict)
     return f"Summary {summary.number}: " + " ".join(tokens)
@@ -8548,7 +9091,6 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in masked]
 
 
-NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
@@ -8666,7 +9208,11 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
     if series:
         for fields, violation in zip(violations, verdict.violations):
-            fields.update(run_number=violation.run_number, target=violation.variant)
+            fields.update(run_number=violation.run_number, **variant_fields(violation.variant))
+    for fields, violation in zip(violations, verdict.violations):
+        if violation.baseline_ms is not None:
+            fields["baseline_ms"] = violation.baseline_ms
+    if series or verdict.not_judged:
         document["not_judged"] = list(verdict.not_judged)
     return document
 
@@ -8694,7 +9240,7 @@ def run_document(run: Run) -> dict[str, Any]:
     return {
         "run_number": run.turn.number,
         "round": run.turn.round,
-        "target": run.turn.variant,
+        **variant_fields(run.turn.variant),
         "started_at": instant_text(run.steps[0].started_at),
         "late_ms": to_ms(run.late_us),
         **run_fields(run),
@@ -8710,7 +9256,7 @@ def distribution_document(distribution: Distribution) -> dict[str, Any]:
 
 def statistics_document(summary: Summary) -> dict[str, Any]:
     return {
-        "target": summary.variant,
+        **variant_fields(summary.variant),
         "step_number": summary.number,
         "url": summary.url,
         "reused": summary.reused,
@@ -8726,6 +9272,41 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
         "outliers": {f"{key}_ms": list(runs) for key, runs in summary.outliers.items()},
     }
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Return what one side is beside another; of times in ms."""
+    differences = {
+        f"{key}_ms": {
+            "median_ms": to_ms(each.middle),
+            "ci95_ms": each.interval and [to_ms(us) for us in each.interval],
+        }
+        for key, each in comparison.differences.items()
+    }
+    return {
+        "side": comparison.side,
+        "against": comparison.against,
+        "step_number": comparison.number,
+        "n": comparison.n,
+        "verdict": comparison.verdict,
+        **differences,
+    }
+
+
+def comparison_fields(report: Report) -> dict[str, Any]:
+    """Return what is said of all that was compared; nothing where nothing was."""
+    fields: dict[str, Any] = {}
+    if report.sides:
+        fields["sides"] = [
+            {"side": name, "words": words, "url": options.request.url.text}
+            for name, options, words in report.sides
+        ]
+    if report.baseline:
+        fields["baseline"] = {**report.baseline._asdict()}
+        del fields["baseline"]["samples"]
+    if fields:
+        fields["comparisons"] = list(map(comparison_document, report.comparisons))
+    return fields
 
 
 def series_fields(report: Report) -> dict[str, Any]:
@@ -8748,6 +9329,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "interval_s": series.interval,
         **report.probe._asdict(),
         **lookup,
+        **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
         "runs": [],
@@ -8758,7 +9340,12 @@ def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
     first = report.samples[0]
     if report.single:
-        fields = {**report.probe._asdict(), **run_fields(report.single), "steps": []}
+        fields = {
+            **report.probe._asdict(),
+            **comparison_fields(report),
+            **run_fields(report.single),
+            "steps": [],
+        }
     else:
         fields = series_fields(report)
     return {
@@ -9005,8 +9592,15 @@ def end_of(step: Step | Sample) -> datetime.datetime:
 
 def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
     """Return the labels by which a series is sorted."""
-    labels = {"address": variant, "reused": None if reused is None else str(reused).lower()}
+    address, side = (variant_fields(variant).get(name) for name in ("target", "side"))
+    kept = None if reused is None else str(reused).lower()
+    labels = {"address": address, "side": side, "reused": kept}
     return {name: value for name, value in labels.items() if value}
+
+
+def metrics_target(url: Url) -> str:
+    """Return a URL without its query, which may hold secrets, and each of whose values would be a series."""
+    return f"{url.scheme}://{bracketed(url.host)}:{url.port}{url.target.partition('?')[0]}"
 
 
 def in_seconds(us: float | None) -> float | None:
@@ -9085,12 +9679,11 @@ def label_text(labels: Mapping[str, str]) -> str:
 def exposition(report: Report) -> Iterator[bytes]:
     """Give the metrics, family by family: HELP and TYPE stand by the samples that there are.
 
-    A step is summed up whichever URLs it led to. The label `target` has no query: a query may hold secrets,
-    and each of its values would be a series of its own.
+    A step is summed up whichever URLs it led to.
     """
-    url = report.url
-    path = url.target.partition("?")[0]
-    common = {"target": f"{url.scheme}://{bracketed(url.host)}:{url.port}{path}"}
+    targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
+    here = metrics_target(report.url)
+    common = {}
     if report.probe.label is not None:
         common["label"] = report.probe.label
     steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
@@ -9098,7 +9691,8 @@ def exposition(report: Report) -> Iterator[bytes]:
     lines: dict[str, list[str]] = {}
     for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
-            line = f"httphases_{family}{{{label_text({**common, **labels})}}} {value!r}\n"
+            target = {"target": targets.get(labels.get("side"), here)}
+            line = f"httphases_{family}{{{label_text({**target, **common, **labels})}}} {value!r}\n"
             lines.setdefault(family, []).append(line)
     for family, explanation in FAMILIES.items():
         if family in lines:
@@ -9256,7 +9850,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
     attributes = {
         "httphases.run_number": run.turn.number,
         "httphases.round": run.turn.round,
-        "httphases.target": run.turn.variant,
+        **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
         "httphases.late_ms": to_ms(run.late_us),
         "httphases.total_steps": len(run.steps),
         "httphases.slo_pass": run.verdict and run.verdict.passed,
@@ -9900,16 +10494,17 @@ def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
     return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
-def addresses_of(report: Report, number: int) -> list[AddressSummary]:
-    """Return what a step has shown of each address."""
-    rows = []
-    for variant in dict.fromkeys(summary.variant for summary in report.summaries):
-        parts = [each for each in report.summaries if (each.variant, each.number) == (variant, number)]
-        samples = [each for each in report.samples if (each.variant, each.number) == (variant, number)]
-        if parts:
-            samples.sort(key=lambda sample: sample.reused or False)
-            rows.append(AddressSummary(Summary(samples), parts, max(parts, key=part_for_medians)))
-    return rows
+def sum_up_step(samples: Sequence[Sample]) -> AddressSummary:
+    """Sum up all samples of a step and variant, of which there is one at least."""
+    parts = sum_up_all(samples)
+    ordered = sorted(samples, key=lambda sample: sample.reused or False)
+    return AddressSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
+
+
+def rows_of(samples: Iterable[Sample], number: int) -> list[AddressSummary]:
+    """Return what a step was like, of each variant that came so far."""
+    groups = group_by(lambda sample: sample.variant, (each for each in samples if each.number == number))
+    return [sum_up_step(groups[variant]) for variant in sorted(groups, key=str)]
 
 
 def apart(values: Mapping[Any, Any]) -> list[Any]:
@@ -10073,7 +10668,7 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
     now = datetime.datetime.now(datetime.timezone.utc)
     numbers = sorted({summary.number for summary in report.summaries})
     for number in numbers:
-        rows = addresses_of(report, number)
+        rows = rows_of(report.samples, number)
         odd = odd_words(rows, now)
         table = [address_cells(row, bool(odd[row.variant]), now) for row in rows]
         headings = differing(rows, table)
@@ -10085,10 +10680,209 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
             yield (note,)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 28e. Views of a comparison. Sides -> a table, a row a side, and in a sentence which is better.
+# ---------------------------------------------------------------------------------------------------------
+NEEDED = {True: 6, False: 7}  # values for an interval: of paired rounds, of each of two series
+LARGE_PART = 0.2  # of a difference, from which on a phase is named
+OTHER_SIZE = 0.1  # of a body, from which on it is another one
+
+
+def plain_ms(us: Iterable[float]) -> list[str]:
+    """Return times in ms, without a sign, all with as many decimals as the largest one asks for."""
+    sizes = [abs(each) / 1000 for each in us]
+    decimals = 1 if max(sizes) >= 1 else 3
+    return [f"{size:.{decimals}f}" for size in sizes]
+
+
+def change_text(us: float | None) -> str:
+    """Return a difference with its sign."""
+    if us is None:
+        return "-"
+    (size,) = plain_ms([us])
+    return f"{'−' if us < 0 else '+'}{size} ms"
+
+
+def cause_words(parts: Sequence[Comparison], middle: float) -> str:
+    """Name the one or two phases that make most of a difference (us)."""
+    sums = {phase: sum(part.differences[phase].middle or 0 for part in parts) for phase in PHASES}
+    large = [phase for phase in PHASES if sums[phase] / middle >= LARGE_PART] if middle else []
+    causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
+    if not causes:
+        return ""
+    sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
+    return f", most of it {' and '.join(f'{phase} {size}' for phase, size in zip(causes, sizes))}"
+
+
+def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
+    """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
+    paired, against = comparison.side is not None, comparison.against
+    name = comparison.side or "Now"
+    middle, interval = comparison.differences["total"]
+    if comparison.verdict == "unlike":
+        words = f"{name} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
+        words += "the times are of different work"
+        if middle is not None:
+            words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
+        return words
+    if middle is None or interval is None:
+        what, there = ("rounds", "there are") if paired else ("runs", "one has")
+        needed = f"{NEEDED[paired]} good ones on both sides are needed"
+        return f"Too few {what}: {needed}, {there} {comparison.n}"
+    if comparison.verdict == "no_difference":
+        low, high = plain_ms(interval)
+        names = f"{against} and {name.lower() if not paired else name}"
+        return f"No difference shows between {names}: total within {low} ms faster and {high} ms slower"
+    size, *ends = plain_ms([middle, *sorted(interval, key=abs)])
+    than = "" if paired else f" than {against}"
+    words = f"{name} is {comparison.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
+    return words + cause_words(parts, middle)
+
+
+def habits(samples: Sequence[Sample]) -> dict[str, str | None]:
+    """Return what the ends of a side's chains usually were like, besides their times."""
+    ends = usable(each for each in samples if each.last)
+    certificates = [each.server.certificate for each in ends]
+    return {
+        "protocol": usual([each.server.http_version for each in ends]),
+        "address family": usual([family_of(each.ip) if each.ip else "none" for each in ends]),
+        "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
+        "steps": usual([str(each.number) for each in ends]),
+    }
+
+
+def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
+    """Say in what two sides differ besides their times; nothing where they do not."""
+    mine, theirs = habits(own), habits(other)
+    words = [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+    sizes = [sorted(known("body_bytes", usable(each for each in part if each.last))) for part in (own, other)]
+    if not all(sizes):
+        return ""  # one was never answered
+    size, before = map(median, sizes)
+    if abs(size - before) > OTHER_SIZE * before:
+        words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
+    return ", ".join(words)
+
+
+def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
+    """Say what came out of a comparison, if there is one, and in what its sides differ besides."""
+    parts = [each for each in report.comparisons if each.side == side]
+    if not parts:
+        return
+    steps = [each for each in parts if each.number]
+    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(parts[-1].verdict, "")
+    named = f"{side}: " if parts[-1].verdict == "too_few" and len(report.sides) > 2 else ""
+    yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
+    words = unlike_words(report.samples_of(side), other)
+    if words:
+        yield (Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn"),)
+
+
+COMPARED = (*PHASES, "total")
+FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
+
+
+def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str], look: Look) -> Table:
+    """Compare sides: medians in ms, and by how much total is above the first one's."""
+    first, *others = [str(row.variant) for row in rows]
+    heading = f"{others[0]} − {first}" if len(others) == 1 else "change"
+    for count in range(len(FIRST_LEFT_OUT) + 1):
+        keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
+        headings, table = ["Side", "Status", *keys, heading], []
+        for row in rows:
+            status = ", ".join(filter(None, (row.status_text, "ERROR" if row.whole.failed else "")))
+            medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
+            table.append([str(row.variant), status, *medians, changes.get(row.variant, "")])
+        if table_width([headings, *table]) <= look.width:
+            break
+    return Table(headings, (*COMPARED, heading), [row_of(cells) for cells in table])
+
+
+def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
+    """Draw how the totals of all sides lie on one scale, where there is room for it."""
+    totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
+    every = [total for each in totals for total in each]
+    names = [str(row.variant) for row in rows]
+    room = look.width - table_width([["Side"], *([name] for name in names)]) - 3
+    if len(every) <= len(rows) or room < 2 * LEAST_STRIP:
+        return
+    low, high = min(every), max(every)
+    scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)))
+    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in zip(names, totals)]
+    yield Table(("Side", scale), (), strips)
+
+
+def chain_words(report: Report) -> Iterator[Line]:
+    """Tell the medians of whole chains, where there is more than one step."""
+    for side in report.sides:
+        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
+        if chains:
+            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
+
+
+def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
+    """Show sides below each other, step by step; `against` is the one that the others are compared with."""
+    numbers = sorted({sample.number for sample in samples})
+    for number in numbers:
+        rows = sorted(rows_of(samples, number), key=lambda row: row.variant != against)
+        changes: dict[str | None, str] = {
+            each.side or NOW: change_text(each.differences["total"].middle)
+            for each in report.comparisons
+            if each.number == number
+        }
+        if len(numbers) > 1:
+            yield (Span(f"Step {number}: {rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
+        yield sides_table(rows, changes, look)
+        yield from strips_table(rows, look)
+        for row in rows:
+            for count, failure in row.whole.failures.values():
+                yield Fields(list(failure_rows(failure, f"{row.variant}, {times_text(count)} ")))
+            if row.usual.none_good:
+                yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
+
+
+def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
+    """Show what --versus has measured."""
+    first = report.samples[0]
+    yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
+    rounds = len({sample.round for sample in report.samples})
+    late = sum(sample.late for sample in report.samples if sample.number == 1)
+    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides"]
+    told += [counted(late, "late start")] if late else []
+    yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
+    yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
+    yield from compared_blocks(report, report.samples, SIDES[0], look)
+    if any(each.number is None for each in report.comparisons):
+        yield from chain_words(report)
+    for side in report.sides[1:]:
+        yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
+
+
+def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
+    """Show what was measured beside what an earlier export holds."""
+    told = [f"{baseline.path}, {baseline.started_at}"]
+    for name in ("host", "label"):
+        value = getattr(baseline, name)
+        if value != getattr(report.probe, name):
+            told.append(f"{name} {value}")
+    before = list(baseline.samples)
+    urls = {each.number: each.url for each in report.samples}
+    for number, url in {each.number: each.url for each in before}.items():
+        if urls.get(number, url) != url:
+            told.append(f"step {number}: {url}")
+    yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
+    now = [sample._replace(variant=NOW) for sample in report.samples]
+    yield from compared_blocks(report, [*before, *now], BEFORE, look)
+    yield from comparison_notes(report, None, before)
+
+
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn of a series."""
     if report.runs < report.expected:
         yield (Span(f"Stopped after {report.runs} of {report.expected} runs.", "warn"),)
+    if report.sides:
+        yield from versus_blocks(report, look)
+        return
     if report.samples[0].variant:
         yield from addresses_blocks(report, look)
         return
@@ -10100,6 +10894,8 @@ def report_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn at the end; of the compact style the panel alone."""
     if look.style == "waterfall":
         yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
+        if report.baseline:
+            yield from baseline_blocks(report, report.baseline, look)
     if report.verdict:
         yield slo_panel(report.verdict, report)
 
@@ -10109,12 +10905,14 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
     places = {(each.variant, each.number, each.url) for each in report.summaries}  # cold and warm are one
     kinds = collections.Counter((variant, number) for variant, number, _ in places)
     last = {each.variant: each for each in report.summaries}
+    compared = {(each.side, each.number): each for each in report.comparisons}
     for summary in report.summaries:
         alike = kinds[summary.variant, summary.number] > 1
-        verdict = None
+        verdict, comparison = None, compared.get((summary.variant, summary.number))
         if summary is last[summary.variant]:
             verdict = report.verdicts.get(summary.variant)
-        yield summary_line(summary, alike, verdict, compact)
+            comparison = compared.get((summary.variant, None), comparison)
+        yield summary_line(summary, alike, verdict, comparison, compact)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10542,11 +11340,13 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
 
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
-    lines: Iterable[str] = ()
+    lines: list[str] = []
     if options.style != "waterfall" and report.single:
         lines = run_lines(report.single, options.style, None)
+        if report.baseline:
+            lines += summary_lines(report, options.style == "compact")
     elif options.style != "waterfall":
-        lines = summary_lines(report, options.style == "compact")
+        lines = list(summary_lines(report, options.style == "compact"))
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
@@ -10686,15 +11486,17 @@ def import_ahead(options: Options) -> bool:
     """
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
-    draws = options.style == "waterfall" or (options.style == "compact" and bool(options.thresholds))
+    budgets = bool(options.thresholds or options.allowances)
+    draws = options.style == "waterfall" or (options.style == "compact" and budgets)
+    follow = any(each.follow for each in (options, *(side.options for side in options.sides)))
     rich = draws and has_rich()
     needed = {
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
-        "unicodedata": options.follow or draws,
+        "unicodedata": follow or draws,
         # A redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart.
-        "encodings.punycode": options.follow,
-        "ipaddress": options.follow and without_proxy,
+        "encodings.punycode": follow,
+        "ipaddress": follow and without_proxy,
     }
     for name, wanted in needed.items():
         if wanted:
@@ -10719,7 +11521,8 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
         warn(f"stopped after {MAX_REDIRECTS} redirects{end}", options)
-    if turn is None or turn.number == 1:
+    elsewhere = run.steps[0].url != options.request.url.text  # a side's own URL
+    if turn is None or turn.number == 1 or (turn.round == 1 and elsewhere):
         warn_of_parameters(run, options)
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
@@ -10863,10 +11666,12 @@ class Results:
             server = show_server(step)
             yield Sample(
                 run=run.turn.number,
+                round=run.turn.round,
                 variant=run.turn.variant,
                 number=step.number,
                 url=self._url(step),
                 method=step.request.method,
+                ip=self._known.setdefault(network.ip, network.ip),
                 started_at=step.started_at,
                 timing=step.timing,
                 code=response and response.status,
@@ -10908,15 +11713,22 @@ class Results:
 
     def report(self, expected: int) -> Report:
         """Sum up what there is of so many runs that were to be."""
-        verdicts = {}
-        for variant in dict.fromkeys(sample.variant for sample in self.samples):
-            own = [sample for sample in self.samples if sample.variant == variant]
-            verdict = judge_series(self.options.thresholds, own)
-            verdicts[variant] = self.last_run.verdict if self.last_run else verdict
+        options, verdicts, comparisons = self.options, {}, []
+        parts = group_by(lambda sample: sample.variant, self.samples)
+        paired = options.baseline is None
+        other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
+        for variant in sorted(parts) if options.sides else parts:
+            own = parts[variant]
+            verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
+            relative = hold_allowances(options.allowances, own, other, paired)
+            verdicts[variant] = add_allowances(verdict, relative)
+            if other and own is not other:
+                comparisons += compare(own, other, paired)
+        single = self.last_run
         return Report(
-            series=self.options.series,
-            url=self.options.request.url,
-            probe=name_probe(self.options),
+            series=options.series,
+            url=options.request.url,
+            probe=name_probe(options),
             samples=self.samples,
             expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
@@ -10924,7 +11736,10 @@ class Results:
             verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
             lookup_us=self.lookup_us,
             newest=self.newest,
-            single=self.last_run,
+            single=single and single._replace(verdict=verdicts[None]),
+            sides=options.sides,
+            baseline=options.baseline,
+            comparisons=tuple(comparisons),
         )
 
     def items(self, option: str) -> Iterator[str]:
@@ -11045,7 +11860,8 @@ def each_turn(
         due = 0
         if turn > 1 and series.interval:
             due = results.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
-        for variant in variants:
+        backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
+        for variant in reversed(variants) if backwards else variants:
             number += 1
             yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
             due = 0  # the others of a round follow at once
@@ -11066,7 +11882,7 @@ def find_variants(
     There is none where the lookup of the name failed, which is a failed run.
     """
     if not options.series.every_address:
-        return [Variant(None, options)]
+        return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
     if not addresses:
         run = measure(options, pool, live.look, Turn(0, 0))
@@ -11141,8 +11957,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.expected)
-    if pool.contexts.warning:
-        warn(pool.contexts.warning, options)
+    for warning in pool.warnings:
+        warn(warning, options)
     if report.single:
         warn_about(report.single, options, None)
     for warning in results.warnings(report):
@@ -11172,7 +11988,10 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
-    pool = ConnectionPool(contexts, options.series.reuse)
+    pool = ConnectionPool(contexts, options)
+    for side in options.sides:
+        if side.options.request.url.secure:  # before the first run: what cannot be made is no result
+            pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
     return run_series(options, pool, rich)
 
 

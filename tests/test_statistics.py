@@ -157,10 +157,12 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
         timing = timing._replace(xfer=None, ttfb=None)
     return tool.Sample(
         run=run,
+        round=run,
         variant=None,
         number=number,
         url=url,
         method="GET",
+        ip="127.0.0.1",
         started_at=NOW,
         timing=timing,
         code=None if error else status,
