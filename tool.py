@@ -1410,7 +1410,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(
                 f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
             )
-        expected = "+10% or +25 (milliseconds)" if relative else "milliseconds above 0"
+        meant = relative or amount.endswith("%")
+        expected = "+10% or +25 (milliseconds)" if meant else "milliseconds above 0"
         try:
             thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
         except ValueError as error:
@@ -10852,9 +10853,8 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     return words + cause_words(parts, middle)
 
 
-def habits(samples: Sequence[Sample]) -> dict[str, str | None]:
+def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
     """Return what the ends of a side's chains usually were like, besides their times."""
-    ends = usable(each for each in samples if each.last)
     certificates = [each.server.certificate for each in ends]
     return {
         "protocol": usual([each.server.http_version for each in ends]),
@@ -10866,14 +10866,16 @@ def habits(samples: Sequence[Sample]) -> dict[str, str | None]:
 
 
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
-    """Say in what two sides differ besides their times; nothing where they do not."""
-    mine, theirs = habits(own), habits(other)
-    words = [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
-    sizes = [sorted(known("body_bytes", usable(each for each in part if each.last))) for part in (own, other)]
-    if all(sizes):
-        size, before = median(sizes[0]), median(sizes[1])
-        if size != before and abs(size - before) >= OTHER_SIZE * before:
-            words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
+    """Say in what two sides differ besides their times; nothing where they do not, or one has no answer."""
+    ends = [usable(each for each in part if each.last) for part in (own, other)]
+    if not all(ends):
+        return ""
+    mine, theirs = map(habits, ends)
+    others = [name for name in mine if mine[name] != theirs[name]]
+    words = [f"{name} {mine[name] or 'none'} and {theirs[name] or 'none'}" for name in others]
+    size, before = (median(sorted(known("body_bytes", part))) for part in ends)
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
+        words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
 
@@ -10898,7 +10900,9 @@ FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str], look: Look) -> Table:
     """Compare sides: medians in ms, and by how much total is above the first one's."""
     first, *others = [str(row.variant) for row in rows]
-    heading = f"{others[0]} {look.glyphs.minus} {first}" if len(others) == 1 else "change"
+    heading = "change"
+    if len(others) == 1 and first != BEFORE:
+        heading = f"{others[0]} {look.glyphs.minus} {first}"
     left_out: tuple[str, ...] = ()
     for count in range(len(FIRST_LEFT_OUT) + 1):
         left_out = FIRST_LEFT_OUT[:count]
