@@ -10,6 +10,8 @@ after the other. The difference between the two sides is known, so that it can b
                of the quartiles), and of 5 % of the median
     shut       the gate total=+10% fails: wrongly where nothing changed or it is 5 % slower, rightly by 20 %
 
+A third table says how long series have to be for differences of so many spreads.
+
 Then the program itself is run, over a path of 20 ms whose round trip varies, with a server that waits longer
 for a side: not at all, 2 ms, and 5 ms (Linux, root, a TUN device). That takes ten minutes.
 """
@@ -37,6 +39,7 @@ sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
 tool: Any = importlib.import_module("tool")
 
 COUNTS = (10, 20, 50)
+LENGTHS = (7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
 NOW = datetime.datetime(2026, 1, 1)
 GATE = {"total": tool.Allowance(10, True)}
@@ -178,6 +181,25 @@ def show_simulated(rounds: int) -> None:
     common.print_table([*HEADINGS, *FOUND, *SHUT], rows)
 
 
+def show_needed(rounds: int) -> None:
+    """Print how long series have to be, for differences of so many spreads of a log-normal distribution."""
+    shape, chance = KINDS["log-normal"], random.Random(SEED)
+    lower, _, upper = statistics.quantiles(shape(chance, 0) for _ in range(20_000))
+    rows = []
+    for ratio in (0.25, 0.5, 1.0, 2.0):
+        row = [f"{ratio:g}"]
+        for paired in (True, False):
+            shift = ratio * (upper - lower)
+            for count in LENGTHS:
+                judged = [simulate(shape, count, shift, paired, chance) for _ in range(rounds)]
+                if share(judged, lambda each: each.verdict == "slower") >= 80:
+                    break
+            row.append(str(count))
+        rows.append(row)
+    print("\nthe least n with which a difference is found four times of five")
+    common.print_table(["spreads", "paired", "apart"], rows)
+
+
 # -- The program itself ------------------------------------------------------------------------------
 
 
@@ -268,6 +290,7 @@ def main() -> None:
         sys.executable,
     )
     show_simulated(options.rounds)
+    show_needed(options.rounds)
     if os.geteuid() != 0:
         common.give_up("needs root, to make a path for the second table")
     show_measured(30, options.python, options.program)
