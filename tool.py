@@ -607,7 +607,7 @@ class Allowance(NamedTuple):
 
     def over(self, ms: float) -> float:
         """Return by how many ms it lets a median be above another one."""
-        return ms * self.amount / 100 if self.percent else self.amount
+        return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
 
 
 class Probe(NamedTuple):
@@ -1427,7 +1427,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(
                 f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
             )
-        expected = "+10% or +25 (milliseconds)" if relative else "milliseconds above 0"
+        meant = relative or amount.endswith("%")
+        expected = "+10% or +25 (milliseconds)" if meant else "milliseconds above 0"
         try:
             thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
         except ValueError as error:
@@ -2415,6 +2416,7 @@ def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
         *((option, data_file(option, text)) for option, text in args.data),
         ("--cacert", args.cacert),
         ("--slo-file", args.slo_file),
+        ("--baseline", args.baseline),
         ("--cert", args.cert),
         ("--key", None if is_stdin(args.cert) else args.key),
         ("--key-password-file", args.key_password_file),
@@ -2518,52 +2520,74 @@ def parse_collector(text: str) -> Url:
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
 
 
-def parse_instant(text: str) -> datetime.datetime:
-    """Read RFC 3339 as exports have it, UTC with milliseconds; raises ValueError."""
-    moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+ABSENT = type(None)
+
+
+def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
+    """Return a field of an export that is of one of these kinds; what is another document raises something
+    of NO_EXPORT. Whatever text an export may hold, a user:password in it is never shown.
+    """
+    value = fields[name]
+    if type(value) not in kinds:
+        raise TypeError(name)
+    return mask_userinfo(value) if isinstance(value, str) else value
+
+
+def pick_whole(fields: Mapping[str, Any], name: str, below: int) -> int:
+    value: int = pick(fields, name, int)
+    if not 0 <= value < below:
+        raise ValueError(name)
+    return value
+
+
+def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
+    """Return when it started: RFC 3339 as exports have it, UTC with milliseconds."""
+    moment = datetime.datetime.strptime(pick(fields, "started_at", str), "%Y-%m-%dT%H:%M:%S.%fZ")
     return moment.replace(tzinfo=datetime.timezone.utc)
 
 
-def parse_timing(fields: Mapping[str, float | None]) -> Timing:
-    """Read the times of a step, in ms; raises what a document of another form makes."""
-    values = [fields[f"{key}_ms"] for key in Timing._fields]
+def pick_timing(fields: Mapping[str, Any]) -> Timing:
+    """Return the times of a step, which exports have in ms."""
+    values = [pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields]
     if not all(value is None or 0 <= value < 1e12 for value in values) or fields["total_ms"] is None:
         raise ValueError("a time is missing, or none")
     times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
     return Timing(*times)
 
 
-def parse_server(network: Mapping[str, Any]) -> ServerInfo:
-    """Read what a server showed of itself."""
-    certificate = NO_CERTIFICATE._replace(sha256=network.get("cert_sha256"))
-    return ServerInfo(
-        certificate=certificate if certificate.sha256 else None, http_version=network["http_version"]
-    )
+def pick_server(network: Mapping[str, Any]) -> ServerInfo:
+    """Return what a server showed of itself."""
+    sha256 = pick(network, "cert_sha256", str, ABSENT)
+    certificate = NO_CERTIFICATE._replace(sha256=sha256) if sha256 else None
+    return ServerInfo(certificate, http_version=pick(network, "http_version", str, ABSENT))
 
 
-def samples_of_run(run: Mapping[str, Any], expected: Sequence[range]) -> Iterator[Sample]:
-    """Give the samples of a run in an export; raises what a document of another form makes."""
-    steps = run["steps"]
-    for step in steps:
-        last = step is steps[-1]
-        code = step["response"] and int(step["response"]["status"])
-        failure = step["error"] and Failure(*(str(step["error"][name]) for name in Failure._fields))
+def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
+    """Give the samples of a run in an export."""
+    steps = pick(run, "steps", list)
+    for place, step in enumerate(steps, 1):
+        network, last = pick(step, "network", dict), place == len(steps)
+        response, error = pick(step, "response", dict, ABSENT), pick(step, "error", dict, ABSENT)
+        if step["step_number"] != place or (response is None and error is None):
+            raise ValueError("not a chain of steps")
+        code = None if response is None else pick_whole(response, "status", 1000)
+        failure = None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields))
         good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
         yield Sample(
-            run=int(run.get("run_number", 1)),
-            round=int(run.get("round", 1)),
+            run=number,
+            round=number,
             variant=BEFORE,
-            number=int(step["step_number"]),
-            url=str(step["url"]),
-            method=str(step["request"]["method"]),
-            ip=step["network"]["ip"],
-            started_at=parse_instant(step["started_at"]),
-            timing=parse_timing(step["timing"]),
+            number=place,
+            url=pick(step, "url", str),
+            method=pick(step["request"], "method", str),
+            ip=pick(network, "ip", str, ABSENT),
+            started_at=pick_instant(step),
+            timing=pick_timing(step["timing"]),
             code=code,
-            body_bytes=step["response"] and int(step["response"]["bytes"]),
+            body_bytes=None if response is None else pick_whole(response, "bytes", 1 << 63),
             good=good,
             failure=failure,
-            reused=step["network"].get("reused"),
+            reused=pick({"reused": None, **network}, "reused", bool, ABSENT),
             late=False,
             refused=None,
             judged=last and not failure,
@@ -2571,7 +2595,7 @@ def samples_of_run(run: Mapping[str, Any], expected: Sequence[range]) -> Iterato
             findings=(),
             rtt_us=None,
             retransmits=None,
-            server=parse_server(step["network"]),
+            server=pick_server(network),
         )
 
 
@@ -2579,11 +2603,16 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
     if "runs" not in document:
         return [document]
-    targets = dict.fromkeys(run["target"] for run in document["runs"] if run["target"] is not None)
+    runs = pick(document, "runs", list)
+    targets = list(filter(None, dict.fromkeys(pick(run, "target", str, ABSENT) for run in runs)))
     if targets:
-        named = ", ".join(map(str, targets))
+        named = clip(", ".join(targets), MAX_FOREIGN)
         raise UsageError(f"it is of several addresses ({named}): compare one, named with --resolve")
-    return [run for run in document["runs"] if run.get("side") in (None, SIDES[0])]
+    return [run for run in runs if run.get("side") in (None, SIDES[0])]
+
+
+# What a document of another form makes, but for UsageError: OverflowError is of numbers without end.
+NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
@@ -2597,16 +2626,16 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         document = json.loads(data.decode("utf-8-sig"))
         if document["schema_version"] != 1:
             raise UsageError("its schema_version is not 1")
-        samples = [each for run in runs_of_export(document) for each in samples_of_run(run, expected)]
-        started_at = str(document["started_at"])
-        parse_instant(started_at)
-        host, label = (document[name] and str(document[name]) for name in ("host", "label"))
+        runs = enumerate(runs_of_export(document), 1)
+        samples = tuple(each for number, run in runs for each in samples_of_run(run, number, expected))
         if not samples:
             raise ValueError("no run")
-        return Baseline(path, started_at, host, label, tuple(samples))
+        pick_instant(document)
+        host, label = (pick(document, name, str, ABSENT) for name in Probe._fields)
+        return Baseline(path, document["started_at"], host, label, samples)
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except NO_EXPORT:
         raise UsageError(f"--baseline '{path}' is not a --json export of httphases") from None
 
 
@@ -7825,6 +7854,13 @@ def usable(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for sample in answered if sample.good] or answered
 
 
+def held_steps(samples: Iterable[Sample]) -> list[Sample]:
+    """Return the steps that budgets on medians and other statistics are held against: the last ones, if they
+    are good, and where connections are kept those on a kept one.
+    """
+    return [each for each in samples if each.last and each.good and each.reused is not False]
+
+
 def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
     """Return the values of a key (us) that there are, each with the number of its run."""
     values = ((getattr(sample.timing, key), sample.run) for sample in samples)
@@ -7966,6 +8002,12 @@ def times_of_chains(samples: Sequence[Sample]) -> dict[int, dict[str, int | None
     return {chain[0].round: {"total": sum(each.timing.total for each in chain)} for chain in used}
 
 
+def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Leave out the runs that made a connection, where others had a kept one: medians are of these."""
+    cold = {sample.run for sample in samples if sample.reused is False}
+    return [sample for sample in samples if sample.run not in cold] or samples
+
+
 def known_times(key: str, times: Mapping[int, Mapping[str, int | None]]) -> dict[int, int]:
     """Return the values of a key that there are, by round."""
     return {number: value for number, each in times.items() if (value := each.get(key)) is not None}
@@ -8003,6 +8045,8 @@ def compare_one(
     own: Sequence[Sample], other: Sequence[Sample], number: int | None, paired: bool
 ) -> Comparison:
     """Compare one step of two sides, or their chains."""
+    if not paired:
+        own, other = warm_runs(own), warm_runs(other)
     if number is None:
         ends = [[each for each in part if each.last] for part in (own, other)]
         times = [times_of_chains(own), times_of_chains(other)]
@@ -8035,24 +8079,25 @@ def hold_allowances(
     """Hold the last steps of a side against those of another; None without such budgets.
 
     A budget is only exceeded where the whole interval of the difference lies above it, so that chance does
-    not: without an interval, the difference itself.
+    not: without an interval, the difference itself. All is judged as it is printed, in whole microseconds.
     """
     if not allowances:
         return None
     thresholds, violations, not_judged = {}, [], []
-    last = [times_of(sample for sample in part if sample.last) for part in (own, other)]
+    last = [times_of(held_steps(part)) for part in (own, other)]
     for key, allowance in sorted(allowances.items()):
         values = [known_times(key, times) for times in last]
-        difference = subtract(values[0], values[1], paired)
+        if any(times and not known for times, known in zip(last, values)):
+            continue  # a kept connection has no such phase
+        middle, interval = subtract(values[0], values[1], paired)
         before = to_ms(measure_distribution(values[1].values()).stats["median"])
-        if before is None or difference.middle is None:
+        if before is None or middle is None:
             not_judged.append(key)
             continue
-        allowed = allowance.over(before)
-        threshold, actual = round(before + allowed, 3), round(before + difference.middle / 1000, 3)
-        thresholds[key] = threshold
-        surely = difference.interval[0] if difference.interval else difference.middle
-        if surely / 1000 > allowed:
+        threshold = thresholds[key] = round(before + allowance.over(before), 3)
+        low = interval[0] if interval else middle
+        actual, surely = (round(before + us / 1000, 3) for us in (middle, low))
+        if surely > threshold:
             over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
             violations.append(over)
     number = max(sample.number for sample in own)
@@ -8089,10 +8134,8 @@ def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
 
 
 def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
-    """Return the values that a budget on a statistic is about: of the last steps that are good, where
-    connections are kept of those on a kept one. None where such steps have no such phase.
-    """
-    last = [sample for sample in samples if sample.last and sample.good and sample.reused is not False]
+    """Return the values that a budget on a statistic is about, None where such steps have no such phase."""
+    last = held_steps(samples)
     values = [value for value, _ in values_of_key(phase, last)]
     return None if last and not values else values
 
@@ -10278,6 +10321,8 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     for item in verdict.violations:
         text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
         text += f" (+{up_to_three(item.delta_ms)}ms)"
+        if item.baseline_ms is not None:
+            text += f", beside {up_to_three(item.baseline_ms)}ms"
         if item.variant:
             text += f" at {item.variant}"
         if item.run_number:
@@ -10739,27 +10784,28 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     return words + cause_words(parts, middle)
 
 
-def habits(samples: Sequence[Sample]) -> dict[str, str | None]:
+def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
     """Return what the ends of a side's chains usually were like, besides their times."""
-    ends = usable(each for each in samples if each.last)
     certificates = [each.server.certificate for each in ends]
     return {
         "protocol": usual([each.server.http_version for each in ends]),
         "address family": usual([family_of(each.ip) if each.ip else "none" for each in ends]),
         "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
         "steps": usual([str(each.number) for each in ends]),
+        "connection": usual(["kept" if each.reused else "new" for each in ends]),
     }
 
 
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
-    """Say in what two sides differ besides their times; nothing where they do not."""
-    mine, theirs = habits(own), habits(other)
-    words = [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
-    sizes = [sorted(known("body_bytes", usable(each for each in part if each.last))) for part in (own, other)]
-    if not all(sizes):
-        return ""  # one was never answered
-    size, before = map(median, sizes)
-    if abs(size - before) > OTHER_SIZE * before:
+    """Say in what two sides differ besides their times; nothing where they do not, or one has no answer."""
+    ends = [usable(each for each in part if each.last) for part in (own, other)]
+    if not all(ends):
+        return ""
+    mine, theirs = map(habits, ends)
+    others = [name for name in mine if mine[name] != theirs[name]]
+    words = [f"{name} {mine[name] or 'none'} and {theirs[name] or 'none'}" for name in others]
+    size, before = (median(sorted(known("body_bytes", part))) for part in ends)
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
@@ -10785,7 +10831,7 @@ FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str], look: Look) -> Table:
     """Compare sides: medians in ms, and by how much total is above the first one's."""
     first, *others = [str(row.variant) for row in rows]
-    heading = f"{others[0]} − {first}" if len(others) == 1 else "change"
+    heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
     for count in range(len(FIRST_LEFT_OUT) + 1):
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
         headings, table = ["Side", "Status", *keys, heading], []
@@ -10864,7 +10910,7 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
     for name in ("host", "label"):
         value = getattr(baseline, name)
         if value != getattr(report.probe, name):
-            told.append(f"{name} {value}")
+            told.append(f"{name} {value}" if value else f"no {name}")
     before = list(baseline.samples)
     urls = {each.number: each.url for each in report.samples}
     for number, url in {each.number: each.url for each in before}.items():

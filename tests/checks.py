@@ -40,6 +40,9 @@ VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
     "schema_version tool_version started_at initial_url count interval_s host label summary statistics runs"
 )
+BASELINE_FIELDS = "path started_at host label"
+COMPARISON_FIELDS = "side against step_number n verdict"
+VERDICTS = ("faster", "slower", "no_difference", "too_few", "unlike")
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
@@ -73,25 +76,70 @@ def trace_field(document: dict[str, Any]) -> str:
     return " trace_id" * ("trace_id" in document)
 
 
-def check_document(document: dict[str, Any], expected: Sequence[int] = BELOW_400) -> dict[str, Any]:
+def compared_fields(document: dict[str, Any]) -> str:
+    """Return the fields that a document has in which something is compared."""
+    names = [name for name in ("sides", "baseline") if name in document]
+    return "".join(f" {name} comparisons" for name in names)
+
+
+def check_comparisons(document: dict[str, Any]) -> None:
+    """Prove the form of what is compared, and that verdicts follow from intervals."""
+    if "baseline" in document:
+        check_fields(document["baseline"], BASELINE_FIELDS)
+        parse_instant(document["baseline"]["started_at"])
+    for each in document.get("comparisons", ()):
+        times = TIMING_FIELDS if each["step_number"] else "total_ms"
+        check_fields(each, f"{COMPARISON_FIELDS} {times}")
+        for key in times.split():
+            check_fields(each[key], "median_ms ci95_ms")
+            low, high = each[key]["ci95_ms"] or (None, None)
+            assert low is None or low <= each[key]["median_ms"] <= high
+        low, high = each["total_ms"]["ci95_ms"] or (None, None)
+        follows = "too_few"
+        if low is not None:
+            follows = {(True, False): "slower", (False, True): "faster"}.get(
+                (low > 0, high < 0), "no_difference"
+            )
+        assert each["verdict"] in ("unlike", follows)
+
+
+def without_relative(slo: dict[str, Any], relative: Sequence[str]) -> dict[str, Any]:
+    """Return a verdict without the budgets that are beside another median, once these are proved to fit."""
+    for violation in slo["violations"]:
+        assert ("baseline_ms" in violation) == (violation["key"] in relative)
+        if violation["key"] in relative:
+            assert violation["actual_ms"] > violation["threshold_ms"] >= violation["baseline_ms"]
+    assert slo["pass"] is not bool(slo["violations"] or slo.get("not_judged"))
+    violations = [each for each in slo["violations"] if each["key"] not in relative]
+    not_judged = [key for key in slo.get("not_judged", ()) if key not in relative]
+    rest = {key: value for key, value in slo["thresholds_ms"].items() if key not in relative}
+    left = {**slo, "thresholds_ms": rest, "violations": violations, "pass": not (violations or not_judged)}
+    return {**left, "not_judged": not_judged} if "not_judged" in slo else left
+
+
+def check_document(
+    document: dict[str, Any], expected: Sequence[int] = BELOW_400, relative: Sequence[str] = ()
+) -> dict[str, Any]:
     """Prove the shape, the arithmetic and the consistency of a whole JSON export; return it.
 
-    `expected` are the statuses of last steps that are good.
+    `expected` are the statuses of last steps that are good, `relative` the keys of budgets that are beside
+    another median.
     """
+    check_comparisons(document)
     assert document["schema_version"] == 1
     assert document["host"] and document["label"] != ""
     assert isinstance(document["tool_version"], str) and document["tool_version"]
     assert isinstance(document["initial_url"], str)
     parse_instant(document["started_at"])
     if "runs" in document:
-        check_series(document, expected)
+        check_series(document, expected, relative)
         return document
-    check_fields(document, DOCUMENT_FIELDS + trace_field(document))
-    check_run(document)
+    check_fields(document, DOCUMENT_FIELDS + trace_field(document) + compared_fields(document))
+    check_run(document, relative)
     return document
 
 
-def check_run(document: dict[str, Any]) -> None:
+def check_run(document: dict[str, Any], relative: Sequence[str] = ()) -> None:
     """Prove the steps of a run, and what its summary says of them."""
     steps = document["steps"]
     assert 1 <= len(steps) == document["total_steps"]
@@ -101,7 +149,7 @@ def check_run(document: dict[str, Any]) -> None:
     assert all(step["error"] is None for step in steps[:-1]), "only the last step of a chain can have failed"
     starts = [document["started_at"]] + [step["started_at"] for step in steps]
     assert [parse_instant(text) for text in starts] == sorted(parse_instant(text) for text in starts)
-    check_summary(document["summary"], steps)
+    check_summary(document["summary"], steps, relative)
 
 
 def parse_instant(text: str) -> datetime:
@@ -256,7 +304,7 @@ def check_reached(phases: list[Decimal | None], step: dict[str, Any]) -> None:
     assert later == [None] * len(later), "a phase that was never reached shows 0"
 
 
-def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]], relative: Sequence[str] = ()) -> None:
     """Prove that the summary says what the steps say."""
     check_fields(summary, SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     last = steps[-1]
@@ -268,10 +316,14 @@ def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]]) -> None:
     assert summary["errors"] == sum(step["error"] is not None for step in steps)
     assert exact(summary["total_time_ms"]) >= sum(exact(step["timing"]["total_ms"]) for step in steps)
     check_findings(summary["findings"], sum(exact(step["timing"]["total_ms"]) for step in steps))
-    if "slo" in summary:
+    slo = summary.get("slo")
+    if relative:
+        slo = without_relative(slo, relative)
+        slo.pop("not_judged", None)
+    if slo and (slo["thresholds_ms"] or not relative):
         good = [step for step in steps if step["error"] is None]
         assert good, "a verdict although no step succeeded"
-        check_slo(summary["slo"], good[-1]["timing"])
+        check_slo(slo, good[-1]["timing"])
 
 
 def check_slo(slo: dict[str, Any], timing: dict[str, Any]) -> None:
@@ -311,10 +363,10 @@ def find_good(runs: Sequence[dict[str, Any]], expected: Sequence[int]) -> list[d
     return found
 
 
-def check_series(document: dict[str, Any], expected: Sequence[int]) -> None:
+def check_series(document: dict[str, Any], expected: Sequence[int], relative: Sequence[str]) -> None:
     """Prove the export of a series: every run by itself, and that what sums them up follows from them."""
     sides = "sides" in document
-    check_fields(document, SERIES_FIELDS + " sides comparisons" * sides)
+    check_fields(document, SERIES_FIELDS + compared_fields(document))
     runs, summary = document["runs"], document["summary"]
     assert len(runs) >= 1
     assert document["host"] and document["interval_s"] >= 0
@@ -339,7 +391,7 @@ def check_series(document: dict[str, Any], expected: Sequence[int]) -> None:
     if sides:
         check_sides(document, good)
     if "slo" in summary:
-        check_series_slo(summary["slo"], runs, good)
+        check_series_slo(without_relative(summary["slo"], relative), runs, good)
 
 
 def variant_of(record: dict[str, Any]) -> str | None:

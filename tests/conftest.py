@@ -134,13 +134,15 @@ class Result(NamedTuple):
         assert all(word in line for word, line in zip(words, lines)), lines
         return self
 
-    def json(self, path: Path | None = None, expected: Sequence[int] = BELOW_400) -> dict[str, Any]:
+    def json(
+        self, path: Path | None = None, expected: Sequence[int] = BELOW_400, relative: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Read the document on stdout, or in the file `path`, and prove that it is sound.
 
-        `expected` are the statuses that --expect names.
+        `expected` are the statuses that --expect names, `relative` the keys of relative budgets.
         """
         text = self.out if path is None else path.read_bytes().decode("utf-8")
-        return check_document(json.loads(text), expected)
+        return check_document(json.loads(text), expected, relative)
 
     def metrics(self) -> list[dict[str, str]]:
         """Read the lines of --metrics-only, tokens by name."""

@@ -1,0 +1,938 @@
+"""--baseline: what was measured beside an earlier export, and budgets relative to it. What is compared is
+computed a second time here, from the two documents.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import statistics
+import threading
+from pathlib import Path
+
+import pytest
+from test_series import summaries
+from test_statistics import sample
+from test_terminal import cells, lines_of
+
+from checks import check_usage_error, flat
+from inside import tool
+from servers import Reply, http_server, redirect, refused_port
+
+NOBODY = "http://127.0.0.1:1/"
+KEYS = ("dns_ms", "connect_ms", "tls_ms", "wait_ms", "xfer_ms", "ttfb_ms", "total_ms", "send_ms")
+BENCH = Path(__file__).with_name("bench")
+
+
+@pytest.fixture(scope="module")
+def site():
+    """Serve quick and slow pages, chains and an error page."""
+    routes = {
+        "/": Reply(body=b"x" * 100),
+        "/slow": Reply(body=b"x" * 104, wait=0.1),
+        "/big": Reply(body=b"x" * 200),
+        "/500": Reply(500, b"x" * 100),
+        "/chain": redirect("/"),
+        "/far": redirect("/chain"),
+        "/to-slow": redirect("/slow"),
+        "/closing": Reply(body=b"x" * 100, headers=[("Connection", "close")]),
+    }
+    with http_server(routes) as server:
+        yield server
+
+
+@pytest.fixture
+def export(call_tool, tmp_path):
+    """Measure and return the path of the export, a new one each time."""
+    count = iter(range(100))
+
+    def measure(*arguments, codes=(0,)):
+        path = tmp_path / f"before{next(count)}.json"
+        result = call_tool("--metrics-only", "--json", path, *arguments)
+        assert result.code in codes, result.err
+        assert result.err or not any(codes)
+        return path
+
+    return measure
+
+
+def of_eight(*words):
+    return ("--count", "8", "--interval", "0", *words)
+
+
+def changed(path, *places_and_value):
+    """Change one value of an export; the last argument is the value, those before are the way to it."""
+    document = json.loads(path.read_bytes())
+    *way, name, value = places_and_value
+    inner = document
+    for each in way:
+        inner = inner[each]
+    inner[name] = value
+    path.write_text(json.dumps(document))
+    return path
+
+
+def scaled(path, factor):
+    """Make all times of an export longer by a factor: a busy machine makes no verdict uncertain then."""
+    document = json.loads(path.read_bytes())
+    for run in document.get("runs", [document]):
+        for step in run["steps"]:
+            for key in KEYS:
+                if step["timing"][key] is not None:
+                    step["timing"][key] = round(step["timing"][key] * factor, 3)
+    path.write_text(json.dumps(document))
+    return path
+
+
+# --- the numbers, by another program --------------------------------------------------------------
+
+
+def times_of(document, number, key):
+    """List the values of a key in the good steps of a number; with number None the totals of good chains.
+
+    Where some runs kept their connection, it is these.
+    """
+    runs = document.get("runs", [document])
+    warm = [run for run in runs if all(step["network"].get("reused") is not False for step in run["steps"])]
+    values = []
+    for run in warm or runs:
+        last = run["steps"][-1]
+        if number is None and last["error"] is None and last["response"]["status"] < 400:
+            values.append(round(sum(step["timing"]["total_ms"] for step in run["steps"]), 3))
+        for step in run["steps"] if number else ():
+            good = step["error"] is None and step["response"]["status"] < 400
+            if step["step_number"] == number and good and step["timing"][key] is not None:
+                values.append(step["timing"][key])
+    return sorted(values)
+
+
+def ends_of(values):
+    """Return the interval of 97.5 % of a median, by the tails of a binomial; None under seven."""
+    n = len(values)
+    ranks = [k for k in range(1, n + 1) if 2 * sum(math.comb(n, i) for i in range(k)) * 40 <= 2**n]
+    return (values[max(ranks) - 1], values[n - max(ranks)]) if ranks else None
+
+
+def check_numbers(document, earlier):
+    """Prove every difference and interval; return the comparison that the verdict rests on."""
+    numbers = [len(run["steps"]) for each in (document, earlier) for run in each.get("runs", [each])]
+    expected = list(range(1, min(numbers) + 1)) + [None] * (max(numbers) > 1)
+    assert [each["step_number"] for each in document["comparisons"]] == expected
+    for each in document["comparisons"]:
+        assert (each["side"], each["against"]) == (None, "before")
+        for key in KEYS if each["step_number"] else ("total_ms",):
+            now, before = (times_of(one, each["step_number"], key) for one in (document, earlier))
+            found = each[key]
+            if not (now and before):
+                assert found == {"median_ms": None, "ci95_ms": None}
+                continue
+            difference = statistics.median(now) - statistics.median(before)
+            assert found["median_ms"] == pytest.approx(difference, abs=0.00051)
+            ends = ends_of(now), ends_of(before)
+            if None in ends:
+                assert found["ci95_ms"] is None
+            else:
+                interval = [ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]]
+                assert found["ci95_ms"] == pytest.approx(interval, abs=0.00051)
+        if each["step_number"]:
+            assert each["n"] == min(len(now), len(before))
+    return document["comparisons"][-1]
+
+
+def compared(call_tool, path, *arguments, code=0, relative=()):
+    """Measure beside an export; return the document, once its numbers are proved, and its last comparison."""
+    earlier = json.loads(path.read_bytes())
+    result = call_tool("--metrics-only", "--json", "-", "--baseline", path, *arguments)
+    assert result.code == code, result.err
+    document = result.json(relative=relative)
+    assert document["baseline"] == {
+        "path": str(path),
+        **{name: earlier[name] for name in ("started_at", "host", "label")},
+    }
+    return document, check_numbers(document, earlier)
+
+
+def test_a_slower_page_is_called_slower_and_a_quicker_one_faster(call_tool, site, export):
+    path = scaled(export(*of_eight(site.url())), 0.001)
+    _, last = compared(call_tool, path, *of_eight(site.url()))
+    assert last["verdict"] == "slower"
+    assert last["n"] == 8
+    assert last["total_ms"]["ci95_ms"][0] > 0
+    _, last = compared(call_tool, scaled(path, 10**6), *of_eight(site.url()))
+    assert last["verdict"] == "faster"
+    assert last["total_ms"]["ci95_ms"][1] < 0
+
+
+def test_a_page_that_is_slow_in_truth_is_found(call_tool, site, export):
+    fifteen = ("--count", "15", "--interval", "0")
+    _, last = compared(call_tool, export(*fifteen, site.url()), *fifteen, site.url("/slow"))
+    assert last["verdict"] == "slower"
+
+
+def test_an_interval_needs_seven_good_runs_on_both_sides(call_tool, site, export):
+    seven, six = (
+        export("--count", 7, "--interval", 0, site.url()),
+        export(*of_eight(site.url())[:1], 6, *("--interval", 0, site.url())),
+    )
+    _, last = compared(call_tool, seven, "--count", 7, "--interval", 0, site.url())
+    assert last["verdict"] != "too_few"
+    for path, count in ((seven, 6), (six, 7)):
+        _, last = compared(call_tool, path, "--count", count, "--interval", 0, site.url())
+        assert last["verdict"] == "too_few"
+        assert last["n"] == 6
+
+
+@pytest.mark.parametrize("before", [(), of_eight()], ids=["single", "series"])
+@pytest.mark.parametrize("now", [(), of_eight()], ids=["single", "series"])
+def test_single_runs_and_series_go_together(call_tool, site, export, before, now):
+    document, last = compared(call_tool, scaled(export(*before, site.url()), 0.001), *now, site.url())
+    assert ("steps" in document) == (not now)
+    assert last["verdict"] == ("slower" if before and now else "too_few")
+    assert last["n"] == (8 if before and now else 1)
+    assert last["total_ms"]["median_ms"] > 0
+
+
+def test_chains_are_compared_step_by_step_and_as_a_whole(call_tool, site, export):
+    path = scaled(export("-L", *of_eight(site.url("/chain"))), 0.001)
+    document, last = compared(call_tool, path, "-L", *of_eight(site.url("/to-slow")))
+    assert [each["step_number"] for each in document["comparisons"]] == [1, 2, None]
+    assert last["verdict"] == "slower"
+    assert document["comparisons"][1]["verdict"] == "slower"
+
+
+def test_of_chains_of_other_lengths_the_steps_that_both_have(call_tool, site, export):
+    path = export("-L", *of_eight(site.url("/far")))
+    document, _ = compared(call_tool, path, "-L", *of_eight(site.url("/chain")))
+    assert [each["step_number"] for each in document["comparisons"]] == [1, 2, None]
+    document, _ = compared(call_tool, path, *of_eight(site.url("/")))
+    assert [each["step_number"] for each in document["comparisons"]] == [1, None]
+
+
+def test_error_pages_are_told_from_good_ones(call_tool, site, export):
+    path = export(*of_eight(site.url("/500")))
+    result = call_tool("--metrics-only", "--json", "-", "--baseline", path, *of_eight(site.url()))
+    [one] = result.json()["comparisons"]
+    assert one["n"] == 8
+    assert one["verdict"] == "unlike"
+    assert one["total_ms"]["median_ms"] is not None
+    assert one["total_ms"]["ci95_ms"] is not None
+
+
+def test_expect_says_which_answers_of_the_file_are_good(call_tool, site, export):
+    """Half of the earlier answers were 404, and are what is asked for."""
+    path = export(*of_eight(site.url()))
+    document = json.loads(path.read_bytes())
+    for run in document["runs"][:4]:
+        run["steps"][0]["response"]["status"] = 404
+    path.write_text(json.dumps(document))
+    arguments = ("--metrics-only", "--json", "-", "--baseline", path, "--expect")
+    for expected, n in (("2xx", 4), ("2xx,404", 8)):
+        found = call_tool(*arguments, expected, *of_eight(site.url())).json()
+        assert found["comparisons"][0]["n"] == n
+
+
+@pytest.mark.parametrize("count", [(), of_eight()], ids=["single", "series"])
+def test_failures_on_either_side_leave_nothing_to_compare(call_tool, site, export, count):
+    with refused_port() as port:
+        dead = f"http://127.0.0.1:{port}/"
+        failed = export(*count, dead, codes=(75,))
+        for path, url, code in ((failed, site.url(), 0), (export(*count, site.url()), dead, 75)):
+            _, last = compared(call_tool, path, *count, url, code=code)
+            assert last["verdict"] == "too_few"
+            assert last["n"] == 0
+            assert last["total_ms"] == {"median_ms": None, "ci95_ms": None}
+
+
+def test_kept_connections_are_compared_with_kept_ones(call_tool, site, export):
+    path = export("--reuse", *of_eight(site.url()))
+    document, last = compared(call_tool, path, "--reuse", *of_eight(site.url()))
+    assert last["n"] == 7
+    [one] = document["comparisons"]
+    assert one["connect_ms"] == {"median_ms": None, "ci95_ms": None}
+
+
+def test_where_no_connection_was_kept_all_runs_count(call_tool, site, export):
+    path = export(*of_eight(site.url("/closing")))
+    _, last = compared(call_tool, path, "--reuse", *of_eight(site.url("/closing")))
+    assert last["n"] == 8
+
+
+def test_of_a_file_with_sides_it_is_a_s(call_tool, site, export):
+    words = f"--count 7 --versus {site.url('/slow')}".split()
+    path = export(*words, site.url())
+    result = call_tool("--metrics-only", "--json", "-", "--baseline", path, *of_eight(site.url()))
+    document = result.json()
+    earlier = json.loads(path.read_bytes())
+    earlier["runs"] = [run for run in earlier["runs"] if run["side"] == "A"]
+    assert check_numbers(document, earlier)["n"] == 7
+
+
+# --- what FILE may be -----------------------------------------------------------------------------
+
+
+def test_the_file_may_be_the_one_that_is_written(call_tool, site, export):
+    path = export(*of_eight(site.url()))
+    old = json.loads(path.read_bytes())
+    result = call_tool("--metrics-only", "--json", path, "--baseline", path, *of_eight(site.url("/chain")))
+    assert result.code == 0
+    new = result.json(path)
+    assert new["baseline"]["started_at"] == old["started_at"] != new["started_at"]
+    assert check_numbers(new, old)["verdict"] == "unlike"
+
+
+def test_a_mark_of_byte_order_and_blanks_do_no_harm(call_tool, site, export):
+    path = export(site.url())
+    path.write_bytes(b"\xef\xbb\xbf\r\n" + path.read_bytes() + b"\n\n")
+    assert call_tool("--metrics-only", "--baseline", path, site.url()).code == 0
+
+
+def test_it_may_come_by_standard_input_or_by_a_pipe(run_tool, site, export, tmp_path):
+    data = export(site.url()).read_bytes()
+    result = run_tool("--metrics-only", "--json", "-", "--baseline", "-", site.url(), stdin=data)
+    assert result.json()["baseline"]["path"] == "-"
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data,))
+    writer.start()
+    assert run_tool("--metrics-only", "--baseline", tmp_path / "pipe", site.url()).code == 0
+    writer.join()
+
+
+@pytest.mark.parametrize("other", [("-d", "@-"), ("--slo-file", "-"), ("-H", "@/dev/stdin")])
+def test_standard_input_is_read_once(run_tool, server, other):
+    result = run_tool("--baseline", "-", *other, server.url(), stdin=b"{}")
+    check_usage_error(result, "--baseline", "standard input")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("name", ["missing", "folder", "fifo", "a\0b"])
+def test_a_file_that_cannot_be_read_is_refused(call_tool, server, tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    check_usage_error(call_tool("--baseline", tmp_path / name, server.url()), "--baseline: cannot read")
+    assert server.accepted == 0
+
+
+def test_a_file_over_256_mib_is_refused_unread(call_tool, server, tmp_path):
+    path = tmp_path / "large"
+    with open(path, "wb") as file:
+        file.truncate((256 << 20) + 1)
+    check_usage_error(call_tool("--baseline", path, server.url()), "larger than 256 MiB")
+    assert server.accepted == 0
+
+
+NO_EXPORTS = {
+    "empty": b"",
+    "blank": b" \n",
+    "mark": b"\xef\xbb\xbf",
+    "word": b"fast",
+    "number": b"1",
+    "null": b"null",
+    "list": b"[]",
+    "list-of-one": b"[{}]",
+    "object": b"{}",
+    "version-alone": b'{"schema_version": 1}',
+    "nul": b"\0" * 50,
+    "not-utf-8": b'{"schema_version": 1, "x": "\xff"}',
+    "utf-16": '{"schema_version": 1}'.encode("utf-16"),
+    "cut": b'{"schema_version": 1, "runs": [{',
+    "two": b'{"schema_version": 1} {"schema_version": 1}',
+    "deep-lists": b"[" * 100_000,
+    "deep-objects": b'{"a":' * 100_000,
+    "deep-and-closed": b"[" * 50_000 + b"]" * 50_000,
+    "five-thousand-digits": b'{"schema_version": ' + b"9" * 5000 + b"}",
+    "har": b'{"log": {"version": "1.2", "entries": []}}',
+}
+
+
+@pytest.mark.parametrize("data", NO_EXPORTS.values(), ids=NO_EXPORTS.keys())
+def test_what_is_no_export_is_refused_before_any_request(call_tool, server, tmp_path, data):
+    path = tmp_path / "x.json"
+    path.write_bytes(data)
+    check_usage_error(call_tool("--baseline", path, server.url()), f"{path.name}'", "httphases")
+    assert server.accepted == 0
+
+
+def test_an_archive_is_refused_and_a_later_schema_is_named(call_tool, site, export, tmp_path):
+    har = tmp_path / "x.har"
+    assert call_tool("--metrics-only", "--har", har, site.url()).code == 0
+    check_usage_error(call_tool("--baseline", har, NOBODY), "is not a --json export")
+    path = changed(export(site.url()), "schema_version", 2)
+    check_usage_error(call_tool("--baseline", path, NOBODY), "its schema_version is not 1")
+
+
+STEP = ("runs", 0, "steps", 0)
+HOSTILE = [
+    ("runs", {}),
+    ("runs", "abc"),
+    ("runs", []),
+    ("runs", [1]),
+    ("runs", 0, "target", []),
+    ("runs", 0, "target", 5),
+    ("runs", 0, "steps", {}),
+    ("runs", 0, "steps", None),
+    ("runs", 0, "steps", [[]]),
+    ("host", 5),
+    ("host", []),
+    ("label", {}),
+    ("started_at", "yesterday"),
+    ("started_at", 5),
+    (*STEP, "started_at", "2026-13-01T00:00:00.000Z"),
+    (*STEP, "step_number", 2),
+    (*STEP, "step_number", "1"),
+    (*STEP, "step_number", 10**400),
+    (*STEP, "url", None),
+    (*STEP, "request", None),
+    (*STEP, "request", "method", ["GET"]),
+    (*STEP, "network", None),
+    (*STEP, "network", "ip", 5),
+    (*STEP, "network", "ip", ["::1"]),
+    (*STEP, "network", "http_version", {}),
+    (*STEP, "network", "cert_sha256", 5),
+    (*STEP, "network", "reused", []),
+    (*STEP, "response", None),
+    (*STEP, "response", {}),
+    (*STEP, "response", []),
+    (*STEP, "response", "status", "200"),
+    (*STEP, "response", "status", 200.5),
+    (*STEP, "response", "status", True),
+    (*STEP, "response", "status", 10**4000),
+    (*STEP, "response", "status", -200),
+    (*STEP, "response", "bytes", 10**400),
+    (*STEP, "response", "bytes", -1),
+    (*STEP, "response", "bytes", None),
+    (*STEP, "error", {}),
+    (*STEP, "error", "timeout"),
+    (*STEP, "error", {"kind": "tls", "phase": [], "message": "x", "hint": "y"}),
+    (*STEP, "timing", []),
+    (*STEP, "timing", "total_ms", None),
+    *((*STEP, "timing", key, -0.001) for key in KEYS),
+    (*STEP, "timing", "wait_ms", float("nan")),
+    (*STEP, "timing", "wait_ms", float("inf")),
+    (*STEP, "timing", "wait_ms", float("-inf")),
+    (*STEP, "timing", "wait_ms", 1e300),
+    (*STEP, "timing", "wait_ms", 10**400),
+    (*STEP, "timing", "wait_ms", "12.5"),
+    (*STEP, "timing", "wait_ms", True),
+    (*STEP, "timing", "wait_ms", [1]),
+]
+
+
+@pytest.fixture(scope="module")
+def sound(program, base_environment, site, tmp_path_factory):
+    """An export of a series, to be spoilt."""
+    path = tmp_path_factory.mktemp("sound") / "x.json"
+    import subprocess
+    import sys
+
+    words = ["--metrics-only", "--json", str(path), *of_eight(site.url())]
+    subprocess.run([sys.executable, program, *words], env=base_environment, check=True, capture_output=True)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=lambda change: "-".join(map(str, change))[:60])
+def test_a_spoilt_export_is_refused_before_any_request(call_tool, server, tmp_path, sound, change):
+    path = tmp_path / "x.json"
+    path.write_bytes(sound)
+    result = call_tool("--baseline", changed(path, *change), server.url())
+    check_usage_error(result, "is not a --json export of httphases")
+    assert server.accepted == 0
+
+
+def test_a_number_without_end_is_refused(call_tool, server, tmp_path, sound):
+    path = tmp_path / "x.json"
+    path.write_bytes(sound)
+    changed(path, *STEP, "timing", "xfer_ms", "endless")
+    path.write_bytes(path.read_bytes().replace(b'"endless"', b"1e400"))
+    check_usage_error(call_tool("--baseline", path, server.url()), "is not a --json export")
+
+
+def ways(value, way=()):
+    """Give the way to every field of a document."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield (*way, name)
+            yield from ways(inner, (*way, name))
+    elif isinstance(value, list) and value:
+        yield from ways(value[0], (*way, 0))
+
+
+def test_whatever_a_file_lacks_or_holds_instead_the_program_ends_well(call_tool, site, tmp_path, sound):
+    """Each field is left out, and replaced by what it is not: it is refused, not read, or can be shown."""
+    path = tmp_path / "x.json"
+    document = json.loads(sound)
+    document["runs"] = document["runs"][:1]
+    path.write_text(json.dumps(document))
+    unspoilt = tool.read_baseline(str(path), tool.GOOD_STATUSES, 9)
+    refused = shown = 0
+    for way in ways(document):
+        for value in (None, "text", -1, 10**30, 0.5, [], {}, ["x", 1], "delete"):
+            spoilt = copy.deepcopy(document)
+            inner = spoilt
+            for each in way[:-1]:
+                inner = inner[each]
+            if value == "delete":
+                del inner[way[-1]]
+            else:
+                inner[way[-1]] = value
+            path.write_text(json.dumps(spoilt))
+            try:
+                read = tool.read_baseline(str(path), tool.GOOD_STATUSES, 9)
+            except tool.UsageError:
+                refused += 1
+                continue
+            if read != unspoilt:
+                shown += 1
+                result = call_tool("--baseline", path, site.url())
+                assert (result.code, result.err) == (0, ""), (way, value)
+    assert refused > 100
+    assert shown > 10
+
+
+def test_a_file_of_addresses_is_refused_with_the_advice(call_tool, tmp_path, site, export):
+    url = site.url().replace("127.0.0.1", "a.test")
+    place = url.split("/")[2]
+    words = ["--resolve", f"{place}:127.0.0.1", "--resolve", f"{place}:127.0.0.2", "--count", "2"]
+    path = export("--all-addresses", "--interval", "0", *words, url, codes=(0, 75))
+    result = call_tool("--baseline", path, NOBODY)
+    check_usage_error(result, "127.0.0.1, 127.0.0.2", "--resolve", "several addresses")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (("--all-addresses",), "--resolve"),
+        (("--versus", "-4"), "one thing at a time"),
+        (("--baseline", "y"), "--baseline"),
+    ],
+)
+def test_what_it_does_not_go_with(call_tool, server, other, words):
+    check_usage_error(call_tool("--baseline", "x", *other, server.url()), words)
+    assert server.accepted == 0
+
+
+def test_an_empty_name_is_refused(call_tool, server):
+    check_usage_error(call_tool("--baseline", "", server.url()), "--baseline ''", "path")
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export):
+    path = changed(scaled(export(*of_eight(site.url())), 0.001), "label", "tuesday")
+    result = run_tool("--baseline", path, *of_eight(site.url("/slow")), terminal="out")
+    text = flat(result.out)
+    assert "Now is slower than before: total by " in text
+    assert ", most of it wait " in text
+    assert path.name in text.replace(" ", "")
+    assert f"step1:{site.url()}" in text.replace(" ", "")
+    assert "label tuesday" in text
+    assert "differ besides" not in text
+    started = json.loads(path.read_bytes())["started_at"]
+    assert started in text.replace(" ", "")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
+@pytest.mark.parametrize("chain", [False, True], ids=["one", "chain"])
+def test_no_line_is_wider_than_the_terminal(run_tool, site, export, columns, without, chain):
+    words, start, end = (("-L",), "/chain", "/to-slow") if chain else ((), "/", "/slow")
+    path = scaled(export(*words, *of_eight(site.url(start))), 0.001)
+    result = run_tool(
+        "--baseline",
+        path,
+        *words,
+        *of_eight("--slo", "ttfb=+1%", site.url(end)),
+        terminal="out",
+        columns=columns,
+        without=without,
+    )
+    assert result.code == 4
+    drawn = [line.rstrip("\r") for line in lines_of(result.out) if not line.startswith("Run ")]
+    assert [line for line in drawn if cells(line) > columns] == []
+    assert "before" in result.out
+    assert "Now is slower than before" in flat(result.out)
+
+
+def test_host_and_label_are_told_where_they_differ(call_tool, site, export):
+    path = export("--label", "tuesday", site.url())
+    text = flat(call_tool("--baseline", path, "--label", "tuesday", site.url()).out)
+    assert "tuesday" not in text
+    text = flat(call_tool("--baseline", path, site.url()).out)
+    assert "label tuesday" in text
+    changed(path, "host", "elsewhere.example")
+    changed(path, "label", None)
+    text = flat(call_tool("--baseline", path, "--label", "now", site.url()).out)
+    assert "host elsewhere.example" in text
+    assert "no label" in text
+
+
+def test_what_differs_besides_the_times_is_said(call_tool, site, export):
+    path = export(site.url())
+    words = ("--baseline", path, site.url("/big"))
+    assert "Now and before differ besides: body size 200 B and 100 B" in flat(call_tool(*words).out)
+    changed(path, "steps", 0, "network", "http_version", "HTTP/2")
+    changed(path, "steps", 0, "network", "ip", "::1")
+    changed(path, "steps", 0, "network", "cert_sha256", "ab" * 32)
+    text = flat(call_tool(*words).out)
+    assert "protocol HTTP/1.1 and HTTP/2" in text
+    assert "address family IPv4 and IPv6" in text
+    assert "certificate none and abababab" in text
+
+
+def test_a_kept_connection_beside_new_ones_is_said(call_tool, site, export):
+    path = export(*of_eight(site.url()))
+    result = call_tool("--baseline", path, "--reuse", *of_eight(site.url()))
+    assert "Now and before differ besides: connection kept and new" in flat(result.out)
+
+
+def test_earlier_failures_are_shown_with_their_reason(call_tool, site, export):
+    with refused_port() as port:
+        path = export(*of_eight(f"http://127.0.0.1:{port}/"), codes=(75,))
+    text = flat(call_tool("--baseline", path, *of_eight(site.url())).out)
+    assert "before, 8 times in connect" in text
+    assert "Too few runs: 7 good ones on both sides are needed, one has 0" in text
+    assert "differ besides" not in text
+
+
+def test_summary_lines_have_the_difference_and_the_verdict(call_tool, site, export):
+    path = scaled(export(*of_eight(site.url())), 0.001)
+    for style, number in (("--metrics-only", float), ("--compact", lambda text: float(text[:-2]))):
+        result = call_tool(style, "--baseline", path, *of_eight(site.url()))
+        [summary] = summaries(result.out)
+        low, middle, high = (number(summary[f"total_diff{end}"]) for end in ("_low", "", "_high"))
+        assert 0 <= low <= middle <= high > 0
+        assert summary["verdict"] == "slower"
+        assert list(summary)[-4:] == ["total_diff", "total_diff_low", "total_diff_high", "verdict"]
+
+
+def test_a_single_run_has_a_summary_line_beside_a_baseline(call_tool, site, export):
+    path = export(site.url())
+    result = call_tool("--metrics-only", "--baseline", path, site.url())
+    [summary] = summaries(result.out)
+    assert summary["runs"] == "1"
+    assert (summary["total_diff_low"], summary["verdict"]) == ("-", "too_few")
+    assert summaries(call_tool("--metrics-only", site.url()).out) == []
+
+
+def test_credentials_of_a_spoilt_file_are_not_shown_and_escapes_do_nothing(run_tool, site, export):
+    path = export(site.url())
+    evil = "http://user:hidden-word@b.test/?token=seen\x1b[2J"
+    changed(path, "steps", 0, "url", evil)
+    changed(path, "host", "\x1b]0;x\x07x://u:hidden-word@x")
+    changed(path, "label", "\u202egnp")
+    changed(path, "steps", 0, "error", {
+        "kind": "tls\n",
+        "phase": "x\x1b",
+        "message": "http://u:hidden-word@b.test/ \x1b[31m" + "long " * 10_000,
+        "hint": "hidden \r word",
+    })  # fmt: skip
+    for words in (("--json", "-"), (), ("--compact",), ("--metrics-only",)):
+        result = run_tool(*words, "--baseline", path, site.url(), without=("rich",))
+        assert result.code == 0
+        assert "hidden-word" not in result.out + result.said
+        assert "\x1b" not in result.out + result.said
+        assert "\u202e" not in result.out or "--json" in words
+        assert len(result.out) < 30_000
+    assert "token=seen" in run_tool("--baseline", path, site.url(), without=("rich",)).out
+
+
+def test_the_file_is_in_no_other_export(call_tool, site, export, tmp_path):
+    path = export(*of_eight(site.url()))
+    har, metrics = tmp_path / "x.har", tmp_path / "x.prom"
+    result = call_tool(
+        "--metrics-only", "--baseline", path, "--har", har, "--prometheus", metrics, *of_eight(site.url())
+    )
+    assert result.code == 0
+    assert len(json.loads(har.read_bytes())["log"]["entries"]) == 8
+    assert "httphases_runs{" in metrics.read_text()
+
+
+# --- relative budgets: what they may be -----------------------------------------------------------
+
+BAD_ALLOWANCES = [
+    "+", "+%", "+ 10", "+10%%", "+10 %", "++10", "+-10", "-10%", "-10", "10%", "+nan", "+inf", "+1e400",
+    "+1_0", "+10ms", "+0x10", "+1e400%", "+%10", "+10%+5", "+.", "+.%", "+５", "+0e5", "+1\x1b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("amount", BAD_ALLOWANCES)
+@pytest.mark.parametrize("way", ["--slo", "--slo-file"])
+def test_a_malformed_relative_budget_is_refused_in_a_panel(call_tool, server, tmp_path, way, amount):
+    text = f"total={amount}"
+    if way == "--slo-file":
+        (tmp_path / "x.slo").write_text(text + "\n", encoding="utf-8")
+        text = tmp_path / "x.slo"
+    result = call_tool(way, text, "--baseline", "x", server.url())
+    check_usage_error(result, "SLO Error", "of 'total'")
+    assert "\x1b" not in result.err
+    assert "+10%" in result.err or amount == "-10"
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ttfb.p95=+10%", "expected ttfb"),
+        ("total.median=+5", "of medians"),
+        ("total=+10%,total=500", "Duplicate"),
+        ("total=+10%,TOTAL=+5", "Duplicate"),
+        ("send=+10%", "Unknown SLO key"),
+    ],
+)
+def test_a_relative_budget_is_of_a_key_and_the_only_one(call_tool, server, text, words):
+    check_usage_error(call_tool("--count", 30, "--baseline", "x", "--slo", text, server.url()), words)
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("text", ["total=+10%", "dns=5,ttfb=+25", "total=+0"])
+def test_without_something_to_be_relative_to_it_is_refused(call_tool, server, text):
+    check_usage_error(call_tool("--slo", text, server.url()), "SLO Error", "--baseline or --versus")
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize(
+    ("amount", "allowed"),
+    [("+10%", 1.0), ("+25", 25), ("+0", 0), ("+0%", 0), ("+0.0", 0), ("+.5", 0.5), ("+2.", 2), ("+1e2%", 10)],
+)
+def test_percent_is_of_the_earlier_median_and_else_it_is_milliseconds(amount, allowed):
+    [allowance] = tool.parse_slo([f"total={amount}"]).values()
+    assert allowance.over(10.0) == allowed
+
+
+def test_the_largest_percentage_is_a_number_all_the_same(call_tool, site, export):
+    path = export(*of_eight(site.url()))
+    words = ("--slo", "total=+1.7e308%,ttfb=+1e308", "--json", "-", "--baseline", path, *of_eight(site.url()))
+    result = call_tool("--metrics-only", *words)
+    assert result.code == 0
+    assert math.isfinite(
+        max(result.json(relative=("total", "ttfb"))["summary"]["slo"]["thresholds_ms"].values())
+    )
+
+
+def test_the_command_line_wins_over_the_file_in_both_directions(call_tool, site, export, tmp_path):
+    path, budgets = export(*of_eight(site.url())), tmp_path / "x.slo"
+    budgets.write_text("total=+0\nttfb=5000\nwait=+10%\n")
+    words = ("--slo-file", budgets, "--slo", "total=5000,ttfb=+50000")
+    document, _ = compared(call_tool, path, *words, *of_eight(site.url()), relative=("ttfb", "wait"))
+    earlier = json.loads(path.read_bytes())
+    before = {key: statistics.median(times_of(earlier, 1, f"{key}_ms")) for key in ("ttfb", "wait")}
+    found = document["summary"]["slo"]["thresholds_ms"]
+    assert found["total"] == 5000
+    assert found["ttfb"] == pytest.approx(before["ttfb"] + 50000, abs=0.001)
+    assert found["wait"] == pytest.approx(before["wait"] * 1.1, abs=0.001)
+    budgets.write_text("total=+10%\n")
+    assert call_tool("--metrics-only", "--slo-file", budgets, "--slo", "total=5000", site.url()).code == 0
+
+
+# --- relative budgets: how they are judged --------------------------------------------------------
+
+
+def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
+    path = scaled(export(*of_eight(site.url())), 0.01)
+    words = ("--slo", "total=+100%,wait=+5,connect=+5000", *of_eight(site.url("/slow")))
+    document, last = compared(call_tool, path, *words, code=4, relative=("total", "wait", "connect"))
+    slo = document["summary"]["slo"]
+    assert [each["key"] for each in slo["violations"]] == ["total", "wait"]
+    earlier = json.loads(path.read_bytes())
+    for each in slo["violations"]:
+        name = f"{each['key']}_ms"
+        before = statistics.median(times_of(earlier, 1, name))
+        now = statistics.median(times_of(document, 1, name))
+        assert each["baseline_ms"] == pytest.approx(before, abs=0.00051)
+        assert each["actual_ms"] == pytest.approx(now, abs=0.0011)
+        assert each["delta_ms"] == pytest.approx(each["actual_ms"] - each["threshold_ms"])
+        assert each["run_number"] is each["target"] is None
+        assert slo["thresholds_ms"][each["key"]] == each["threshold_ms"]
+    assert last["total_ms"]["ci95_ms"][0] > slo["violations"][0]["threshold_ms"] - before
+
+
+def test_the_panel_and_the_lines_have_the_verdict(call_tool, site, export):
+    path = scaled(export(*of_eight(site.url())), 0.01)
+    words = ("--slo", "total=+5", "--baseline", path, *of_eight(site.url("/slow")))
+    text = flat(call_tool(*words).out)
+    assert "SLO: fail" in text
+    assert ", beside " in text
+    [summary] = summaries(call_tool("--metrics-only", *words).out)
+    assert (summary["slo"], summary["slo_violations"]) == ("fail", "total")
+
+
+def test_single_runs_are_judged_by_the_difference_itself(call_tool, site, export):
+    words = ("--slo", "total=+100%", site.url())
+    _, last = compared(call_tool, scaled(export(site.url()), 0.01), *words, code=4, relative=["total"])
+    assert last["verdict"] == "too_few"
+    compared(call_tool, scaled(export(site.url()), 1000), *words, relative=["total"])
+
+
+def test_a_quick_error_page_does_not_open_the_gate(call_tool, site, export):
+    """It is not judged: there is no good answer to be judged."""
+    path = export(*of_eight(site.url("/slow")))
+    words = ("--slo", "total=+10%", "--baseline", path, "--json", "-", "--metrics-only")
+    for count in ((), of_eight()):
+        result = call_tool(*words, *count, site.url("/500"))
+        assert result.code == 4
+        assert ("step 1: no answer was good" in result.err) == bool(count)
+        slo = result.json(relative=["total"])["summary"]["slo"]
+        assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["total"])
+    result = call_tool(*words, "-f", *of_eight(site.url("/500")))
+    assert result.code == 22
+    assert "step 1: no answer was good" in result.err
+    result = call_tool(*words, "--expect", "500", *of_eight(site.url("/500")))
+    assert result.code == 4, "then the file has none"
+
+
+def test_without_an_earlier_median_it_is_not_judged(call_tool, site, export):
+    with refused_port() as port:
+        dead = f"http://127.0.0.1:{port}/"
+        path = export(*of_eight(dead), codes=(75,))
+        words = ("--slo", "total=+10%,ttfb=5000")
+        document, _ = compared(call_tool, path, *words, *of_eight(site.url()), code=4, relative=["total"])
+        slo = document["summary"]["slo"]
+        assert slo["not_judged"] == ["total"]
+        assert slo["thresholds_ms"] == {"ttfb": 5000}
+        text = flat(call_tool("--baseline", path, *words, site.url()).out)
+        assert "total: not judged, too few good answers" in text
+        good = export(*of_eight(site.url()))
+        document, _ = compared(call_tool, good, *words, *of_eight(dead), code=75, relative=["total"])
+        assert document["summary"]["slo"]["not_judged"] == ["total"]
+
+
+def test_a_phase_that_a_kept_connection_does_not_have_is_no_budget(call_tool, site, export):
+    """Otherwise the one run that made the connection would decide alone."""
+    path = scaled(export(*of_eight(site.url())), 0.001)
+    words = ("--slo", "connect=+1%,dns=+0", "--reuse", *of_eight(site.url()))
+    document, _ = compared(call_tool, path, *words, relative=["connect", "dns"])
+    assert document["summary"]["slo"]["thresholds_ms"] == {}
+
+
+def test_of_0_ms_a_percentage_allows_nothing_more(call_tool, site, export):
+    path = export(*of_eight(site.url()))
+    words = ("--slo", "tls=+10%,dns=+0", *of_eight(site.url()))
+    document, _ = compared(call_tool, path, *words, relative=["tls", "dns"])
+    assert document["summary"]["slo"]["thresholds_ms"] == {"tls": 0, "dns": 0}
+    document = json.loads(path.read_bytes())
+    for run in document["runs"]:
+        run["steps"][0]["timing"]["wait_ms"] = 0
+    path.write_text(json.dumps(document))
+    words = ("--slo", "wait=+1000%", *of_eight(site.url()))
+    document, _ = compared(call_tool, path, *words, code=4, relative=["wait"])
+    assert document["summary"]["slo"]["violations"][0]["baseline_ms"] == 0
+
+
+def test_absolute_budgets_hold_beside_relative_ones(call_tool, site, export):
+    path = export(*of_eight(site.url()))
+    words = ("--slo", "wait=1,total=+100000%", *of_eight(site.url("/slow")))
+    document, _ = compared(call_tool, path, *words, code=4, relative=["total"])
+    [violation] = document["summary"]["slo"]["violations"]
+    assert violation["key"] == "wait"
+    assert violation["run_number"]
+
+
+def test_of_sides_each_but_the_first_is_held_and_named(call_tool, site):
+    words = ("--versus", site.url("/slow"), "--versus", "", "--versus", site.url("/500"))
+    result = call_tool(
+        "--metrics-only", "--json", "-", "--count", 8, *words, "--slo", "total=+5,connect=+5000", site.url()
+    )
+    assert result.code == 4
+    assert "step 1 at D: no answer was good" in result.err
+    document = json.loads(result.out)
+    slo = document["summary"]["slo"]
+    [violation] = slo["violations"]
+    assert (violation["key"], violation["side"], violation["target"]) == ("total", "B", None)
+    assert slo["not_judged"] == ["connect", "total"]
+    own, base = (
+        {
+            run["round"]: run["steps"][0]["timing"]["total_ms"]
+            for run in document["runs"]
+            if run["side"] == side
+        }
+        for side in "BA"
+    )
+    before = statistics.median(base.values())
+    difference = statistics.median(own[number] - base[number] for number in own)
+    assert violation["baseline_ms"] == pytest.approx(before, abs=0.00051)
+    assert violation["actual_ms"] == pytest.approx(before + difference, abs=0.0011)
+    assert violation["threshold_ms"] == pytest.approx(before + 5, abs=0.0011)
+
+
+def held(now, before, amount="+10", paired=False):
+    """Hold totals (us) of one series against those of another; return the verdict."""
+    allowances = tool.parse_slo([f"total={amount}"])
+    sides = [[sample(run, us) for run, us in enumerate(each, 1)] for each in (now, before)]
+    return tool.hold_allowances(allowances, *sides, paired)
+
+
+@pytest.mark.parametrize(("more", "passed"), [(10_000, True), (10_001, False)])
+def test_a_budget_is_exceeded_from_one_microsecond_on(more, passed):
+    before = [20_000] * 7
+    assert held([us + more for us in before], before).passed is passed
+    assert held([us + more for us in before], before, paired=True).passed is passed
+    assert held([20_000 + more], [20_000]).passed is passed, "without an interval"
+
+
+def test_the_lower_end_of_the_interval_decides():
+    """Of seven values it is the least of now less the largest of before."""
+    before = [20_000] * 6 + [25_000]
+    assert held([40_000] * 6 + [35_001], before).passed is False
+    assert held([40_000] * 6 + [35_000], before).passed is True
+    assert held([40_000] * 5 + [35_000], before[1:]).passed is False, "six have no interval"
+
+
+@pytest.mark.parametrize(("now", "before"), [([1, 2], [1]), ([3], [2, 3]), ([20_005], [20_004, 20_005])])
+def test_a_violation_is_one_in_what_is_printed(now, before):
+    for amount in ("+0", "+0.0004", "+1%"):
+        verdict = held(now, before, amount)
+        for violation in verdict.violations:
+            assert violation.delta_ms > 0
+            assert violation.actual_ms > violation.threshold_ms
+
+
+# --- whether the verdicts can be trusted ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [7, 8, 10, 20, 33, 50, 100, 1000])
+def test_each_end_of_an_unpaired_interval_bears_a_fortieth(count):
+    """Twice the tail of a binomial distribution: of two medians together at most one in twenty is outside."""
+    ordered = list(range(count))
+    low, high = tool.median_interval(ordered, tool.RISK_OF_EACH)
+    rank = low + 1
+    assert high == count - rank
+
+    def outside(k):
+        return 2 * sum(math.comb(count, i) for i in range(k)) / 2**count
+
+    assert outside(rank) <= 1 / 40 < outside(rank + 1)
+
+
+@pytest.fixture
+def verdicts(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    return __import__("verdicts")
+
+
+@pytest.mark.parametrize(
+    ("kind", "paired"),
+    [
+        ("log-normal", True), ("bimodal", True), ("drift", True), ("outliers", True),
+        ("log-normal", False), ("bimodal", False), ("outliers", False),
+    ],
+)  # fmt: skip
+def test_chance_alone_makes_no_verdict_and_opens_no_gate(verdicts, kind, paired):
+    """60 pairs of series of one distribution, from a fixed seed; tests/bench/verdicts.py has many more."""
+    chance = verdicts.random.Random(f"{kind} {paired}")
+    judged = [verdicts.simulate(verdicts.KINDS[kind], 10, 8.0, paired, chance) for _ in range(60)]
+    assert sum(each.low <= 8.0 <= each.high for each in judged) >= 54
+    same = [verdicts.simulate(verdicts.KINDS[kind], 10, 0.0, paired, chance) for _ in range(60)]
+    assert sum(each.verdict != "no_difference" for each in same) <= 6
+    assert not any(each.shut for each in same)
+    slower = [verdicts.simulate(verdicts.KINDS[kind], 10, 80.0, paired, chance) for _ in range(20)]
+    assert sum(each.verdict == "slower" for each in slower) >= 14
+
+
+def test_what_drifts_is_told_from_a_difference_by_pairs_alone(verdicts):
+    """The reason for --versus: a server that gets slower makes the later one of two series slower."""
+    chance = verdicts.random.Random(1)
+    draw = verdicts.KINDS["drift"]
+    apart = [verdicts.simulate(draw, 20, 0.0, False, chance) for _ in range(20)]
+    assert all(each.verdict == "slower" for each in apart)
