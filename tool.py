@@ -25,7 +25,7 @@ The way of a request through this file, which is read from top to bottom:
                        22 Step           what is prepared before the clock; events -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries; budgets, exit code
-                       25 Findings       Step, Run -> what the times mean
+                       25 Findings       Step, Run -> what the times mean; samples -> what has changed
      26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
      29 Painters, 30 Main                the only ones that write
 
@@ -38,6 +38,7 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
     Summary    what the samples of one step have in common; a ChainSummary: what whole runs have
+    Event      what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
 A single run is a series of one: it goes the same way, and is told in a form of its own.
@@ -924,6 +925,7 @@ class ServerInfo(NamedTuple):
     not_after: datetime.datetime | None = None  # the earliest of the certificates that it sent
     software: str | None = None  # the field Server
     http_version: str | None = None
+    ip: str | None = None
 
 
 class Sample(NamedTuple):
@@ -964,6 +966,43 @@ class Sample(NamedTuple):
     def bad_status(self) -> bool:
         """Tell whether it was answered with a status that is not good."""
         return not (self.good or self.error)
+
+
+class Standstill(NamedTuple):
+    """A time in which this process was stopped, or the machine asleep: how many rounds were due in it, and
+    whether it was `during` a run.
+    """
+
+    seconds: float
+    rounds: int
+    during: bool
+
+
+class SeriesEvent(NamedTuple):
+    """What has changed in a series, at the start of a run; `text` goes on from the run's name. `outage` is
+    the run with which the outage began that it is about.
+    """
+
+    at: datetime.datetime
+    run: int
+    kind: str
+    text: str
+    variant: str | None = None
+    outage: int | None = None
+
+
+class Outage(NamedTuple):
+    """Runs of a variant in a row that were not good, and by what labels (a status, or a kind of failure).
+
+    It lasts until the start of the next good run; one that is not `over`, until that of its last run so far.
+    """
+
+    variant: str | None
+    began: datetime.datetime
+    until: datetime.datetime
+    runs: int
+    labels: tuple[str, ...]
+    over: bool = False
 
 
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
@@ -3409,6 +3448,9 @@ def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
     """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
     days = abs(moment - now).days
     return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
+
+
+NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 def certificate_name(certificate: Certificate) -> str:
@@ -8470,6 +8512,149 @@ def read_chain(run: Run) -> tuple[Finding, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
+# ---------------------------------------------------------------------------------------------------------
+USUAL_RUNS = 50  # the last good ones, which tell what is usual
+USUAL_AGAIN = 3  # usual runs that end a row of slow ones
+ALIKE_RUNS = 10  # so many with one label are steady
+FLAPPING = 5  # changes within so many runs are told as one
+
+
+def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
+    return f"{(end - begin).total_seconds():.1f} s"
+
+
+class VariantEvents:
+    """Finds what changes from run to run of one variant; `outages` are those of all variants, by the run with
+    which each began.
+    """
+
+    def __init__(self, outages: dict[int, Outage]) -> None:
+        self._outages = outages
+        self._outage: int | None = None  # the one under way
+        self._good: str | None = None  # the label of the last good run
+        self._labels: collections.deque[str] = collections.deque(maxlen=ALIKE_RUNS)
+        self._changes: collections.deque[bool] = collections.deque(maxlen=ALIKE_RUNS)
+        self._flapping = False
+        self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
+        self._slow_since: datetime.datetime | None = None
+        self._slow = 0  # runs
+        self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
+        self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
+
+    def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
+        """Give the events of the next run; that one was `disturbed` by a standstill makes none."""
+        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        if sample.good or not disturbed:
+            yield from self._changes_of_status(sample, event)
+        if sample.good and not disturbed:
+            yield from self._changes_of_speed(sample, event)
+        yield from self._new_things(sample.server, event)
+
+    def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
+        """Return what a label means; while labels change too often, that alone is said."""
+        label, before = str(sample.error or sample.status), self._labels[-1] if self._labels else None
+        self._labels.append(label)
+        self._changes.append(before not in (None, label))
+        events = list(self._compare_labels(sample, label, before, event))
+        if self._flapping:
+            if self._labels.count(label) < ALIKE_RUNS:
+                return []
+            self._flapping = False
+            kind = "recovered" if sample.good else "status"
+            return [event(kind, f"steady again: {label}", outage=self._outage)]
+        if sum(self._changes) < FLAPPING:
+            return events
+        self._flapping = True
+        odd = [each for each in self._labels if each != self._good]
+        names = ", ".join(dict.fromkeys(odd))
+        return [event("flapping", f"flapping: {names} in {len(odd)} of {len(self._labels)} runs")]
+
+    def _compare_labels(
+        self, sample: Sample, label: str, before: str | None, event: Callable[..., SeriesEvent]
+    ) -> Iterator[SeriesEvent]:
+        """Give the events of a label, and keep the outages up to date."""
+        at = sample.started_at
+        if not sample.good:
+            self._outage = self._outage or sample.run
+            outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
+            labels = tuple(dict.fromkeys((*outage.labels, label)))
+            self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
+            if label != before:
+                text = f"{label} after {before}" if before else label
+                yield event("status", text, outage=self._outage)
+            return
+        if self._outage:
+            outage = self._outages[self._outage]._replace(until=at, over=True)
+            self._outages[self._outage] = outage
+            again = f"{label} again" if label == self._good else label
+            runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
+            text = f"{again}, after {span_text(outage.began, at)} ({runs})"
+            yield event("recovered", text, outage=self._outage)
+            self._outage = None
+        if self._good not in (None, label):
+            yield event("status", f"{label} after {self._good}")
+        self._good = label
+
+    def _changes_of_speed(self, sample: Sample, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+        """Give the beginning and the end of a row of slow runs."""
+        total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
+        middle, reach = usual_range(before)
+        before.append(total)
+        del before[:-USUAL_RUNS]
+        if total - middle > reach:
+            if self._slow_since is None:
+                self._slow_since = sample.started_at
+                yield event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
+            self._slow += 1
+            self._usual = []
+        elif self._slow_since is not None:
+            self._usual.append(sample.started_at)
+            if len(self._usual) == USUAL_AGAIN:
+                span = span_text(self._slow_since, self._usual[0])
+                yield event("recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})")
+                self._slow_since, self._slow = None, 0
+
+    def _new_things(self, server: ServerInfo, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+        """Give what a server shows that was not seen before."""
+        certificate = server.certificate or NO_CERTIFICATE
+        digits = (certificate.sha256 or "")[:8]
+        for kind, shown in (("address", server.ip), ("certificate", digits), ("protocol", server.http_version)):
+            if not shown:
+                continue
+            seen = self._seen.setdefault(kind, {})
+            if seen and shown not in seen:
+                text = f"{shown} after {next(reversed(seen))}"
+                if kind == "certificate":
+                    name = certificate.common_name or certificate_name(certificate)
+                    text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
+                yield event(kind, text)
+            seen.pop(shown, None)
+            seen[shown] = None
+
+
+class EventFinder:
+    """Makes events of the runs of a series; each variant is looked at by itself."""
+
+    def __init__(self) -> None:
+        self.events: list[SeriesEvent] = []
+        self.outages: dict[int, Outage] = {}
+        self._variants: dict[str | None, VariantEvents] = {}
+
+    def add(self, sample: Sample, standstill: Standstill | None = None) -> list[SeriesEvent]:
+        """Return the events of the next run, by its last step, and of a standstill before or during it."""
+        events = []
+        if standstill and standstill.rounds:
+            rounds = counted(standstill.rounds, "round")
+            text = f"{rounds} missed: this process stood still for {standstill.seconds:.1f} s"
+            events.append(SeriesEvent(sample.started_at, sample.run, "missed", text))
+        variant = self._variants.setdefault(sample.variant, VariantEvents(self.outages))
+        events += variant.find(sample, standstill is not None and standstill.during)
+        self.events += events
+        return events
+
+
+# ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
@@ -8508,6 +8693,16 @@ def second_text(moment: datetime.datetime | None) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
 
 
+def instant_text(moment: datetime.datetime) -> str:
+    """Return RFC 3339, UTC, with milliseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def clock_text(moment: datetime.datetime) -> str:
+    """Return the local time of day."""
+    return moment.astimezone().strftime("%H:%M:%S")
+
+
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
     if verdict.violations:
@@ -8537,6 +8732,8 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
         tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
         tokens += verdict_tokens(verdict)
+    if turn:
+        tokens.append(f"at={instant_text(step.started_at)}")
     return f"{step_title(step.number, turn)}: " + " ".join(tokens)
 
 
@@ -8576,6 +8773,20 @@ def summary_line(summary: Summary, url: bool, verdict: Verdict | None, compact: 
 def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
     """Say why a step failed and what to try, in one line."""
     return f"{step_title(number, turn).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
+
+
+def event_line(event: SeriesEvent) -> str:
+    run = " ".join(filter(None, (f"run {event.run}", event.variant)))
+    return f"{clock_text(event.at)} {run}: {event.text}"
+
+
+def outage_line(outage: Outage) -> str:
+    """Return an outage from its beginning to its end, or how far it has come."""
+    labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
+    line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
+    if not outage.over:
+        line += " so far"
+    return f"{outage.variant}: {line}" if outage.variant else line
 
 
 FATES = {  # of SHOWN, in a row
@@ -8677,18 +8888,12 @@ def starved_runs_text(starved: int, runs: int) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 27a. Documents, JSON. Report -> values.
 # ---------------------------------------------------------------------------------------------------------
-def instant_text(moment: datetime.datetime) -> str:
-    """Return RFC 3339, UTC, with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields, of each that is a credential the value masked."""
     masked = ((name, "***" if is_credential(name, value) else decode(value)) for name, value in headers)
     return [{"name": name, "value": value} for name, value in masked]
 
 
-NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
@@ -10783,7 +10988,6 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
 BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
-USUAL_RUNS = 50  # the last good ones, which tell what is usual
 TOLD_IN_FULL = 20  # runs of a target that get a line each beside a waterfall on a terminal
 
 
@@ -10808,6 +11012,7 @@ def show_server(step: Step) -> ServerInfo:
         not_after=min((each.not_after for each in chain if each.not_after), default=None),
         software=response.get("server") if response else None,
         http_version=response.http_version if response else None,
+        ip=step.network.ip,
     )
 
 
