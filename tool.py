@@ -251,7 +251,9 @@ DEFAULT_INTERVAL = 1.0  # seconds
 TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
 MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
+MAX_DURATION = 24 * 3600  # seconds
 MAX_TRACES = 100  # runs that are sent to a collector in one request
+MAX_EVENTS = 1000  # in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_COLLECTOR_ANSWER = 64 * 1024
@@ -519,9 +521,10 @@ class Request(NamedTuple):
 
 
 class Series(NamedTuple):
-    """How often a request or chain is measured. `interval` is seconds from start to start; with `reuse` every
-    run after the first goes over the connections of the one before it. A single run is a series of one, and
-    is told in a form of its own.
+    """How often a request or chain is measured: so many times, or if it has a `duration`, as long as that is
+    not over (seconds). `interval` is seconds from start to start; with `reuse` every run after the first goes
+    over the connections of the one before it. A single run is a series of one, and is told in a form of its
+    own.
     """
 
     times: int = 1
@@ -530,6 +533,14 @@ class Series(NamedTuple):
     single: bool = True
     every_address: bool = False  # each address of the URL's name is a variant of the request
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
+    duration: int | None = None
+
+    def runs(self, variants: int) -> int:
+        """Return how many runs it takes, of a duration at most, if each round measures so many variants."""
+        if self.duration is None:
+            return self.times * variants
+        most = MAX_COUNT // variants
+        return variants * min(most, int(-(-self.duration // self.interval)) if self.interval else most)
 
 
 class PemFile(NamedTuple):
@@ -969,13 +980,13 @@ class Sample(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """A time in which this process was stopped, or the machine asleep: how many rounds were due in it, and
-    whether it was `during` a run.
+    """How long this process was stopped, or the machine asleep, and how many rounds were due in that time;
+    `during` tells that a run was under way.
     """
 
-    seconds: float
-    rounds: int
-    during: bool
+    seconds: float = 0.0
+    rounds: int = 0
+    during: bool = False
 
 
 class SeriesEvent(NamedTuple):
@@ -1442,7 +1453,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
 
 
 def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
-    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 if none was given."""
+    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 without a series."""
     values, what = count, "runs"
     if reuse:
         values, what = count - 1, "runs on a kept connection"
@@ -1451,7 +1462,7 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
         if not statistic:
             continue
         if not count:
-            raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count")
+            raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         needed = SUPPORT[statistic]
         if values < needed:
             message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
@@ -2148,6 +2159,15 @@ def parse_count(text: str) -> int:
     raise UsageError(f"--count '{text}': expected a whole number from 1 to {MAX_COUNT}")
 
 
+def parse_duration(text: str) -> int:
+    """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
+    found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
+    seconds = int(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0
+    if 1 <= seconds <= MAX_DURATION:
+        return seconds
+    raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
+
+
 def parse_interval(text: str | None) -> float:
     """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
     if re.fullmatch(r"0+(\.0*)?|\.0+", text or ""):
@@ -2568,7 +2588,7 @@ class Answer(argparse.Action):
 
 
 SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
-SLO_HELP += f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
+SLO_HELP += f"In a series also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
@@ -2597,6 +2617,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
+        ("--duration", "TIME", "measure for so long, 90s, 5m, 2h, and say what changes: see the events"),
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
@@ -2637,6 +2658,7 @@ NOT_EMPTY = {  # what a value must be that cannot be empty
 NO_ADDRESS = ": a unix socket has no address"
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
+    ("--count", "--duration", ": a number of runs, or a time"),
     ("-k", "--cacert", ": verify with that bundle, or not at all"),
     ("--unix-socket", "-x", NO_ADDRESS),
     ("--unix-socket", "--resolve", NO_ADDRESS),
@@ -2647,8 +2669,8 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count",), ": it is for a series of runs"),
-    ("--reuse", ("--count",), ": it is for a series of runs"),
+    ("--interval", ("--count", "--duration"), ": it is for a series of runs"),
+    ("--reuse", ("--count", "--duration"), ": it is for a series of runs"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -2717,10 +2739,14 @@ def build_parser(width: int) -> Parser:
 # ---------------------------------------------------------------------------------------------------------
 def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
-    if args.count is not None:
-        times, interval = parse_count(args.count), parse_interval(args.interval)
-        return Series(times, interval, args.reuse, False, args.all_addresses)
-    return Series(single=not args.all_addresses, every_address=args.all_addresses)
+    times, duration = MAX_COUNT, None
+    if args.duration is not None:
+        duration = parse_duration(args.duration)
+    elif args.count is not None:
+        times = parse_count(args.count)
+    else:
+        return Series(single=not args.all_addresses, every_address=args.all_addresses)
+    return Series(times, parse_interval(args.interval), args.reuse, False, args.all_addresses, (), duration)
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
@@ -2812,8 +2838,8 @@ def check_tracing(options: Options) -> None:
     named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
     if options.tracing.propagate and named:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    runs = options.series.times * max(1, len(options.series.addresses))
-    if runs > MAX_TRACES:
+    runs = options.series.runs(max(1, len(options.series.addresses)))
+    if runs > MAX_TRACES and options.series.duration is None:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
@@ -2933,7 +2959,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     thresholds = parse_budgets(args.slo, args.slo_file, seconds)
-    check_statistics(thresholds, series.times if args.count is not None else 0, series.reuse)
+    in_series = args.count is not None or args.duration is not None
+    check_statistics(thresholds, series.times if in_series else 0, series.reuse)
     url = parse_url(args.url[0])
     family = choose_family(args)
     chosen_by = "-4 or -6" if family else "--interface"
@@ -7899,6 +7926,8 @@ class Report(NamedTuple):
     lookup_us: int | None  # what the lookup of the addresses took, None without one
     newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
     single: Run | None
+    events: Sequence[SeriesEvent]
+    outages: Mapping[int, Outage]  # by the run with which each began
 
     @property
     def runs(self) -> int:
@@ -8619,7 +8648,11 @@ class VariantEvents:
         """Give what a server shows that was not seen before."""
         certificate = server.certificate or NO_CERTIFICATE
         digits = (certificate.sha256 or "")[:8]
-        for kind, shown in (("address", server.ip), ("certificate", digits), ("protocol", server.http_version)):
+        for kind, shown in (
+            ("address", server.ip),
+            ("certificate", digits),
+            ("protocol", server.http_version),
+        ):
             if not shown:
                 continue
             seen = self._seen.setdefault(kind, {})
@@ -8641,15 +8674,15 @@ class EventFinder:
         self.outages: dict[int, Outage] = {}
         self._variants: dict[str | None, VariantEvents] = {}
 
-    def add(self, sample: Sample, standstill: Standstill | None = None) -> list[SeriesEvent]:
+    def add(self, sample: Sample, standstill: Standstill) -> list[SeriesEvent]:
         """Return the events of the next run, by its last step, and of a standstill before or during it."""
         events = []
-        if standstill and standstill.rounds:
+        if standstill.rounds:
             rounds = counted(standstill.rounds, "round")
             text = f"{rounds} missed: this process stood still for {standstill.seconds:.1f} s"
             events.append(SeriesEvent(sample.started_at, sample.run, "missed", text))
         variant = self._variants.setdefault(sample.variant, VariantEvents(self.outages))
-        events += variant.find(sample, standstill is not None and standstill.during)
+        events += variant.find(sample, standstill.during)
         self.events += events
         return events
 
@@ -8719,15 +8752,14 @@ def step_title(number: int, turn: Turn | None) -> str:
 def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
+    tokens += [f"status={step.answer.status if step.answer else 0}", f"bytes={step.body_bytes}"]
     values = {
-        "status": step.answer and step.answer.status,
-        "bytes": step.body_bytes,
-        "ip": step.network.ip or "-",
-        "family": (step.network.ip and family_of(step.network.ip)) or "-",
-        "tls_version": (step.network.tls and step.network.tls.version) or "-",
-        "proxy": (step.route.proxy and step.route.proxy.shown) or "direct",
+        "ip": step.network.ip,
+        "family": step.network.ip and family_of(step.network.ip),
+        "tls_version": step.network.tls and step.network.tls.version,
+        "proxy": step.route.proxy.shown if step.route.proxy else "direct",
     }
-    tokens += [f"{key}={value or 0}" for key, value in values.items()]
+    tokens += [f"{key}={value or '-'}" for key, value in values.items()]
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
@@ -8828,32 +8860,42 @@ def status_text(state: RunState) -> str:
     return text
 
 
-def series_progress(interval: float, wanted: int, samples: Sequence[Sample], width: int) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next.
+def series_progress(
+    interval: float,
+    wanted: int,
+    samples: Sequence[Sample],
+    width: int,
+    rest: float = 0,
+    duration: int | None = None,
+) -> str:
+    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; or with a duration
+    how much of it is the rest (s).
 
     What does not fit `width` columns is shortened: the run, the median and the failures stay.
     """
     runs = samples[-1].run if samples else 0
-    number, filled = min(runs + 1, wanted), 10 * runs // wanted
-    left, told = [], []
-    if samples:
+    number = min(runs + 1, wanted)
+    run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
+    if duration:
+        run, brief, filled = f"run {number}", f"{number}", int(10 - 10 * rest / duration)
+    elif samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
-        each = max(interval, spent / max(1, runs - 1))
-        left.append(f"{each * (wanted - runs):.0f} s left")
+        rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
+    left, told = [f"{rest:.0f} s left"] if samples else [], []
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
         middle = median(sorted(value for value, _ in values)) / 1000
         told.append(f"ttfb {middle:.{int(middle < 1000)}f} ms")
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
     told += [f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count]
-    run = f"run {number} of {wanted}"
     forms = (
         [f"{run} [{'#' * filled:<10}]", *left, *told],
         [run, *left, *told],
         [run, *told],
-        [f"{number}/{wanted}", *told],
+        [brief, *told],
     )
     texts = [", ".join(form) for form in forms]
+    texts.append(re.sub(r"ttfb | (?=ms)|,|(?<=fail)ed", "", texts[-1]))
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 
@@ -9073,6 +9115,17 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
     }
 
 
+def event_document(event: SeriesEvent) -> dict[str, Any]:
+    return {
+        "at": instant_text(event.at),
+        "run_number": event.run,
+        "kind": event.kind,
+        "text": event.text,
+        "target": event.variant,
+        "side": None,
+    }
+
+
 def series_fields(report: Report) -> dict[str, Any]:
     """Return what the export of a series has in place of the fields of a single run."""
     failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
@@ -9089,12 +9142,14 @@ def series_fields(report: Report) -> dict[str, Any]:
     series = report.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
-        "count": series.times,
+        "count": series.times if series.duration is None else None,
+        "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe._asdict(),
         **lookup,
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
+        "events": list(map(event_document, report.events[:MAX_EVENTS])),
         "runs": [],
     }
 
@@ -10171,6 +10226,24 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
     yield Fields(list(series_rows(summary, report)))
 
 
+SHOWN_EVENTS = 20  # the last ones
+
+
+def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
+    """Tell what has changed: an outage, from its beginning to its end, where its first event stands."""
+    lines: dict[SeriesEvent | int, str] = {}
+    for event in report.events:
+        if event.outage is None:
+            lines[event] = event_line(event)
+        else:
+            lines[event.outage] = outage_line(report.outages[event.outage])
+    shown = list(lines.values())[-SHOWN_EVENTS:]
+    if len(lines) > len(shown):
+        shown.insert(0, f"{len(lines) - len(shown)} more before these")
+    for number, line in enumerate(shown):
+        yield "" if number else "Events", (Span(line),)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 28d. Views of addresses. Report -> one table, a row an address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
@@ -10397,12 +10470,16 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn of a series."""
     if report.runs < report.expected:
-        yield (Span(f"Stopped after {report.runs} of {report.expected} runs.", "warn"),)
+        runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
+        if duration:
+            runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
+        yield (Span(f"Stopped after {runs}.", "warn"),)
     if report.samples[0].variant:
         yield from addresses_blocks(report, look)
-        return
-    for summary in report.summaries:
-        yield from summary_blocks(summary, report, look)
+    else:
+        for summary in report.summaries:
+            yield from summary_blocks(summary, report, look)
+    yield Fields(list(events_rows(report)))
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -10735,12 +10812,12 @@ class StatusLine:
             self.stream = None
 
 
-def say(message: str) -> None:
+def say(message: str, speaker: str = "httphases: ") -> None:
     """Print one line on stderr; nothing when it is closed or gone."""
     if sys.stderr is None:  # print(file=None) would mean stdout
         return
     try:
-        print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
+        print(speaker + visible(message), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 
@@ -10988,7 +11065,7 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
 BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
-TOLD_IN_FULL = 20  # runs of a target that get a line each beside a waterfall on a terminal
+TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
 
 def in_brief(step: Step) -> Step:
@@ -11032,7 +11109,8 @@ class Results:
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
-        self.untraced = False  # there are more runs than a collector gets at once
+        self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
+        self.events = EventFinder()
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
@@ -11041,8 +11119,8 @@ class Results:
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
 
-    def add(self, run: Run) -> None:
-        """Keep of a run what the reports and exports need."""
+    def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
+        """Keep of a run what the reports and exports need; return what has changed with it."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
@@ -11052,7 +11130,7 @@ class Results:
         if run.limit_reached:
             self.limited += 1
             self.loop = self.loop or loop_text(run)
-        if self.options.tracing and not self.untraced:
+        if run.turn.number <= self.traces:
             self.spans += span_texts(run)
         if self._single:
             self.last_run = run
@@ -11062,6 +11140,7 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
+        return [] if self._single else self.events.add(self.samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep what the exports will say of a run; in brief once there is much of it."""
@@ -11154,6 +11233,8 @@ class Results:
             lookup_us=self.lookup_us,
             newest=self.newest,
             single=self.last_run,
+            events=self.events.events,
+            outages=self.events.outages,
         )
 
     def items(self, option: str) -> Iterator[str]:
@@ -11167,16 +11248,79 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-class LiveReport:
-    """What is said of a series while it goes on: a run as it ends, if there are many, and on a terminal what
-    is under way.
+STANDSTILL = 0.5  # seconds between two looks at the clock, 0.1 s apart, that tell that nothing ran
+ALL_CLOCKS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps
+
+
+class Schedule:
+    """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
+
+    Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
+    others come later by as many intervals. That it was stopped is seen by looking at the clocks often.
     """
 
-    def __init__(self, options: Options, results: Results) -> None:
+    def __init__(self, series: Series) -> None:
+        self._interval = round(min(series.interval, 1e9) * 1e9)
+        self._duration = None if series.duration is None else series.duration * 10**9
+        self.begun = 0
+        self._resumed = 0  # when the last stop was over
+        self._later = 0  # rounds missed so far
+        self._missed = self._stopped = 0  # rounds, and ns, that are yet to be told
+        self.watch()
+
+    def watch(self) -> None:
+        """Begin to look: whatever took its time before was this program's own work."""
+        self._looked = time.perf_counter_ns(), time.clock_gettime_ns(ALL_CLOCKS)
+
+    def look(self) -> None:
+        """Note whether this process was stopped since the look before."""
+        before = self._looked
+        self.watch()
+        ran, passed = (now - then for now, then in zip(self._looked, before))
+        if passed > STANDSTILL * 1e9:
+            self._resumed = self._looked[0]
+            self._stopped += passed
+            if self._interval:  # perf_counter does not count the sleep of a machine
+                self._missed += max(0, passed - ran) // self._interval
+
+    def due(self, number: int) -> int | None:
+        """Return when a round is due, 0 for at once, None if the series is over by then."""
+        if number == 1:
+            return 0
+        due = 0
+        if self._interval:
+            due = self.begun + (number - 1 + self._later) * self._interval
+            missed = max(0, -((due - self._resumed) // self._interval))
+            self._later += missed
+            self._missed += missed
+            due += missed * self._interval
+        over = self._duration is not None and max(due, time.perf_counter_ns()) >= self.begun + self._duration
+        return None if over else due
+
+    def standstill(self, run: Run) -> Standstill:
+        """Return what is to be told with a run that has just ended: the rounds that were missed before it."""
+        self.begun = self.begun or run.started
+        self.look()
+        during = self._resumed > run.started
+        if during:
+            self._resumed = time.perf_counter_ns()  # the next run is not late for the rest of this one
+        told = Standstill(self._stopped / 1e9, self._missed, during)
+        if told.rounds:
+            self._missed = self._stopped = 0
+        return told
+
+
+class LiveReport:
+    """What is said of a series while it goes on: a run as it ends, or what has changed with it, and on a
+    terminal what is under way.
+    """
+
+    def __init__(self, options: Options, results: Results, rich: bool) -> None:
         series = options.series
-        self._options, self._results = options, results
+        self._options, self._results, self._rich = options, results, rich
         self._interval, self._single = series.interval, series.single
         self.expected = series.times  # runs
+        self.schedule = Schedule(series)
         self.status = StatusLine(sys.stderr, options.environ)
         # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
@@ -11184,11 +11328,8 @@ class LiveReport:
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
         self.whole = True  # all of it could be written so far
         self._summed = 0.0  # when (time.monotonic)
-        self._usual: list[int | None] = []  # the statuses of the first good run
-        self._totals: dict[tuple[str | None, bool | None], list[int]] = {}  # of the last steps of good runs
-        terminal = sys.stdout is not None and sys.stdout.isatty()
-        brief = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
-        self._tells_all = not brief
+        self._tells_all = True  # each run, not only what has changed with it
+        self._explained: set[str] = set()  # kinds of failures
 
     @property
     def wanted(self) -> bool:
@@ -11197,12 +11338,21 @@ class LiveReport:
 
     def expect(self, variants: int) -> None:
         """Expect so many runs in each round; without any, the lookup has failed and is the one run."""
-        self.expected = self.expected * variants or 1
+        series = self._options.series
+        self.expected = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
+        many = self.expected > TOLD_IN_FULL or series.duration is not None
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
-    def wait(self, due: int) -> bool:
-        """Wait until a run is to be prepared; False when the series is to end."""
-        while not INTERRUPTION.asked():
+    def wait(self, number: int) -> bool:
+        """Wait until a round is to be prepared, the first at once; False when the series is to end."""
+        self.schedule.watch()
+        while self.wanted and not INTERRUPTION.asked():
+            due = self.schedule.due(number)
+            if due is None:
+                self.expected = self._results.samples[-1].run
+                return False
             self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
@@ -11210,17 +11360,33 @@ class LiveReport:
             if self.status.ready:
                 self.status.draw()
             time.sleep(min(left, SLICE))
+            self.schedule.look()
         return False
 
-    def tell(self, run: Run) -> None:
-        """Print the lines of a run that has ended."""
+    def tell(self, run: Run, events: Iterable[SeriesEvent]) -> None:
+        """Print the lines of a run that has ended, or those of what has changed with it."""
         if self._single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        if self._tells_all or self._is_odd(run):
-            lines = run_lines(run, self._options.style, run.turn)
-            self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
+        lines = list(map(event_line, events))
+        if not self._tells_all:
+            self.print(lambda: self._paint_events(run, lines))
+            return
+        told = run_lines(run, self._options.style, run.turn)
+        self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in told)))
+        for line in lines if sys.stderr is not None and sys.stderr.isatty() else ():
+            say(line, "")
+
+    def _paint_events(self, run: Run, lines: Iterable[str]) -> None:
+        """Print events, and below the first failure of a kind why and what to try."""
+        blocks: list[Block] = [(Span(line),) for line in lines]
+        error = run.steps[-1].error
+        if blocks and error and error.kind not in self._explained:
+            self._explained.add(error.kind)
+            _, *rows = failure_rows(error)
+            blocks.append(Fields(rows))
+        choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
 
     def print(self, write: Callable[[], object]) -> None:
         """Have something written to the report, as long as that can be done."""
@@ -11234,21 +11400,9 @@ class LiveReport:
         if self.whole and self._read:
             self.whole = try_to_write("the report", attempt)
 
-    def _is_odd(self, run: Run) -> bool:
-        """Tell whether a run was not good, slow, or answered with other statuses than the first good one."""
-        last = run.steps[-1]
-        if not last.good:
-            return True
-        statuses = [step.answer and step.answer.status for step in run.steps]
-        self._usual = self._usual or statuses
-        before = self._totals.setdefault((run.turn.variant, last.network.reused), [])
-        middle, reach = usual_range(before)
-        before.append(last.timing.total)
-        del before[:-USUAL_RUNS]
-        return statuses != self._usual or last.timing.total - middle > reach
-
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
+        self.schedule.look()
         if self.status.ready:
             self.status.draw(status_text(state))
         if INTERRUPTION.asked():
@@ -11256,27 +11410,28 @@ class LiveReport:
 
     def _sum_up(self) -> None:
         """Make the text of the bar, only between two runs: many samples would hold up a run."""
-        now = time.monotonic()
+        now, duration = time.monotonic(), self._options.series.duration or 0
         if self.status.stream is not None and not self._single and now - self._summed > 0.2:
             self._summed = now
+            rest = max(0.0, duration - (time.perf_counter_ns() - self.schedule.begun) / 1e9)
             self.status.bar = series_progress(
-                self._interval, self.expected, self._results.samples, self.status.width
+                self._interval, self.expected, self._results.samples, self.status.width, rest, duration
             )
 
 
 def each_turn(
-    series: Series, variants: Sequence[Variant], results: Results
+    variants: Sequence[Variant], results: Results, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give the place of each run when it is next: round by round, on a fixed schedule."""
     number = 0
-    for turn in range(1, series.times + 1):
-        due = 0
-        if turn > 1 and series.interval:
-            due = results.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
+    for turn in range(1, live.expected // len(variants) + 1):
         for variant in variants:
+            waits_for = turn if variant is variants[0] else 1  # the others of a round follow at once
+            if not live.wait(waits_for):
+                return
+            due = live.schedule.due(waits_for) or 0
             number += 1
             yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
-            due = 0  # the others of a round follow at once
 
 
 def at_address(options: Options, address: str) -> Variant:
@@ -11301,8 +11456,8 @@ def find_variants(
         (step,) = run.steps
         if step.error:
             failed = run._replace(turn=Turn())
-            results.add(failed)
-            live.tell(failed)
+            live.expect(0)
+            live.tell(failed, results.add(failed, Standstill()))
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
@@ -11311,26 +11466,39 @@ def find_variants(
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
+def warn_of_length(series: Series, variants: int, runs: int) -> None:
+    """Name an interval with which a duration does not take more runs than there may be."""
+    if series.duration and series.duration > series.interval * (runs // variants) > 0:
+        fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
+        say(
+            f"warning: {series.duration} s at --interval {shortest(series.interval)} are more than the "
+            f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
+        )
+
+
 def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
     series = options.series
     variants = find_variants(options, pool, results, live)
+    if not variants:
+        return
     live.expect(len(variants))
     runs = live.expected
-    if options.tracing and runs > MAX_TRACES:
+    if options.tracing and runs > MAX_TRACES and series.duration:
+        say(f"warning: --otlp sends the first {MAX_TRACES} runs alone")
+    elif options.tracing and runs > MAX_TRACES:
         say(f"warning: these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
-        results.untraced = True
-    for variant, turn in each_turn(series, variants, results):
-        if not live.wanted or not live.wait(turn.due):
-            return
+        results.traces = 0
+    warn_of_length(series, len(variants), runs)
+    for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
         run = run._replace(verdict=judge(options.thresholds, run))
-        results.add(run)
+        events = results.add(run, live.schedule.standstill(run))
         INTERRUPTION.sums_up = not series.single
-        live.tell(run)
+        live.tell(run, events)
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
@@ -11353,7 +11521,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     Raises ToolError, and whatever crashed, once what was measured before is reported.
     """
     results = Results(options)
-    live = LiveReport(options, results)
+    live = LiveReport(options, results, rich)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)
@@ -11381,7 +11549,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if crash and crashed:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = not results.untraced and send_traces(results.spans, options)
+    sent = (results.traces > 0 or options.tracing is None) and send_traces(results.spans, options)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed

@@ -42,7 +42,8 @@ AGAIN = {  # what a second value does, by the option's first spelling
     "is added": "-H --resolve --slo",
     "is refused": "-d --expect --json --har --prometheus --label --otlp --slo-file",
     "is the one that counts": (
-        "-X -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count --interval"
+        "-X -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count --interval "
+        "--duration"
     ),
 }
 

@@ -33,7 +33,7 @@ def told(samples, standstills=None):
     """Return the events of runs: (run, kind, text)."""
     finder = tool.EventFinder()
     for each in samples:
-        finder.add(each, (standstills or {}).get(each.run))
+        finder.add(each, (standstills or {}).get(each.run, tool.Standstill()))
     return [(event.run, event.kind, event.text) for event in finder.events]
 
 
@@ -170,9 +170,9 @@ def test_each_variant_is_looked_at_by_itself():
     for number in range(1, 41):
         side = "AB"[number % 2]
         total = {"A": 20_000, "B": 900_000}[side]
-        finder.add(run(number, 200 if side == "A" else 204, total, variant=side))
+        finder.add(run(number, 200 if side == "A" else 204, total, variant=side), tool.Standstill())
     assert finder.events == []
-    [event] = finder.add(run(41, 502, variant="B"))
+    [event] = finder.add(run(41, 502, variant="B"), tool.Standstill())
     assert tool.event_line(event).endswith(" run 41 B: 502 after 204")
 
 
