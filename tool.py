@@ -10749,11 +10749,15 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False  # there are such results
         self.signal: int | None = None  # the first that came
+        self.continued = False  # this process had been stopped (SIGSTOP), and goes on
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
     def asked(self) -> bool:
         return self.signal is not None
+
+    def go_on(self, _: int, __: object) -> None:
+        self.continued = True
 
     def come(self, number: int, _: object) -> None:
         if self.sums_up and not self.asked():
@@ -11248,15 +11252,20 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-STANDSTILL = 0.5  # seconds between two looks at the clock, 0.1 s apart, that tell that nothing ran
-ALL_CLOCKS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps
+STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
+# It goes on while the machine sleeps; perf_counter does not.
+WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def read_clocks() -> tuple[int, int]:
+    return time.perf_counter_ns(), time.clock_gettime_ns(WAKING_CLOCK)
 
 
 class Schedule:
     """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
 
     Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
-    others come later by as many intervals. That it was stopped is seen by looking at the clocks often.
+    others come later by as many intervals. It has to be looked for often.
     """
 
     def __init__(self, series: Series) -> None:
@@ -11266,22 +11275,19 @@ class Schedule:
         self._resumed = 0  # when the last stop was over
         self._later = 0  # rounds missed so far
         self._missed = self._stopped = 0  # rounds, and ns, that are yet to be told
-        self.watch()
-
-    def watch(self) -> None:
-        """Begin to look: whatever took its time before was this program's own work."""
-        self._looked = time.perf_counter_ns(), time.clock_gettime_ns(ALL_CLOCKS)
+        self._looked = read_clocks()
 
     def look(self) -> None:
         """Note whether this process was stopped since the look before."""
-        before = self._looked
-        self.watch()
+        before, self._looked = self._looked, read_clocks()
         ran, passed = (now - then for now, then in zip(self._looked, before))
-        if passed > STANDSTILL * 1e9:
+        asleep, continued = passed - ran, INTERRUPTION.continued
+        INTERRUPTION.continued = False
+        if asleep > STANDSTILL or (continued and passed > STANDSTILL):
             self._resumed = self._looked[0]
             self._stopped += passed
-            if self._interval:  # perf_counter does not count the sleep of a machine
-                self._missed += max(0, passed - ran) // self._interval
+            if self._interval:
+                self._missed += max(0, asleep) // self._interval
 
     def due(self, number: int) -> int | None:
         """Return when a round is due, 0 for at once, None if the series is over by then."""
@@ -11347,8 +11353,8 @@ class LiveReport:
 
     def wait(self, number: int) -> bool:
         """Wait until a round is to be prepared, the first at once; False when the series is to end."""
-        self.schedule.watch()
         while self.wanted and not INTERRUPTION.asked():
+            self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
                 self.expected = self._results.samples[-1].run
@@ -11360,7 +11366,6 @@ class LiveReport:
             if self.status.ready:
                 self.status.draw()
             time.sleep(min(left, SLICE))
-            self.schedule.look()
         return False
 
     def tell(self, run: Run, events: Iterable[SeriesEvent]) -> None:
@@ -11640,6 +11645,7 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
+    signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
     claim_standard_streams()
