@@ -2617,7 +2617,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
-        ("--duration", "TIME", "measure for so long, 90s, 5m, 2h, and say what changes: see the events"),
+        ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
@@ -8860,34 +8860,33 @@ def status_text(state: RunState) -> str:
     return text
 
 
+def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
+    """Give the median of ttfb so far, and what went wrong how often."""
+    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
+    if values:
+        middle = median(sorted(value for value, _ in values)) / 1000
+        yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
+    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
+    yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
+
+
 def series_progress(
-    interval: float,
-    wanted: int,
-    samples: Sequence[Sample],
-    width: int,
-    rest: float = 0,
-    duration: int | None = None,
+    interval: float, wanted: int, samples: Sequence[Sample], width: int, time_left: tuple[float, int] = (0, 0)
 ) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; or with a duration
-    how much of it is the rest (s).
+    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; of one with a
+    duration, how much of that is left, and of how much (s).
 
     What does not fit `width` columns is shortened: the run, the median and the failures stay.
     """
     runs = samples[-1].run if samples else 0
-    number = min(runs + 1, wanted)
+    number, (rest, duration) = min(runs + 1, wanted), time_left
     run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
     if duration:
         run, brief, filled = f"run {number}", f"{number}", int(10 - 10 * rest / duration)
     elif samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
-    left, told = [f"{rest:.0f} s left"] if samples else [], []
-    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
-    if values:
-        middle = median(sorted(value for value, _ in values)) / 1000
-        told.append(f"ttfb {middle:.{int(middle < 1000)}f} ms")
-    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
-    told += [f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count]
+    left, told = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
     forms = (
         [f"{run} [{'#' * filled:<10}]", *left, *told],
         [run, *left, *told],
@@ -9142,7 +9141,7 @@ def series_fields(report: Report) -> dict[str, Any]:
     series = report.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
-        "count": series.times if series.duration is None else None,
+        "count": None if series.duration else series.times,
         "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe._asdict(),
@@ -11368,26 +11367,25 @@ class LiveReport:
             time.sleep(min(left, SLICE))
         return False
 
-    def tell(self, run: Run, events: Iterable[SeriesEvent]) -> None:
+    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Print the lines of a run that has ended, or those of what has changed with it."""
         if self._single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        lines = list(map(event_line, events))
-        if not self._tells_all:
-            self.print(lambda: self._paint_events(run, lines))
-            return
-        told = run_lines(run, self._options.style, run.turn)
-        self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in told)))
-        for line in lines if sys.stderr is not None and sys.stderr.isatty() else ():
-            say(line, "")
+        if self._tells_all:
+            lines = run_lines(run, self._options.style, run.turn)
+            self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
+            for event in events if sys.stderr is not None and sys.stderr.isatty() else ():
+                say(event_line(event), "")
+        elif events:
+            self.print(lambda: self._paint_events(run, events))
 
-    def _paint_events(self, run: Run, lines: Iterable[str]) -> None:
+    def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [(Span(line),) for line in lines]
+        blocks: list[Block] = [(Span(event_line(event)),) for event in events]
         error = run.steps[-1].error
-        if blocks and error and error.kind not in self._explained:
+        if error and error.kind not in self._explained:
             self._explained.add(error.kind)
             _, *rows = failure_rows(error)
             blocks.append(Fields(rows))
@@ -11418,9 +11416,10 @@ class LiveReport:
         now, duration = time.monotonic(), self._options.series.duration or 0
         if self.status.stream is not None and not self._single and now - self._summed > 0.2:
             self._summed = now
-            rest = max(0.0, duration - (time.perf_counter_ns() - self.schedule.begun) / 1e9)
+            begun = self.schedule.begun or time.perf_counter_ns()
+            time_left = max(0.0, duration - (time.perf_counter_ns() - begun) / 1e9), duration
             self.status.bar = series_progress(
-                self._interval, self.expected, self._results.samples, self.status.width, rest, duration
+                self._interval, self.expected, self._results.samples, self.status.width, time_left
             )
 
 
@@ -11507,6 +11506,8 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
+    if series.duration and not series.interval and turn.number == runs:
+        say(f"warning: {runs} runs are the most there may be: the series ended before its time was over")
 
 
 def write_exports(results: Results, report: Report, crashed: bool) -> bool:

@@ -658,7 +658,7 @@ def test_a_short_duration_loses_the_rounds_that_it_missed(start_tool, tmp_path, 
 )
 def test_the_progress_line_of_a_duration_has_no_number_of_runs(width, text):
     samples = [run(1), run(2), run(3, 503), run(4, "timeout")]
-    assert tool.series_progress(1.0, 10_000, samples, width, 70.0, 90) == text
+    assert tool.series_progress(1.0, 10_000, samples, width, (70.0, 90)) == text
 
 
 def test_words_are_shortened_before_they_are_cut_at_40_columns():
