@@ -25,7 +25,7 @@ The way of a request through this file, which is read from top to bottom:
                        22 Step           what is prepared before the clock; events -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries; budgets, exit code
-                       25 Findings       Step, Run -> what the times mean
+                       25 Findings       Step, Run -> what the times mean; samples -> what has changed
      26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
      29 Painters, 30 Main                the only ones that write
 
@@ -38,6 +38,7 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
     Summary    what the samples of one step have in common; a ChainSummary: what whole runs have
+    Event      what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
 A single run is a series of one: it goes the same way, and is told in a form of its own.
@@ -254,7 +255,9 @@ MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
 MAX_BASELINE = 256 << 20
+MAX_DURATION = 24 * 3600  # seconds
 MAX_TRACES = 100  # runs that are sent to a collector in one request
+MAX_EVENTS = 1000  # in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_COLLECTOR_ANSWER = 64 * 1024
@@ -523,9 +526,10 @@ class Request(NamedTuple):
 
 
 class Series(NamedTuple):
-    """How often a request or chain is measured. `interval` is seconds from start to start; with `reuse` every
-    run after the first goes over the connections of the one before it. A single run is a series of one, and
-    is told in a form of its own.
+    """How often a request or chain is measured: so many times, or if it has a `duration`, as long as that is
+    not over (seconds). `interval` is seconds from start to start; with `reuse` every run after the first goes
+    over the connections of the one before it. A single run is a series of one, and is told in a form of its
+    own.
     """
 
     times: int = 1
@@ -534,6 +538,14 @@ class Series(NamedTuple):
     single: bool = True
     every_address: bool = False  # each address of the URL's name is a variant of the request
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
+    duration: int | None = None
+
+    def runs(self, variants: int) -> int:
+        """Return how many runs it takes, of a duration at most, if each round measures so many variants."""
+        if self.duration is None:
+            return self.times * variants
+        most = MAX_COUNT // variants
+        return variants * min(most, int(-(-self.duration // self.interval)) if self.interval else most)
 
 
 class PemFile(NamedTuple):
@@ -958,6 +970,7 @@ class ServerInfo(NamedTuple):
     not_after: datetime.datetime | None = None  # the earliest of the certificates that it sent
     software: str | None = None  # the field Server
     http_version: str | None = None
+    ip: str | None = None
 
 
 class Sample(NamedTuple):
@@ -1010,6 +1023,43 @@ class Baseline(NamedTuple):
     host: str | None
     label: str | None
     samples: tuple[Sample, ...]
+
+
+class Standstill(NamedTuple):
+    """How long this process was stopped, or the machine asleep, and how many rounds were due in that time;
+    `during` tells that a run was under way.
+    """
+
+    seconds: float = 0.0
+    rounds: int = 0
+    during: bool = False
+
+
+class SeriesEvent(NamedTuple):
+    """What has changed in a series, at the start of a run; `text` goes on from the run's name. `outage` is
+    the run with which the outage began that it is about.
+    """
+
+    at: datetime.datetime
+    run: int
+    kind: str
+    text: str
+    variant: str | None = None
+    outage: int | None = None
+
+
+class Outage(NamedTuple):
+    """Runs of a variant in a row that were not good, and by what labels (a status, or a kind of failure).
+
+    It lasts until the start of the next good run; one that is not `over`, until that of its last run so far.
+    """
+
+    variant: str | None
+    began: datetime.datetime
+    until: datetime.datetime
+    runs: int
+    labels: tuple[str, ...]
+    over: bool = False
 
 
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
@@ -1427,8 +1477,9 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(
                 f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
             )
-        meant = relative or amount.endswith("%")
-        expected = "+10% or +25 (milliseconds)" if meant else "milliseconds above 0"
+        expected = (
+            "+10% or +25 (milliseconds)" if relative or amount.endswith("%") else "milliseconds above 0"
+        )
         try:
             thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
         except ValueError as error:
@@ -1476,7 +1527,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
 
 
 def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
-    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 if none was given."""
+    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 without a series."""
     values, what = count, "runs"
     if reuse:
         values, what = count - 1, "runs on a kept connection"
@@ -1485,7 +1536,7 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
         if not statistic:
             continue
         if not count:
-            raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count")
+            raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         needed = SUPPORT[statistic]
         if values < needed:
             message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
@@ -2185,6 +2236,15 @@ def parse_count(text: str) -> int:
     raise UsageError(f"--count '{text}': expected a whole number from 1 to {MAX_COUNT}")
 
 
+def parse_duration(text: str) -> int:
+    """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
+    found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
+    seconds = int(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0
+    if 1 <= seconds <= MAX_DURATION:
+        return seconds
+    raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
+
+
 def parse_interval(text: str | None) -> float:
     """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
     if re.fullmatch(r"0+(\.0*)?|\.0+", text or ""):
@@ -2756,7 +2816,7 @@ class Answer(argparse.Action):
 
 
 SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
-SLO_HELP += f"With --count also KEY.STAT: {', '.join(SLO_STATS)}"
+SLO_HELP += f"In a series also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
@@ -2793,6 +2853,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
+        ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
@@ -2854,6 +2915,7 @@ NOT_EMPTY = {  # what a value must be that cannot be empty
 NO_ADDRESS = ": a unix socket has no address"
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
+    ("--count", "--duration", ": a number of runs, or a time"),
     ("-k", "--cacert", ": verify with that bundle, or not at all"),
     ("--unix-socket", "-x", NO_ADDRESS),
     ("--unix-socket", "--resolve", NO_ADDRESS),
@@ -2867,8 +2929,8 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count", "--versus"), ": it is for a series of runs"),
-    ("--reuse", ("--count", "--versus"), ": it is for a series of runs"),
+    ("--interval", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
+    ("--reuse", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -2981,14 +3043,22 @@ def build_parser(width: int) -> Parser:
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
+def is_series(args: argparse.Namespace) -> bool:
+    """Tell whether a series of runs is asked for."""
+    return args.count is not None or args.duration is not None or bool(args.versus)
+
+
 def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
-    if args.count is not None or args.versus:
-        otherwise = (DEFAULT_ROUNDS, 0.0) if args.versus else (0, DEFAULT_INTERVAL)
-        times = otherwise[0] if args.count is None else parse_count(args.count)
-        interval = otherwise[1] if args.interval is None else parse_interval(args.interval)
-        return Series(times, interval, args.reuse, False, args.all_addresses)
-    return Series(single=not args.all_addresses, every_address=args.all_addresses)
+    if not is_series(args):
+        return Series(single=not args.all_addresses, every_address=args.all_addresses)
+    times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
+    if args.count is not None:
+        times = parse_count(args.count)
+    if args.interval is not None:
+        interval = parse_interval(args.interval)
+    duration = None if args.duration is None else parse_duration(args.duration)
+    return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:
@@ -3079,8 +3149,8 @@ def check_tracing(options: Options) -> None:
     named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
     if options.tracing.propagate and named:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    runs = options.series.times * max(1, len(options.series.addresses), len(options.sides))
-    if runs > MAX_TRACES:
+    runs = options.series.runs(max(1, len(options.series.addresses), len(options.sides)))
+    if runs > MAX_TRACES and options.series.duration is None:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
@@ -3242,8 +3312,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
-    series, counts = options.series, args.count is not None or args.versus
-    check_statistics(absolute, series.times if counts else 0, series.reuse)
+    check_statistics(absolute, options.series.times if is_series(args) else 0, options.series.reuse)
     expected = parse_expect(args.expect)
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
     return options._replace(
@@ -3384,7 +3453,7 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
             raise UsageError(f"--versus {number}: {error.message}") from None
         warnings += [f"--versus {number}: {warning}" for warning in side.warnings]
         sides.append(Variant(SIDES[number], side, words))
-    runs = base.series.times * len(sides)
+    runs = base.series.runs(len(sides))
     if runs > MAX_COUNT:
         raise UsageError(f"--count {args.count}: {len(sides)} sides are {runs} runs, at most {MAX_COUNT}")
     secrets = index_secrets(found for side in sides for found in secrets_of(side.options))
@@ -3855,6 +3924,9 @@ def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
     """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
     days = abs(moment - now).days
     return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
+
+
+NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 def certificate_name(certificate: Certificate) -> str:
@@ -8237,6 +8309,8 @@ class Report(NamedTuple):
     lookup_us: int | None  # what the lookup of the addresses took, None without one
     newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
     single: Run | None
+    events: Sequence[SeriesEvent]
+    outages: Mapping[int, Outage]  # by the run with which each began
     sides: tuple[Variant, ...] = ()
     baseline: Baseline | None = None
     comparisons: tuple[Comparison, ...] = ()  # of each side in its turn
@@ -8859,6 +8933,153 @@ def read_chain(run: Run) -> tuple[Finding, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
+# ---------------------------------------------------------------------------------------------------------
+USUAL_RUNS = 50  # the last good ones, which tell what is usual
+USUAL_AGAIN = 3  # usual runs that end a row of slow ones
+ALIKE_RUNS = 10  # so many with one label are steady
+FLAPPING = 5  # changes within so many runs are told as one
+
+
+def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
+    return f"{(end - begin).total_seconds():.1f} s"
+
+
+class VariantEvents:
+    """Finds what changes from run to run of one variant; `outages` are those of all variants, by the run with
+    which each began.
+    """
+
+    def __init__(self, outages: dict[int, Outage]) -> None:
+        self._outages = outages
+        self._outage: int | None = None  # the one under way
+        self._good: str | None = None  # the label of the last good run
+        self._labels: collections.deque[str] = collections.deque(maxlen=ALIKE_RUNS)
+        self._changes: collections.deque[bool] = collections.deque(maxlen=ALIKE_RUNS)
+        self._flapping = False
+        self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
+        self._slow_since: datetime.datetime | None = None
+        self._slow = 0  # runs
+        self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
+        self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
+
+    def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
+        """Give the events of the next run; that one was `disturbed` by a standstill makes none."""
+        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        if sample.good or not disturbed:
+            yield from self._changes_of_status(sample, event)
+        if sample.good and not disturbed:
+            yield from self._changes_of_speed(sample, event)
+        yield from self._new_things(sample.server, event)
+
+    def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
+        """Return what a label means; while labels change too often, that alone is said."""
+        label, before = str(sample.error or sample.status), self._labels[-1] if self._labels else None
+        self._labels.append(label)
+        self._changes.append(before not in (None, label))
+        events = list(self._compare_labels(sample, label, before, event))
+        if self._flapping:
+            if self._labels.count(label) < ALIKE_RUNS:
+                return []
+            self._flapping = False
+            kind = "recovered" if sample.good else "status"
+            return [event(kind, f"steady again: {label}", outage=self._outage)]
+        if sum(self._changes) < FLAPPING:
+            return events
+        self._flapping = True
+        odd = [each for each in self._labels if each != self._good]
+        names = ", ".join(dict.fromkeys(odd))
+        return [event("flapping", f"flapping: {names} in {len(odd)} of {len(self._labels)} runs")]
+
+    def _compare_labels(
+        self, sample: Sample, label: str, before: str | None, event: Callable[..., SeriesEvent]
+    ) -> Iterator[SeriesEvent]:
+        """Give the events of a label, and keep the outages up to date."""
+        at = sample.started_at
+        if not sample.good:
+            self._outage = self._outage or sample.run
+            outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
+            labels = tuple(dict.fromkeys((*outage.labels, label)))
+            self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
+            if label != before:
+                text = f"{label} after {before}" if before else label
+                yield event("status", text, outage=self._outage)
+            return
+        if self._outage:
+            outage = self._outages[self._outage]._replace(until=at, over=True)
+            self._outages[self._outage] = outage
+            again = f"{label} again" if label == self._good else label
+            runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
+            text = f"{again}, after {span_text(outage.began, at)} ({runs})"
+            yield event("recovered", text, outage=self._outage)
+            self._outage = None
+        if self._good not in (None, label):
+            yield event("status", f"{label} after {self._good}")
+        self._good = label
+
+    def _changes_of_speed(self, sample: Sample, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+        """Give the beginning and the end of a row of slow runs."""
+        total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
+        middle, reach = usual_range(before)
+        before.append(total)
+        del before[:-USUAL_RUNS]
+        if total - middle > reach:
+            if self._slow_since is None:
+                self._slow_since = sample.started_at
+                yield event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
+            self._slow += 1
+            self._usual = []
+        elif self._slow_since is not None:
+            self._usual.append(sample.started_at)
+            if len(self._usual) == USUAL_AGAIN:
+                span = span_text(self._slow_since, self._usual[0])
+                yield event("recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})")
+                self._slow_since, self._slow = None, 0
+
+    def _new_things(self, server: ServerInfo, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+        """Give what a server shows that was not seen before."""
+        certificate = server.certificate or NO_CERTIFICATE
+        digits = (certificate.sha256 or "")[:8]
+        for kind, shown in (
+            ("address", server.ip),
+            ("certificate", digits),
+            ("protocol", server.http_version),
+        ):
+            if not shown:
+                continue
+            seen = self._seen.setdefault(kind, {})
+            if seen and shown not in seen:
+                text = f"{shown} after {next(reversed(seen))}"
+                if kind == "certificate":
+                    name = certificate.common_name or certificate_name(certificate)
+                    text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
+                yield event(kind, text)
+            seen.pop(shown, None)
+            seen[shown] = None
+
+
+class EventFinder:
+    """Makes events of the runs of a series; each variant is looked at by itself."""
+
+    def __init__(self) -> None:
+        self.events: list[SeriesEvent] = []
+        self.outages: dict[int, Outage] = {}
+        self._variants: dict[str | None, VariantEvents] = {}
+
+    def add(self, sample: Sample, standstill: Standstill) -> list[SeriesEvent]:
+        """Return the events of the next run, by its last step, and of a standstill before or during it."""
+        events = []
+        if standstill.rounds:
+            rounds = counted(standstill.rounds, "round")
+            text = f"{rounds} missed: this process stood still for {standstill.seconds:.1f} s"
+            events.append(SeriesEvent(sample.started_at, sample.run, "missed", text))
+        variant = self._variants.setdefault(sample.variant, VariantEvents(self.outages))
+        events += variant.find(sample, standstill.during)
+        self.events += events
+        return events
+
+
+# ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
 def visible(text: str) -> str:
@@ -8926,6 +9147,16 @@ def second_text(moment: datetime.datetime | None) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
 
 
+def instant_text(moment: datetime.datetime) -> str:
+    """Return RFC 3339, UTC, with milliseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def clock_text(moment: datetime.datetime) -> str:
+    """Return the local time of day."""
+    return moment.astimezone().strftime("%H:%M:%S")
+
+
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
     if not verdict.passed:
@@ -8943,19 +9174,20 @@ def step_title(number: int, turn: Turn | None) -> str:
 def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
+    tokens += [f"status={step.answer.status if step.answer else 0}", f"bytes={step.body_bytes}"]
     values = {
-        "status": step.answer and step.answer.status,
-        "bytes": step.body_bytes,
-        "ip": step.network.ip or "-",
-        "family": (step.network.ip and family_of(step.network.ip)) or "-",
-        "tls_version": (step.network.tls and step.network.tls.version) or "-",
-        "proxy": (step.route.proxy and step.route.proxy.shown) or "direct",
+        "ip": step.network.ip,
+        "family": step.network.ip and family_of(step.network.ip),
+        "tls_version": step.network.tls and step.network.tls.version,
+        "proxy": step.route.proxy.shown if step.route.proxy else "direct",
     }
-    tokens += [f"{key}={value or 0}" for key, value in values.items()]
+    tokens += [f"{key}={value or '-'}" for key, value in values.items()]
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict and verdict.step_number == step.number:
         tokens += verdict_tokens(verdict)
+    if turn:
+        tokens.append(f"at={instant_text(step.started_at)}")
     return f"{step_title(step.number, turn)}: " + " ".join(tokens)
 
 
@@ -9004,6 +9236,20 @@ def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str
     return f"{step_title(number, turn).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
+def event_line(event: SeriesEvent) -> str:
+    run = " ".join(filter(None, (f"run {event.run}", event.variant)))
+    return f"{clock_text(event.at)} {run}: {event.text}"
+
+
+def outage_line(outage: Outage) -> str:
+    """Return an outage from its beginning to its end, or how far it has come."""
+    labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
+    line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
+    if not outage.over:
+        line += " so far"
+    return f"{outage.variant}: {line}" if outage.variant else line
+
+
 FATES = {  # of SHOWN, in a row
     "sent": "sent",
     "not asked for": "not asked for",
@@ -9043,32 +9289,41 @@ def status_text(state: RunState) -> str:
     return text
 
 
-def series_progress(interval: float, wanted: int, samples: Sequence[Sample], width: int) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next.
+def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
+    """Give the median of ttfb so far, and what went wrong how often."""
+    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
+    if values:
+        middle = median(sorted(value for value, _ in values)) / 1000
+        yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
+    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
+    yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
+
+
+def series_progress(
+    interval: float, wanted: int, samples: Sequence[Sample], width: int, time_left: tuple[float, int] = (0, 0)
+) -> str:
+    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; of one with a
+    duration, how much of that is left, and of how much (s).
 
     What does not fit `width` columns is shortened: the run, the median and the failures stay.
     """
     runs = samples[-1].run if samples else 0
-    number, filled = min(runs + 1, wanted), 10 * runs // wanted
-    left, told = [], []
-    if samples:
+    number, (rest, duration) = min(runs + 1, wanted), time_left
+    run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
+    if duration:
+        run, brief, filled = f"run {number}", f"{number}", int(10 - 10 * rest / duration)
+    elif samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
-        each = max(interval, spent / max(1, runs - 1))
-        left.append(f"{each * (wanted - runs):.0f} s left")
-    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
-    if values:
-        middle = median(sorted(value for value, _ in values)) / 1000
-        told.append(f"ttfb {middle:.{int(middle < 1000)}f} ms")
-    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
-    told += [f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count]
-    run = f"run {number} of {wanted}"
+        rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
+    left, told = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
     forms = (
         [f"{run} [{'#' * filled:<10}]", *left, *told],
         [run, *left, *told],
         [run, *told],
-        [f"{number}/{wanted}", *told],
+        [brief, *told],
     )
     texts = [", ".join(form) for form in forms]
+    texts.append(re.sub(r"ttfb | (?=ms)|,|(?<=fail)ed", "", texts[-1]))
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 
@@ -9123,11 +9378,6 @@ def starved_runs_text(starved: int, runs: int) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 27a. Documents, JSON. Report -> values.
 # ---------------------------------------------------------------------------------------------------------
-def instant_text(moment: datetime.datetime) -> str:
-    """Return RFC 3339, UTC, with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields, of each that is a credential the value masked."""
     masked = ((name, "***" if is_credential(name, value) else decode(value)) for name, value in headers)
@@ -9352,6 +9602,18 @@ def comparison_fields(report: Report) -> dict[str, Any]:
     return fields
 
 
+def event_document(event: SeriesEvent) -> dict[str, Any]:
+    return {
+        "at": instant_text(event.at),
+        "run_number": event.run,
+        "kind": event.kind,
+        "text": event.text,
+        "target": None,
+        "side": None,
+        **variant_fields(event.variant),
+    }
+
+
 def series_fields(report: Report) -> dict[str, Any]:
     """Return what the export of a series has in place of the fields of a single run."""
     failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
@@ -9368,13 +9630,15 @@ def series_fields(report: Report) -> dict[str, Any]:
     series = report.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
-        "count": series.times,
+        "count": None if series.duration else series.times,
+        "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe._asdict(),
         **lookup,
         **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
+        "events": list(map(event_document, report.events[:MAX_EVENTS])),
         "runs": [],
     }
 
@@ -10501,6 +10765,24 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
     yield Fields(list(series_rows(summary, report)))
 
 
+SHOWN_EVENTS = 20  # the last ones
+
+
+def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
+    """Tell what has changed: an outage, from its beginning to its end, where its first event stands."""
+    lines: dict[SeriesEvent | int, str] = {}
+    for event in report.events:
+        if event.outage is None:
+            lines[event] = event_line(event)
+        else:
+            lines[event.outage] = outage_line(report.outages[event.outage])
+    shown = list(lines.values())[-SHOWN_EVENTS:]
+    if len(lines) > len(shown):
+        shown.insert(0, f"{len(lines) - len(shown)} more before these")
+    for number, line in enumerate(shown):
+        yield "" if number else "Events", (Span(line),)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 28d. Views of addresses. Report -> one table, a row an address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
@@ -10925,15 +11207,18 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Return what is drawn of a series."""
     if report.runs < report.expected:
-        yield (Span(f"Stopped after {report.runs} of {report.expected} runs.", "warn"),)
+        runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
+        if duration:
+            runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
+        yield (Span(f"Stopped after {runs}.", "warn"),)
     if report.sides:
         yield from versus_blocks(report, look)
-        return
-    if report.samples[0].variant:
+    elif report.samples[0].variant:
         yield from addresses_blocks(report, look)
-        return
-    for summary in report.summaries:
-        yield from summary_blocks(summary, report, look)
+    else:
+        for summary in report.summaries:
+            yield from summary_blocks(summary, report, look)
+    yield Fields(list(events_rows(report)))
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -11279,11 +11564,15 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False  # there are such results
         self.signal: int | None = None  # the first that came
+        self.continued = False  # this process had been stopped (SIGSTOP), and goes on
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
     def asked(self) -> bool:
         return self.signal is not None
+
+    def go_on(self, _: int, __: object) -> None:
+        self.continued = True
 
     def come(self, number: int, _: object) -> None:
         if self.sums_up and not self.asked():
@@ -11342,12 +11631,12 @@ class StatusLine:
             self.stream = None
 
 
-def say(message: str) -> None:
+def say(message: str, speaker: str = "httphases: ") -> None:
     """Print one line on stderr; nothing when it is closed or gone."""
     if sys.stderr is None:  # print(file=None) would mean stdout
         return
     try:
-        print(f"httphases: {visible(message)}", file=sys.stderr, flush=True)
+        print(speaker + visible(message), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 
@@ -11605,8 +11894,7 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
 BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
-USUAL_RUNS = 50  # the last good ones, which tell what is usual
-TOLD_IN_FULL = 20  # runs of a target that get a line each beside a waterfall on a terminal
+TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
 
 def in_brief(step: Step) -> Step:
@@ -11630,6 +11918,7 @@ def show_server(step: Step) -> ServerInfo:
         not_after=min((each.not_after for each in chain if each.not_after), default=None),
         software=response.get("server") if response else None,
         http_version=response.http_version if response else None,
+        ip=step.network.ip,
     )
 
 
@@ -11649,7 +11938,8 @@ class Results:
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
-        self.untraced = False  # there are more runs than a collector gets at once
+        self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
+        self.events = EventFinder()
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
@@ -11658,8 +11948,8 @@ class Results:
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
 
-    def add(self, run: Run) -> None:
-        """Keep of a run what the reports and exports need."""
+    def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
+        """Keep of a run what the reports and exports need; return what has changed with it."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
@@ -11669,7 +11959,7 @@ class Results:
         if run.limit_reached:
             self.limited += 1
             self.loop = self.loop or loop_text(run)
-        if self.options.tracing and not self.untraced:
+        if run.turn.number <= self.traces:
             self.spans += span_texts(run)
         if self._single:
             self.last_run = run
@@ -11679,6 +11969,7 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
+        return [] if self._single else self.events.add(self.samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep what the exports will say of a run; in brief once there is much of it."""
@@ -11783,6 +12074,8 @@ class Results:
             lookup_us=self.lookup_us,
             newest=self.newest,
             single=single and single._replace(verdict=verdicts[None]),
+            events=self.events.events,
+            outages=self.events.outages,
             sides=options.sides,
             baseline=options.baseline,
             comparisons=tuple(comparisons),
@@ -11799,17 +12092,82 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-class LiveReport:
-    """What is said of a series while it goes on: a run as it ends, if there are many, and on a terminal what
-    is under way.
+STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
+# It goes on while the machine sleeps; perf_counter does not.
+WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def read_clocks() -> tuple[int, int]:
+    return time.perf_counter_ns(), time.clock_gettime_ns(WAKING_CLOCK)
+
+
+class Schedule:
+    """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
+
+    Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
+    others come later by as many intervals. It has to be looked for often.
     """
 
-    def __init__(self, options: Options, results: Results) -> None:
+    def __init__(self, series: Series) -> None:
+        self._interval = round(min(series.interval, 1e9) * 1e9)
+        self._duration = None if series.duration is None else series.duration * 10**9
+        self.begun = 0
+        self._resumed = 0  # when the last stop was over
+        self._later = 0  # rounds missed so far
+        self._missed = self._stopped = 0  # rounds, and ns, that are yet to be told
+        self._looked = read_clocks()
+
+    def look(self) -> None:
+        """Note whether this process was stopped since the look before."""
+        before, self._looked = self._looked, read_clocks()
+        ran, passed = (now - then for now, then in zip(self._looked, before))
+        asleep, continued = passed - ran, INTERRUPTION.continued
+        INTERRUPTION.continued = False
+        if asleep > STANDSTILL or (continued and passed > STANDSTILL):
+            self._resumed = self._looked[0]
+            self._stopped += passed
+            if self._interval:
+                self._missed += max(0, asleep) // self._interval
+
+    def due(self, number: int) -> int | None:
+        """Return when a round is due, 0 for at once, None if the series is over by then."""
+        if number == 1:
+            return 0
+        due = 0
+        if self._interval:
+            due = self.begun + (number - 1 + self._later) * self._interval
+            missed = max(0, -((due - self._resumed) // self._interval))
+            self._later += missed
+            self._missed += missed
+            due += missed * self._interval
+        over = self._duration is not None and max(due, time.perf_counter_ns()) >= self.begun + self._duration
+        return None if over else due
+
+    def standstill(self, run: Run) -> Standstill:
+        """Return what is to be told with a run that has just ended: the rounds that were missed before it."""
+        self.begun = self.begun or run.started
+        self.look()
+        during = self._resumed > run.started
+        if during:
+            self._resumed = time.perf_counter_ns()  # the next run is not late for the rest of this one
+        told = Standstill(self._stopped / 1e9, self._missed, during)
+        if told.rounds:
+            self._missed = self._stopped = 0
+        return told
+
+
+class LiveReport:
+    """What is said of a series while it goes on: a run as it ends, or what has changed with it, and on a
+    terminal what is under way.
+    """
+
+    def __init__(self, options: Options, results: Results, rich: bool) -> None:
         series = options.series
-        self._options, self._results = options, results
+        self._options, self._results, self._rich = options, results, rich
         self._interval, self._single = series.interval, series.single
         self.expected = series.times  # runs
         self._silent = options.style == "silent"
+        self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
@@ -11817,11 +12175,8 @@ class LiveReport:
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
         self.whole = True  # all of it could be written so far
         self._summed = 0.0  # when (time.monotonic)
-        self._usual: list[int | None] = []  # the statuses of the first good run
-        self._totals: dict[tuple[str | None, bool | None], list[int]] = {}  # of the last steps of good runs
-        terminal = sys.stdout is not None and sys.stdout.isatty()
-        brief = options.style == "waterfall" and terminal and series.times > TOLD_IN_FULL
-        self._tells_all = not brief
+        self._tells_all = True  # each run, not only what has changed with it
+        self._explained: set[str] = set()  # kinds of failures
 
     @property
     def wanted(self) -> bool:
@@ -11830,12 +12185,21 @@ class LiveReport:
 
     def expect(self, variants: int) -> None:
         """Expect so many runs in each round; without any, the lookup has failed and is the one run."""
-        self.expected = self.expected * variants or 1
+        series = self._options.series
+        self.expected = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
+        many = self.expected > TOLD_IN_FULL or series.duration is not None
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
-    def wait(self, due: int) -> bool:
-        """Wait until a run is to be prepared; False when the series is to end."""
-        while not INTERRUPTION.asked():
+    def wait(self, number: int) -> bool:
+        """Wait until a round is to be prepared, the first at once; False when the series is to end."""
+        while self.wanted and not INTERRUPTION.asked():
+            self.schedule.look()
+            due = self.schedule.due(number)
+            if due is None:
+                self.expected = self._results.samples[-1].run
+                return False
             self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
@@ -11845,15 +12209,31 @@ class LiveReport:
             time.sleep(min(left, SLICE))
         return False
 
-    def tell(self, run: Run) -> None:
-        """Print the lines of a run that has ended."""
+    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
+        """Print the lines of a run that has ended, or those of what has changed with it."""
         if self._single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        if not self._silent and (self._tells_all or self._is_odd(run)):
+        if self._silent:
+            return
+        if self._tells_all:
             lines = run_lines(run, self._options.style, run.turn)
             self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
+            for event in events if sys.stderr is not None and sys.stderr.isatty() else ():
+                say(event_line(event), "")
+        elif events:
+            self.print(lambda: self._paint_events(run, events))
+
+    def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
+        """Print events, and below the first failure of a kind why and what to try."""
+        blocks: list[Block] = [(Span(event_line(event)),) for event in events]
+        error = run.steps[-1].error
+        if error and error.kind not in self._explained:
+            self._explained.add(error.kind)
+            _, *rows = failure_rows(error)
+            blocks.append(Fields(rows))
+        choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
 
     def print(self, write: Callable[[], object]) -> None:
         """Have something written to the report, as long as that can be done."""
@@ -11867,21 +12247,9 @@ class LiveReport:
         if self.whole and self._read and not self._silent:
             self.whole = try_to_write("the report", attempt)
 
-    def _is_odd(self, run: Run) -> bool:
-        """Tell whether a run was not good, slow, or answered with other statuses than the first good one."""
-        last = run.steps[-1]
-        if not last.good:
-            return True
-        statuses = [step.answer and step.answer.status for step in run.steps]
-        self._usual = self._usual or statuses
-        before = self._totals.setdefault((run.turn.variant, last.network.reused), [])
-        middle, reach = usual_range(before)
-        before.append(last.timing.total)
-        del before[:-USUAL_RUNS]
-        return statuses != self._usual or last.timing.total - middle > reach
-
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
+        self.schedule.look()
         if self.status.ready:
             self.status.draw(status_text(state))
         if INTERRUPTION.asked():
@@ -11889,28 +12257,30 @@ class LiveReport:
 
     def _sum_up(self) -> None:
         """Make the text of the bar, only between two runs: many samples would hold up a run."""
-        now = time.monotonic()
+        now, duration = time.monotonic(), self._options.series.duration or 0
         if self.status.stream is not None and not self._single and now - self._summed > 0.2:
             self._summed = now
+            begun = self.schedule.begun or time.perf_counter_ns()
+            time_left = max(0.0, duration - (time.perf_counter_ns() - begun) / 1e9), duration
             self.status.bar = series_progress(
-                self._interval, self.expected, self._results.samples, self.status.width
+                self._interval, self.expected, self._results.samples, self.status.width, time_left
             )
 
 
 def each_turn(
-    series: Series, variants: Sequence[Variant], results: Results
+    variants: Sequence[Variant], results: Results, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give the place of each run when it is next: round by round, on a fixed schedule."""
     number = 0
-    for turn in range(1, series.times + 1):
-        due = 0
-        if turn > 1 and series.interval:
-            due = results.begun + round((turn - 1) * min(series.interval, 1e9) * 1e9)
+    for turn in range(1, live.expected // len(variants) + 1):
         backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
-        for variant in reversed(variants) if backwards else variants:
+        for place, variant in enumerate(reversed(variants) if backwards else variants):
+            waits_for = 1 if place else turn  # the others of a round follow at once
+            if not live.wait(waits_for):
+                return
+            due = live.schedule.due(waits_for) or 0
             number += 1
             yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
-            due = 0  # the others of a round follow at once
 
 
 def at_address(options: Options, address: str) -> Variant:
@@ -11935,8 +12305,8 @@ def find_variants(
         (step,) = run.steps
         if step.error:
             failed = run._replace(turn=Turn())
-            results.add(failed)
-            live.tell(failed)
+            live.expect(0)
+            live.tell(failed, results.add(failed, Standstill()))
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
@@ -11945,29 +12315,44 @@ def find_variants(
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
+def warn_of_length(options: Options, variants: int, runs: int) -> None:
+    """Name an interval with which a duration does not take more runs than there may be."""
+    series = options.series
+    if series.duration and series.duration > series.interval * (runs // variants) > 0:
+        fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
+        words = f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
+        words += f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
+        warn(words, options)
+
+
 def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
     series = options.series
     variants = find_variants(options, pool, results, live)
+    if not variants:
+        return
     live.expect(len(variants))
     runs = live.expected
-    if options.tracing and runs > MAX_TRACES:
+    if options.tracing and runs > MAX_TRACES and series.duration:
+        warn(f"--otlp sends the first {MAX_TRACES} runs alone", options)
+    elif options.tracing and runs > MAX_TRACES:
         warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
-        results.untraced = True
-    for variant, turn in each_turn(series, variants, results):
-        if not live.wanted or not live.wait(turn.due):
-            return
+        results.traces = 0
+    warn_of_length(options, len(variants), runs)
+    for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
         run = run._replace(verdict=judge(options.thresholds, run))
-        results.add(run)
+        events = results.add(run, live.schedule.standstill(run))
         INTERRUPTION.sums_up = not series.single
-        live.tell(run)
+        live.tell(run, events)
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
+    if series.duration and not series.interval and turn.number == runs:
+        warn(f"{runs} runs are the most there may be: the series ended before its time was over", options)
 
 
 def write_exports(results: Results, report: Report, crashed: bool) -> bool:
@@ -11987,7 +12372,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     Raises ToolError, and whatever crashed, once what was measured before is reported.
     """
     results = Results(options)
-    live = LiveReport(options, results)
+    live = LiveReport(options, results, rich)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)
@@ -12015,7 +12400,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if crash and crashed:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = not results.untraced and send_traces(results.spans, options)
+    sent = (results.traces > 0 or options.tracing is None) and send_traces(results.spans, options)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed
@@ -12109,6 +12494,7 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
+    signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
     claim_standard_streams()

@@ -38,11 +38,14 @@ FINDING_FIELDS = "id phase cost_ms certainty text evidence"
 SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
-    "schema_version tool_version started_at initial_url count interval_s host label summary statistics runs"
+    "schema_version tool_version started_at initial_url count duration_s interval_s host label summary "
+    "statistics events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n verdict"
 VERDICTS = ("faster", "slower", "no_difference", "too_few", "unlike")
+EVENT_FIELDS = "at run_number kind text target side"
+EVENT_KINDS = "status recovered flapping slow address certificate protocol missed".split()
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
@@ -376,7 +379,10 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
         assert variant_of(run) is not None or run["round"] == number
         assert run["late_ms"] is None or exact(run["late_ms"]) >= 0
         check_run(run)
-    assert 1 <= max(run["round"] for run in runs) <= document["count"]
+    assert (document["count"] is None) != (document["duration_s"] is None)
+    assert 1 <= max(run["round"] for run in runs) <= (document["count"] or 10_000)
+    for event in document["events"]:
+        check_event(event, runs)
     failures = [step["error"]["kind"] for run in runs for step in run["steps"] if step["error"]]
     check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     assert summary["runs"] == len(runs)
@@ -398,6 +404,15 @@ def variant_of(record: dict[str, Any]) -> str | None:
     """Return the side or the address that something in a document is about."""
     variant: str | None = record.get("side") or record["target"]
     return variant
+
+
+def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
+    """Prove that an event is one, and of which run it says that it is."""
+    check_fields(event, EVENT_FIELDS)
+    assert event["kind"] in EVENT_KINDS and event["text"] == event["text"].strip() != ""
+    run = runs[event["run_number"] - 1]
+    assert event["at"] == run["steps"][-1]["started_at"]
+    assert event["target"] == (None if event["kind"] == "missed" else run["target"])
 
 
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
@@ -655,6 +670,7 @@ METRICS = re.compile(
     r" ip=(?P<ip>[0-9a-fA-F.:%\w]+|-) family=(?P<family>IPv4|IPv6|-) tls_version=(?P<tls_version>\S+)"
     r" proxy=(?P<proxy>\S+)"
     r"(?: error=(?P<error>[a-z]+)| slo=(?P<slo>pass|fail)(?: slo_violations=(?P<slo_violations>[a-z,]+))?)?"
+    r"(?(run) at=(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z))"
 )
 
 COMPACT = re.compile(
