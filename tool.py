@@ -9820,7 +9820,7 @@ def chain_table(run: Run, look: Look) -> Table:
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = look.width - table_width([headings, *cells, sums]) - 6 - max(8, look.width // 2 - 24)
+    room = look.width - table_width([headings, *cells, sums]) - 6 - max(look.width // 5, look.width // 2 - 24)
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
