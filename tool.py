@@ -9127,14 +9127,6 @@ def percent_text(us: int | None, total: int) -> str:
     return {"0.0": "<0.1"}.get(share, "100" if us == total else share)
 
 
-def shortened(text: str, room: int) -> str:
-    """Cut a text in its middle to so many characters."""
-    if len(text) <= room:
-        return text
-    kept = room - 1
-    return text[: kept - kept // 3] + "…" + text[len(text) - kept // 3 :]
-
-
 def shortest(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
     return f"{value:.15g}" if value < 1e15 else repr(value)
@@ -9288,8 +9280,7 @@ def status_text(state: RunState) -> str:
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
     if phase == "xfer" and history.received:
-        rate = history.received * 1e9 / spent
-        text += f", {size_text(history.received)} at {size_text(round(rate))}/s"
+        text += f", {amount_text(history.received, None, spent // 1000)}"
     return text
 
 
@@ -10252,7 +10243,6 @@ class Table(NamedTuple):
     headings: Sequence[str | Scale]
     numbers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    title: str = ""
 
 
 class Panel(NamedTuple):
@@ -10542,11 +10532,12 @@ def axis_bar(step: Step, begin: int, end: int) -> Bar:
 
 
 def request_text(url: str, room: int) -> str:
-    """Return a URL that fits so many cells, of these are few its path."""
+    """Return a URL, shortened in its middle to so many cells; where these are few, its path."""
     text = visible(clip(url))
     if len(text) > room and room < LEAST_REQUEST:
         text = re.sub(r"^[a-z]+://[^/]*", "", text)
-    return shortened(text, room)
+    tail = (room - 1) // 3
+    return text if len(text) <= room else f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def chain_table(run: Run, look: Look) -> Table:
@@ -10559,7 +10550,7 @@ def chain_table(run: Run, look: Look) -> Table:
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = look.width - table_width([headings, *cells, sums]) - 6 - max(8, look.width // 2 - 24)
+    room = look.width - table_width([headings, *cells, sums]) - 6 - max(look.width // 5, look.width // 2 - 24)
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
@@ -10570,7 +10561,7 @@ def chain_table(run: Run, look: Look) -> Table:
     scale = Scale("0", ms_text(to_ms(end)))
     numbers = (headings[0], headings[2])
     request = "Path" if room < LEAST_REQUEST else "Request"
-    return Table((*headings, request, scale), numbers, rows, title="Redirect Chain Summary")
+    return Table((*headings, request, scale), numbers, rows)
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
@@ -10606,6 +10597,7 @@ def run_blocks(run: Run, look: Look) -> Iterator[Block]:
     for step, before in zip(run.steps, (None, *run.steps)):
         yield from step_blocks(step, look, before)
     if len(run.steps) > 1:
+        yield (Span("Redirect Chain Summary".center(look.width).rstrip(), "strong"),)
         yield chain_table(run, look)
         gap = " " if look.width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
@@ -11371,15 +11363,11 @@ def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
     return (space, *line) if to_the_right else (*line, space)
 
 
-def is_lettered(bar: Bar) -> bool:
-    return any(part.text for _, part in bar.parts)
-
-
 def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
     """Return the part of a bar in each unit of a scale, None beside it.
 
-    A bar takes one unit at least, and none beyond the scale. With letters it begins at the nearest unit;
-    without, at the `step` (of so many units) in which its beginning lies.
+    A bar takes one unit at least, and none beyond the scale. One part alone begins at the `step` (of so many
+    units) in which its beginning lies, several at the nearest unit.
     """
     end = max(1, bar.end)
     drawn: list[Span | None] = []
@@ -11391,7 +11379,7 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
     if bar.parts and not drawn:
         drawn.append(max(bar.parts, key=itemgetter(0))[1])
     del drawn[units:]
-    first = round(bar.begin * units / end) if is_lettered(bar) else bar.begin * units // end
+    first = round(bar.begin * units / end) if len(bar.parts) > 1 else bar.begin * units // end
     first = min(first, units - len(drawn)) // step * step
     return [*[None] * first, *drawn, *[None] * (units - first - len(drawn))]
 
@@ -11465,9 +11453,9 @@ class Painter:
                 first = ""
 
     def _bar(self, bar: Bar, width: int) -> Line:
-        """Draw a bar; one that has letters needs them where two tones cannot stand in one cell."""
+        """Draw a bar; one of several parts by their letters, where two tones cannot stand in one cell."""
         marks = self._glyphs.bar
-        letters = is_lettered(bar) and (self._tones is not SHADES or self._glyphs is ASCII)
+        letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
         size = 1 if letters else len(marks)
         units = place_bar(bar, width * size, 1 if self._tones else size)
         cells = [unit or Span(" ") for unit in units]
@@ -11502,9 +11490,6 @@ class Painter:
         left = self.frame - sum(widths) - 3 * len(widths) - 1
         place = -1 if left >= 0 else widths.index(max(widths))
         widths[place] += left
-        if table.title:
-            blanks = (self.frame - len(table.title)) // 2
-            yield Span(" " * blanks), Span(table.title, "strong")
         yield self._rule(widths, self._glyphs.top)
         for row in rows:
             yield from self._row(row, table, widths) if row else [self._rule(widths, self._glyphs.middle)]
@@ -11536,14 +11521,12 @@ class Painter:
         yield self._rule([inner], glyphs.bottom, tone)
 
 
-def choose_tones(stream: Any) -> Mapping[str, str]:
-    """Return the tones for the colours that rich finds a stream to have; none without any."""
-    colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
-    return {None: {}, "standard": COLOURS}.get(colours, SHADES)
-
-
 def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
-    tones = choose_tones(stream) if rich and not environ.get("NO_COLOR") else {}
+    """Return the painter for a stream; rich knows what colours it has."""
+    tones: Mapping[str, str] = {}
+    if rich and not environ.get("NO_COLOR"):
+        colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
+        tones = {None: tones, "standard": COLOURS}.get(colours, SHADES)
     return Painter(stream, choose_width(stream, environ), tones)
 
 

@@ -395,6 +395,24 @@ def test_the_chain_is_named_as_it_was_sent(run_tool, mint, name):
     assert "Issuer" not in result.out
 
 
+def certificate(name, issuer, subject):
+    """Make the record of a certificate that has no alternative names."""
+    return tool.NO_CERTIFICATE._replace(common_name=name, issuer=issuer, subject=subject)
+
+
+def test_what_a_chain_lacks_or_hides_is_said_too():
+    whole, lost = certificate("a.test", "OU=x, O=Big", "CN=a.test"), certificate(None, None, None)
+    middle = certificate(None, "CN=Root, O=Big", "OU=x, O=Big")
+    assert list(tool.chain_names([whole, middle])) == ["a.test", "Big", "Root (not sent)"]
+    assert list(tool.chain_names([lost])) == ["(no name)", "(illegible)"]
+    assert list(tool.chain_names([certificate("a.test", "", "CN=a.test")])) == [
+        "a.test",
+        "(empty) (not sent)",
+    ]
+    across = [certificate("a.test", "CN=b", "CN=a.test"), certificate("b", "CN=a.test", "CN=b")]
+    assert list(tool.chain_names(across)) == ["a.test", "b"], "its issuer is among those that were sent"
+
+
 def test_the_response_names_its_coding_and_its_rate(run_tool):
     fields = [("Content-Encoding", "gzip"), ("Content-Type", "text/css")]
     with http_server({"/": Reply(body=b"x" * 12600, headers=fields, xfer=0.3)}) as server:
