@@ -1163,8 +1163,10 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
+@cache
 def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages.
+    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages. What several
+    sides name is read once, for a pipe would give nothing more: kept until the command line is read.
 
     Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
     end in `seconds`; OSError when this machine has a limit that forbids it.
@@ -2391,8 +2393,8 @@ def check_interface(text: str, family: int) -> None:
         raise UsageError(f"--interface '{text}' {wrong}")
 
 
-def check_standard_input(args: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice: the second reader would find nothing."""
+def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
+    """Return what is to be read from standard input: the option, and what it names that by."""
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
@@ -2404,9 +2406,19 @@ def check_standard_input(args: argparse.Namespace) -> None:
         ("--key", None if is_stdin(args.cert) else args.key),
         ("--key-password-file", args.key_password_file),
     ]
-    readers = [reader for reader, path in paths if is_stdin(path)]
-    if len(readers) > 1:
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
+    return [(reader, path) for reader, path in paths if is_stdin(path)]
+
+
+def check_standard_input(args: argparse.Namespace, *sides: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice: the second reader would find nothing. Only
+    what sides name by the same words is read once.
+    """
+    found = read_from_stdin(args)
+    for side in sides:
+        found += [each for each in read_from_stdin(side) if each not in found]
+    if len(found) > 1:
+        readers = " and ".join(reader for reader, _ in found)
+        raise UsageError(f"{readers} cannot all read standard input: name files")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2984,10 +2996,16 @@ def check_tracing(options: Options) -> None:
 
 def check_urls(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
+    for word in args.url:
+        name, colon, rest = word.partition(":")
+        field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
+        if field and (word in args.url[1:2] or names_credential(name)):
+            raise UsageError(f"expected one URL: is '{name}: …' a header? It goes after -H, in quotes")
     if len(args.url) == 1:
         return
     if not args.url:
         taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+        taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
         why = "httphases [OPTIONS] URL; --help shows more"
         if taken:
             why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
@@ -2996,10 +3014,8 @@ def check_urls(args: argparse.Namespace) -> None:
     for header in args.header:
         if header.endswith(":"):
             raise UsageError(f"{expected} words: -H '{header} …' needs quotes around all of it")
-    name, colon, rest = args.url[1].partition(":")
-    if colon and is_token(os.fsencode(name)) and not rest.startswith("//"):
-        raise UsageError(f"{expected}: is '{name}: …' a header? It goes after -H")
-    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many")
+    quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
+    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
 
 def choose_family(args: argparse.Namespace) -> int:
@@ -3044,16 +3060,17 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     yield from warn_of_series(options)
-    place = (request.url.host, request.url.port)
-    if options.follow or args.proxy is not None:
-        return  # another step, or the proxy, may need it
-    for host, port in options.overrides:
-        if (host, port) != place:
-            yield f"--resolve {host}:{port} is not the URL's {place[0]}:{place[1]} and was not used"
 
 
-def warn_of_secrets(options: Options) -> Iterator[str]:
-    """Say what will not be masked."""
+def warn_of_the_whole(options: Options) -> Iterator[str]:
+    """Say what no side uses, and what will not be masked."""
+    every = [side.options for side in options.sides] or [options]
+    places = {(each.request.url.host, each.request.url.port): None for each in every}
+    if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
+        for host, port in dict.fromkeys(place for each in every for place in each.overrides):
+            if (host, port) not in places:
+                urls = " or ".join(f"{name}:{number}" for name, number in places)
+                yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
     if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
         yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
 
@@ -3070,16 +3087,13 @@ def check_certificates(options: Options) -> None:
         load_identity(context, options.identity)
 
 
-def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Request | None) -> Request:
-    """Return the first request; raises UsageError. Of a side, `base` has what it does not change."""
+def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Sequence[Header]) -> Request:
+    """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
     headers = parse_headers(args.header, seconds)
-    if base:
-        own = {name.lower() for name, _ in headers}
-        headers = (*(each for each in base.headers if each[0].lower() not in own), *headers)
+    own = {name.lower() for name, _ in headers}
+    headers = (*(each for each in base if each[0].lower() not in own), *headers)
     typed = any(name.lower() == "content-type" for name, _ in headers)
     body = read_body(args.data, seconds, typed)
-    if base and args.data is None:
-        body = base.body
     request = Request(parse_method(args.request, body is not None), url, headers, body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
@@ -3089,10 +3103,7 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Reque
 
 
 def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Return what is asked and how it is reached, all other options as in `base`; raises UsageError.
-
-    What a side does not change is read once, and has come from the base: it may be a pipe.
-    """
+    """Return what is asked and how it is reached, all other options as in `base`; raises UsageError."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     url = parse_url(args.url[0])
@@ -3108,7 +3119,8 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
-    request = read_request(args, seconds, url, base and base.request)
+    patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
+    request = read_request(args, patience, url, base.request.headers if base else ())
     options = base or Options(request, Secrets((), False), environ)
     return options._replace(
         request=request,
@@ -3116,12 +3128,12 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
         max_time=seconds,
         http2=not args.no_http2,
         insecure=args.insecure,
-        ca_bundle=read_ca_bundle("--cacert", args.cacert, seconds) or options.ca_bundle,
+        ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
         family=family,
         overrides=collect_overrides(entries),
         series=series,
-        identity=read_identity(args, seconds) or options.identity,
+        identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
         interface=args.interface,
     )
@@ -3157,8 +3169,7 @@ def check_options(args: argparse.Namespace, options: Options) -> Options:
     check_routes(options)
     check_targets(options)
     check_tracing(options)
-    warnings = (*warn_of_contradictions(args, options), *warn_of_secrets(options))
-    return options._replace(warnings=warnings)
+    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3189,10 +3200,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
 
 
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
-    """Return the command line that a side stands for; raises UsageError.
-
-    Its header fields are its own alone: what the base's were is read by then, maybe from a pipe.
-    """
+    """Return the command line that a side stands for, but for the base's header fields; raises UsageError."""
     changes = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     if own.cert is not None:
         changes.update(key=own.key, key_password_file=own.key_password_file)
@@ -3204,55 +3212,57 @@ def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Na
     return argparse.Namespace(**{**vars(base), **changes})
 
 
+def mask_field(text: str) -> str:
+    name, _, value = text.partition(":")
+    return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
+
+
+MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or of a body, which is not kept
+    "header": mask_field,
+    "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
+    "data": lambda text: text if text.startswith("@") else "***",
+}
+
+
 def masked_words(words: str, secrets: Secrets) -> str:
     """Return the words of a side, its credentials masked; those without one as they were written."""
     import shlex
 
-    shown = []
-    for word in shlex.split(words):
-        name, colon, value = word.partition(":")
-        field = re.sub("^(-H|--header=)", "", name)
-        if colon and is_token(os.fsencode(field)) and is_credential(field, os.fsencode(value)):
-            word = f"{name}: ***"
-        shown.append(secrets.mask(mask_userinfo(word)))
-    return words if shown == shlex.split(words) else shlex.join(shown)
+    given = [part for word in shlex.split(words) for part in split_flags(word)]
+    shown, rule = [], None  # for the next value
+    for part in given:
+        value = part if rule else re.sub("^(--[^=]+=?|-[^-]=?)", "", part)
+        option = part.removesuffix(value)
+        rule = rule or MASKED.get(NAMES.get(option.rstrip("="), ""))
+        if rule and (value or not option):
+            part, rule = option + rule(value), None
+        shown.append(secrets.mask(part))
+    return words if shown == given else shlex.join(shown)
 
 
-def for_other_origin(base: Options, own: argparse.Namespace) -> tuple[Options, list[str]]:
-    """Return the base as another origin may see it, and what of it that may not see (as after a redirect, RFC
-    9110 section 15.4) and the side does not say itself.
+def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
+    """Return the options of a side; raises UsageError for all that would be one on its own command line.
+
+    What says who asks does not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
-    private = [name for name, _ in base.request.headers if names_credential(name)]
-    request = base.request._replace(
-        headers=tuple(each for each in base.request.headers if each[0] not in private)
-    )
-    repeated = {name.lower() for name, _ in parse_headers(own.header, base.max_time)}
-    left = [name for name in dict.fromkeys(private) if name.lower() not in repeated]
-    if base.identity and own.cert is None:
-        left.append("--cert")
-    return base._replace(request=request, identity=None), left
-
-
-def choose_side(args: argparse.Namespace, words: str, base: Options, parser: Parser) -> Options:
-    """Return the options of a side; raises UsageError for all that would be one on its own command line."""
-    own = parse_side(words, parser)
-    merged, start, warnings = merge_side(args, own), base, []
-    url = parse_url(merged.url[0])
-    if url.origin != base.request.url.origin:
-        start, left = for_other_origin(base, own)
-        if own.cert is None:
+    replaced = {name.lower() for name, _ in parse_headers(own.header, base.max_time)}
+    merged, start, left = merge_side(args, own), base, []
+    if parse_url(merged.url[0]).origin != base.request.url.origin:
+        headers = base.request.headers
+        private = {name.lower() for name, _ in headers if names_credential(name)} - {"proxy-authorization"}
+        kept = tuple(each for each in headers if each[0].lower() not in private)
+        start = base._replace(request=base.request._replace(headers=kept))
+        left = list(dict.fromkeys(name for name, _ in headers if name.lower() in private - replaced))
+        if base.identity and own.cert is None:
             merged.cert = merged.key = merged.key_password_file = None
-        if left:
-            end = "does not go to another origin: repeat it in these words"
-            warnings = [f"{', '.join(left)} of the command line {end}"]
+            left.append("--cert")
     check_conflicts(merged)
     check_files(merged)
-    for names in (("cert", "key", "key_password_file"), ("cacert",), ("data",)):
-        if all(getattr(own, name) is None for name in names):  # what was read for the base
-            vars(merged).update(dict.fromkeys(names))
     side = check_options(merged, choose_way(merged, base.environ, start))
     check_certificates(side)
-    warnings += [each for each in side.warnings if each not in base.warnings]
+    warnings = [each for each in side.warnings if each not in base.warnings]
+    if left:
+        warnings.append(f"another origin is not sent {', '.join(left)} unless these words repeat it")
     return side._replace(warnings=tuple(warnings))
 
 
@@ -3261,12 +3271,14 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 
     Each knows the credentials of all, so that none is shown in the report of another. Raises UsageError.
     """
-    sides, warnings = [Variant(SIDES[0], base)], list(base.warnings)
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
+    sides, warnings, read = [Variant(SIDES[0], base)], list(base.warnings), []
     for number, words in enumerate(args.versus, 1):
         try:
-            side = choose_side(args, words, base, parser)
+            read.append(parse_side(words, parser))
+            check_standard_input(args, *read)
+            side = choose_side(args, read[-1], base)
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
         warnings += [f"--versus {number}: {warning}" for warning in side.warnings]
@@ -3279,7 +3291,9 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
         Variant(name, options._replace(secrets=secrets), words and masked_words(words, secrets))
         for name, options, words in sides
     ]
-    return base._replace(secrets=secrets, sides=tuple(shown), warnings=tuple(warnings))
+    whole = base._replace(secrets=secrets, sides=tuple(shown), warnings=tuple(warnings))
+    check_tracing(whole)
+    return whole
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
@@ -3287,6 +3301,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
     `width` is how many columns --help may take.
     """
+    read_local.cache_clear()
     parser = build_parser(width)
     args = parser.parse_all(argv)
     check_urls(args)
@@ -3297,7 +3312,10 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     if args.versus or not options.request.url.secure:
         check_certificates(options)
     options = check_options(args, options)
-    return choose_sides(args, options, parser) if args.versus else options
+    if args.versus:
+        options = choose_sides(args, options, parser)
+    read_local.cache_clear()
+    return options._replace(warnings=(*options.warnings, *warn_of_the_whole(options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7592,8 +7610,8 @@ class ConnectionPool:
         self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
-    def contexts(self, turn: Turn) -> TlsContexts:
-        return self._contexts.get(turn.variant, self._others)
+    def contexts(self, variant: str | None) -> TlsContexts:
+        return self._contexts.get(variant, self._others)
 
     @property
     def warnings(self) -> list[str]:
@@ -7643,13 +7661,13 @@ def get_ready(turn: Turn) -> None:
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
-    way = prepare(current, options, pool.contexts(turn), idle)
+    way = prepare(current, options, pool.contexts(turn.variant), idle)
     if current.number == 1:
         get_ready(turn)
     gone = way.resume()
     if gone:
         way.close()
-        way = prepare(current, options, pool.contexts(turn), None)
+        way = prepare(current, options, pool.contexts(turn.variant), None)
     if gone or not idle:
         current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
@@ -10839,10 +10857,9 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
         return words
     if middle is None or interval is None:
-        what, there = (
-            ("rounds", f"there are {comparison.n}") if paired else ("runs", f"one has {comparison.n}")
-        )
-        return f"Too few {what}: {NEEDED[paired]} good ones on both sides are needed, {there}"
+        what, there = ("rounds", "there are") if paired else ("runs", "one has")
+        needed = f"{NEEDED[paired]} good ones on both sides are needed"
+        return f"Too few {what}: {needed}, {there} {comparison.n}"
     if comparison.verdict == "no_difference":
         low, high = plain_ms(interval)
         names = f"{against} and {name.lower() if not paired else name}"
@@ -10857,9 +10874,9 @@ def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
     """Return what the ends of a side's chains usually were like, besides their times."""
     certificates = [each.server.certificate for each in ends]
     return {
-        "protocol": usual([each.server.http_version for each in ends]),
-        "address family": usual([family_of(each.ip) if each.ip else None for each in ends]),
-        "certificate": usual([(each.sha256 or "?")[:8] if each else None for each in certificates]),
+        "protocol": usual([each.server.http_version or "none" for each in ends]),
+        "address family": usual([family_of(each.ip) if each.ip else "none" for each in ends]),
+        "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
         "steps": usual([str(each.number) for each in ends]),
         "connection": usual(["kept" if each.reused else "new" for each in ends]),
     }
@@ -10871,26 +10888,26 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     if not all(ends):
         return ""
     mine, theirs = map(habits, ends)
-    others = [name for name in mine if mine[name] != theirs[name]]
-    words = [f"{name} {mine[name] or 'none'} and {theirs[name] or 'none'}" for name in others]
+    unlike = [name for name in mine if mine[name] != theirs[name]]
+    words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
-    if size != before and abs(size - before) >= OTHER_SIZE * before:
+    if abs(size - before) > OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
 
-def comparison_notes(report: Report, own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[Span]:
-    """Say what came out of a comparison, and in what its sides differ besides."""
-    side = own[0].variant if report.sides else None
+def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
+    """Say what came out of a comparison, if there is one, and in what its sides differ besides."""
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
     steps = [each for each in parts if each.number]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(parts[-1].verdict, "")
-    yield Span(verdict_sentence(parts[-1], steps), tone)
-    words = unlike_words(own, other)
+    named = f"{side}: " if parts[-1].verdict == "too_few" and len(report.sides) > 2 else ""
+    yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
+    words = unlike_words(report.samples_of(side), other)
     if words:
-        yield Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn")
+        yield (Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn"),)
 
 
 COMPARED = (*PHASES, "total")
@@ -10903,12 +10920,9 @@ def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str
     heading = "change"
     if len(others) == 1 and first != BEFORE:
         heading = f"{others[0]} {look.glyphs.minus} {first}"
-    left_out: tuple[str, ...] = ()
     for count in range(len(FIRST_LEFT_OUT) + 1):
-        left_out = FIRST_LEFT_OUT[:count]
-        keys = [key for key in COMPARED if key not in left_out]
-        headings = ["Side", "Status", *keys, heading]
-        table = []
+        keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
+        headings, table = ["Side", "Status", *keys, heading], []
         for row in rows:
             status = ", ".join(filter(None, (row.status_text, "ERROR" if row.whole.failed else "")))
             medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
@@ -10933,12 +10947,12 @@ def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
     yield Table(("Side", heading), (), [row_of((str(row.variant), text)) for row, text in zip(rows, drawn)])
 
 
-def chain_words(report: Report, names: Sequence[str]) -> Iterator[Line]:
+def chain_words(report: Report) -> Iterator[Line]:
     """Tell the medians of whole chains, where there is more than one step."""
-    for name in names:
-        chains = known_times("total", times_of_chains(report.samples_of(name)))
+    for side in report.sides:
+        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
         if chains:
-            yield (Span(f"  {name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
+            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
@@ -10973,15 +10987,10 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
     yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
     yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
     yield from compared_blocks(report, report.samples, SIDES[0], look)
-    names = [str(side.name) for side in report.sides]
     if any(each.number is None for each in report.comparisons):
-        yield from chain_words(report, names)
-    base = report.samples_of(SIDES[0])
-    for name in names[1:]:
-        own = report.samples_of(name)
-        if own:
-            for note in comparison_notes(report, own, base):
-                yield (note,)
+        yield from chain_words(report)
+    for side in report.sides[1:]:
+        yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
 
 def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
@@ -10999,8 +11008,7 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
     yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
     yield from compared_blocks(report, [*before, *now], BEFORE, look)
-    for note in comparison_notes(report, report.samples, before):
-        yield (note,)
+    yield from comparison_notes(report, None, before)
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -11571,7 +11579,8 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
         say(f"warning: stopped after {MAX_REDIRECTS} redirects{end}")
-    if turn is None or turn.number == 1:
+    elsewhere = run.steps[0].url != options.request.url.text  # a side's own URL
+    if turn is None or turn.number == 1 or (turn.round == 1 and elsewhere):
         warn_of_parameters(run, options)
     for step in run.steps:
         if options.style == "metrics" and step.error:
@@ -12034,6 +12043,9 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
+    for side in options.sides:
+        if side.options.request.url.secure:  # before the first run: what cannot be made is no result
+            pool.contexts(side.name).start(target_role(side.options.request.url, side.options)).get()
     return run_series(options, pool, rich)
 
 

@@ -42,7 +42,6 @@ SERIES_FIELDS = (
 )
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n verdict"
-VERDICTS = ("faster", "slower", "no_difference", "too_few", "unlike")
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
@@ -78,7 +77,7 @@ def trace_field(document: dict[str, Any]) -> str:
 
 def compared_fields(document: dict[str, Any]) -> str:
     """Return the fields that a document has in which something is compared."""
-    return " baseline comparisons" * ("baseline" in document)
+    return " sides comparisons" * ("sides" in document) + " baseline comparisons" * ("baseline" in document)
 
 
 def check_comparisons(document: dict[str, Any]) -> None:
@@ -364,14 +363,15 @@ def find_good(runs: Sequence[dict[str, Any]], expected: Sequence[int]) -> list[d
 
 def check_series(document: dict[str, Any], expected: Sequence[int], relative: Sequence[str]) -> None:
     """Prove the export of a series: every run by itself, and that what sums them up follows from them."""
+    sides = "sides" in document
     check_fields(document, SERIES_FIELDS + compared_fields(document))
     runs, summary = document["runs"], document["summary"]
     assert len(runs) >= 1
     assert document["host"] and document["interval_s"] >= 0
     for number, run in enumerate(runs, 1):
-        check_fields(run, RUN_FIELDS + trace_field(run))
+        check_fields(run, RUN_FIELDS + " side" * sides + trace_field(run))
         assert run["run_number"] == number
-        assert run["target"] is not None or run["round"] == number
+        assert variant_of(run) is not None or run["round"] == number
         assert run["late_ms"] is None or exact(run["late_ms"]) >= 0
         check_run(run)
     assert 1 <= max(run["round"] for run in runs) <= document["count"]
@@ -386,13 +386,21 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
     assert summary["late"] == sum(run["late_ms"] is not None for run in runs)
     assert summary["duration_ms"] >= max(run["summary"]["total_time_ms"] for run in runs) - 0.001
     check_statistics(document, good)
+    if sides:
+        check_sides(document, good)
     if "slo" in summary:
         check_series_slo(without_relative(summary["slo"], relative), runs, good)
 
 
+def variant_of(record: dict[str, Any]) -> str | None:
+    """Return the side or the address that something in a document is about."""
+    variant: str | None = record.get("side") or record["target"]
+    return variant
+
+
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what is summed up by itself: a step and URL, of one target, cold or on a kept connection."""
-    return run["target"], step["step_number"], step["url"], bool(step["network"].get("reused"))
+    """Return what is summed up by itself: a step and URL, of one variant, cold or on a kept connection."""
+    return variant_of(run), step["step_number"], step["url"], bool(step["network"].get("reused"))
 
 
 def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> None:
@@ -402,10 +410,10 @@ def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -
         for step in run["steps"]:
             groups.setdefault(step_kind(run, step), []).append((run["run_number"], step))
     found = document["statistics"]
-    named = [(each["target"], each["step_number"], each["url"], bool(each["reused"])) for each in found]
+    named = [(variant_of(each), each["step_number"], each["url"], bool(each["reused"])) for each in found]
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
-        check_fields(each, STATISTICS_FIELDS)
+        check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))
         check_group(each, groups[name], good)
 
 
@@ -460,14 +468,21 @@ def check_spread(found: dict[str, Any], values: Sequence[Decimal]) -> None:
             assert near(found[name], statistics.median(ordered))
             continue
         assert exact(found[name]) == ranked(ordered, name), f"{name} is no value by nearest rank"
+    check_interval(found["median_ci95"], ordered)
+
+
+def check_interval(found: list[Any] | None, values: Sequence[Decimal]) -> None:
+    """Prove what is said to hold the median of values in 95 of 100 cases."""
+    ordered, count = sorted(values), len(values)
     ranks = [
         k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) * 20 <= 2**count
     ]
     assert bool(ranks) == (count >= 6)
     if not ranks:
-        assert found["median_ci95"] is None
+        assert found is None
         return
-    assert [exact(end) for end in found["median_ci95"]] == [ordered[ranks[-1] - 1], ordered[-ranks[-1]]]
+    assert found is not None
+    assert [exact(end) for end in found] == [ordered[ranks[-1] - 1], ordered[-ranks[-1]]]
 
 
 def far_away(
@@ -488,8 +503,8 @@ def check_series_slo(
     """Prove the verdict on a series: each plain budget in every run, the others on good last steps."""
     check_fields(slo, SLO_FIELDS + " not_judged")
     expected, not_judged = [], []
-    ordered = sorted(runs, key=lambda run: str(run["target"]))
-    for target, own in itertools.groupby(ordered, key=lambda run: run["target"]):
+    ordered = sorted(runs, key=lambda run: str(variant_of(run)))
+    for target, own in itertools.groupby(ordered, key=variant_of):
         members = list(own)
         for key, threshold in slo["thresholds_ms"].items():
             violation = worst_of(key, members, good)
@@ -498,7 +513,7 @@ def check_series_slo(
             elif violation and violation[0] > exact(threshold):
                 expected.append((key, target, *violation))
     found = [
-        (each["key"], each["target"], exact(each["actual_ms"]), each["run_number"])
+        (each["key"], variant_of(each), exact(each["actual_ms"]), each["run_number"])
         for each in slo["violations"]
     ]
     assert [each["key"] for each in slo["violations"]] == sorted(each[0] for each in expected)
@@ -507,10 +522,100 @@ def check_series_slo(
         assert abs(each[2] - found_one[2]) <= MICROSECOND / 2
         assert each[3] == found_one[3]
     for each in slo["violations"]:
-        check_fields(each, VIOLATION_FIELDS + " run_number target")
+        check_fields(each, VIOLATION_FIELDS + " run_number target" + " side" * ("side" in runs[0]))
         assert exact(each["delta_ms"]) == exact(each["actual_ms"]) - exact(each["threshold_ms"]) > 0
     assert sorted(set(not_judged)) == sorted(slo["not_judged"])
     assert slo["pass"] is not bool(expected or not_judged)
+
+
+# --- sides ----------------------------------------------------------------------------------------
+
+
+def check_sides(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> None:
+    """Prove that sides were measured in turn, and that what is said of each beside A follows from that."""
+    names = [each["side"] for each in document["sides"]]
+    for each in document["sides"]:
+        check_fields(each, "side words url")
+    assert 2 <= len(names) <= 8 and names == list("ABCDEFGH")[: len(names)]
+    assert [each["words"] is None for each in document["sides"]] == [True] + [False] * (len(names) - 1)
+    assert document["sides"][0]["url"] == document["initial_url"]
+    for number, run in enumerate(document["runs"]):
+        turn, place = divmod(number, len(names))
+        assert run["round"] == turn + 1 and run["target"] is None
+        assert run["side"] == (names[::-1] if turn % 2 else names)[place]
+    parts = {name: [run for run in document["runs"] if run["side"] == name] for name in names}
+    found = document["comparisons"]
+    wanted = []
+    for name in names[1:]:
+        steps = [
+            {step["step_number"] for run in parts[each] for step in run["steps"]} for each in ("A", name)
+        ]
+        if parts[name]:
+            wanted += [(name, number) for number in sorted(steps[0] & steps[1])]
+            wanted += [(name, None)] * (max(steps[0] | steps[1]) > 1)
+    assert [(each["side"], each["step_number"]) for each in found] == wanted
+    for each in found:
+        check_comparison(each, parts[each["side"]], parts["A"], good)
+
+
+def steps_by_round(
+    runs: Sequence[dict[str, Any]], number: int | None, good: Sequence[dict[str, Any]]
+) -> tuple[dict[int, list[dict[str, Any]]], list[int]]:
+    """Return the steps that are compared, by round, and the statuses of all that were answered: of the step
+    `number`, or for None of whole chains.
+    """
+    chains = [(run["round"], run["steps"]) for run in runs]
+    if number is not None:
+        chains = [(turn, [each for each in steps if each["step_number"] == number]) for turn, steps in chains]
+    answered = [(turn, steps) for turn, steps in chains if steps and steps[-1]["error"] is None]
+    used = [(turn, steps) for turn, steps in answered if steps[-1] in good]
+    return dict(used or answered), [steps[-1]["response"]["status"] for _, steps in answered]
+
+
+def check_comparison(
+    found: dict[str, Any],
+    own: Sequence[dict[str, Any]],
+    other: Sequence[dict[str, Any]],
+    good: Sequence[dict[str, Any]],
+) -> None:
+    """Prove the difference of a step, or of whole chains, and the verdict on it."""
+    number = found["step_number"]
+    keys = TIMING_FIELDS.split() if number else ["total_ms"]
+    check_fields(found, " ".join(["side against step_number n verdict", *keys]))
+    (mine, statuses), (theirs, others) = (steps_by_round(runs, number, good) for runs in (own, other))
+    rounds = sorted(mine.keys() & theirs.keys())
+    assert found["against"] == "A" and found["n"] == len(rounds)
+    for key in keys:
+        check_fields(found[key], "median_ms ci95_ms")
+        pairs = [[[step["timing"][key] for step in part[turn]] for part in (mine, theirs)] for turn in rounds]
+        differences = [
+            sum(map(exact, first)) - sum(map(exact, second))
+            for first, second in pairs
+            if None not in (*first, *second)
+        ]
+        if differences:
+            assert near(found[key]["median_ms"], Decimal(statistics.median(differences)))
+        else:
+            assert found[key]["median_ms"] is None
+        check_interval(found[key]["ci95_ms"], [Decimal(each) for each in differences])
+    low, high = found["total_ms"]["ci95_ms"] or (None, None)
+    assert found["verdict"] == expected_verdict(usual(statuses), usual(others), low, high)
+
+
+def usual(statuses: Sequence[int]) -> int | None:
+    """Return the most frequent status, of equally frequent ones the one that came last."""
+    counts = Counter(statuses)
+    return max(reversed(statuses), key=lambda each: counts[each], default=None)
+
+
+def expected_verdict(status: int | None, other: int | None, low: Any, high: Any) -> str:
+    if status is not None and other is not None and status != other:
+        return "unlike"
+    if low is None:
+        return "too_few"
+    if low <= 0 <= high:
+        return "no_difference"
+    return "slower" if low > 0 else "faster"
 
 
 def worst_of(

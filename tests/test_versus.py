@@ -1,0 +1,806 @@
+"""Sides (--versus): what their words may be, how they are measured, and which is better."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import ssl
+import threading
+
+import pytest
+
+from checks import check_usage_error, flat, parse_compact
+from conftest import has
+from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
+
+SECRET = "hunter2hunter2"
+OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+ONCE = ("--count", 1, "--metrics-only")
+
+
+@pytest.fixture
+def compare(call_tool, tmp_path):
+    """Compare sides in this process; return the export, and prove that it is sound."""
+
+    def run(*words, code=0, warned=()):
+        path = tmp_path / "out.json"
+        result = call_tool("--metrics-only", "--json", path, *words)
+        assert result.code == code, result.err
+        if warned:
+            result.warned(*warned)
+        return result.json(path)
+
+    return run
+
+
+def differences(document):
+    """Return the comparison that each side's verdict rests on."""
+    return {each["side"]: each for each in document["comparisons"]}
+
+
+def requests_of(document):
+    """Return the first request of each side, as the export has it."""
+    return {run["side"]: run["steps"][0]["request"] for run in reversed(document["runs"])}
+
+
+def late(start, seconds=0.0):
+    """Answer each request later than the one before, by `seconds`."""
+    count = iter(range(10_000))
+    return lambda request: Reply(wait=start + seconds * next(count))
+
+
+# --- rounds ---------------------------------------------------------------------------------------
+
+
+def test_sides_are_measured_in_turn_and_the_turn_is_reversed_in_every_second_round(call_tool, server):
+    result = call_tool(
+        "--compact", "--count", 3, server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c")
+    )
+    assert result.code == 0
+    assert [each.target for each in server.requests] == [f"/{side}" for side in "abccbaabc"]
+    lines = result.out.splitlines()
+    titles = [re.match(r"(Run \d+ Step 1 [A-C]): ", line)[1] for line in lines[:9]]
+    assert titles == [f"Run {number} Step 1 {side}" for number, side in enumerate("ABCCBAABC", 1)]
+    assert [re.search(r" side=([A-C])", line)[1] for line in lines[9:]] == ["A", "B", "C"]
+    assert [" verdict=too_few" in line for line in lines[9:]] == [False, True, True]
+
+
+def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, server):
+    document = compare(server.url(), "--vs", "")
+    assert (document["count"], document["interval_s"], len(document["runs"])) == (20, 0, 40)
+    assert all(each["total_ms"]["p95"] is not None for each in document["statistics"])
+    assert [each["words"] for each in document["sides"]] == [None, ""]
+    assert differences(document)["B"]["n"] == 20
+
+
+def test_the_interval_is_from_round_to_round(compare, server):
+    document = compare("--count", 3, "--interval", 0.2, server.url(), "--vs", "")
+    starts = [run["started_at"] for run in document["runs"] if run["side"] == "A" or run["round"] == 2]
+    seconds = [float(text[17:23]) for text in starts]
+    assert (seconds[-1] - seconds[0]) % 60 >= 0.35
+    assert document["interval_s"] == 0.2
+
+
+def test_a_round_that_is_not_whole_is_not_compared(start_tool, tmp_path):
+    arrived, path = threading.Event(), tmp_path / "out.json"
+
+    def script(peer):
+        peer.read_request()
+        if peer.number == 4:  # in the third round: B
+            arrived.set()
+            peer.wait(20)
+        peer.send(OK)
+
+    with scripted(script) as server:
+        process = start_tool("--count", 9, "--json", path, server.url(), "--vs", "-L")
+        assert arrived.wait(20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    document = json.loads(path.read_text())
+    assert "Stopped after 4 of 18 runs." in out.decode()
+    assert [run["side"] for run in document["runs"]] == ["A", "B", "B", "A"]
+    assert differences(document)["B"]["n"] == 2
+
+
+def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path):
+    arrived, path = threading.Event(), tmp_path / "out.json"
+
+    def script(peer):
+        request = peer.read_request()
+        if request.target == "/c":
+            arrived.set()
+            peer.wait(20)
+        peer.send(OK)
+
+    with scripted(script) as server:
+        process = start_tool(
+            "--json", path, server.url(), "--vs", server.url("/b"), "--vs", server.url("/c"), "--count", 9
+        )
+        assert arrived.wait(20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    document = json.loads(path.read_text())
+    assert list(differences(document)) == ["B"] and "B: Too few rounds" in flat(out.decode())
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_words_change_what_they_name_and_nothing_else(compare):
+    with http_server() as server, http_server() as other:
+        words = (
+            "-H 'x-one: 1' -H 'X-New: 2'",
+            "-X put",
+            "-d 'a=b' -H 'Content-Type: a/b'",
+            other.url("/there"),
+            "--header='X-One:' -H 'X-Two:3' " + server.url("/here"),
+        )
+        sides = [word for each in words for word in ("--vs", each)]
+        base = ("-d", '{"a": 1}', "-H", "X-One: 0", "-H", "X-Two: 0")
+        document = compare("--count", 1, *base, server.url("/base"), *sides)
+        asked = [*server.requests[:4], *other.requests, *server.requests[4:]]
+    shown = [
+        (
+            each.method,
+            each.target,
+            each.body,
+            each.values("x-one"),
+            each.values("x-two"),
+            each.values("x-new"),
+        )
+        for each in asked
+    ]
+    data = b'{"a": 1}'
+    assert shown == [
+        ("POST", "/base", data, ["0"], ["0"], []),
+        ("POST", "/base", data, ["1"], ["0"], ["2"]),
+        ("PUT", "/base", data, ["0"], ["0"], []),
+        ("POST", "/base", b"a=b", ["0"], ["0"], []),
+        ("POST", "/there", data, ["0"], ["0"], []),
+        ("POST", "/here", data, [""], ["3"], []),
+    ]
+    assert [each.values("content-type") for each in asked] == [["application/json"]] * 3 + [["a/b"]] + [
+        ["application/json"]
+    ] * 2
+    assert [each["url"] for each in document["sides"]][3:] == [
+        server.url("/base"),
+        other.url("/there"),
+        server.url("/here"),
+    ]
+    assert document["sides"][4]["words"] == other.url("/there")
+
+
+@pytest.mark.parametrize("form", [["--vs", "-L"], ["--versus", "-L"], ["--versus=-L"], ["--vs=-L"]])
+def test_words_that_begin_with_a_minus_are_taken_as_they_stand(compare, server, form):
+    assert compare("--count", 1, *form, server.url())["sides"][1]["words"] == "-L"
+
+
+def test_eight_sides_are_measured_and_no_more(call_tool, compare, server):
+    document = compare("--count", 1, server.url(), *["--vs", ""] * 7)
+    assert [run["side"] for run in document["runs"]] == list("ABCDEFGH")
+    check_usage_error(call_tool(server.url(), *["--vs", ""] * 8), "--versus was given 8 times, 7 at most")
+    words = ("--count", 5001, server.url(), "--vs", "")
+    check_usage_error(call_tool(*words), "--count 5001: 2 sides are 10002 runs, at most 10000")
+    words = ("--count", 51, "--otlp", "http://127.0.0.1:1/", server.url(), "--vs", "")
+    check_usage_error(call_tool(*words), "--otlp: these are 102 runs, at most 100")
+    assert server.accepted == 8
+
+
+def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_otherwise(compare, server):
+    place = f"a.test:{server.port}"  # at 127.0.0.2 nobody listens
+    document = compare(
+        *("--count", 1, "--resolve", f"{place}:127.0.0.2", server.url(host="a.test")),
+        *("--vs", f"--resolve {place}:127.0.0.1"),
+        *("--vs", f"--resolve b.test:{server.port}:127.0.0.1 {server.url(host='b.test')}"),
+        code=75,
+    )
+    errors = [run["steps"][0]["error"] for run in document["runs"]]
+    assert [bool(error) for error in errors] == [True, False, False]
+
+
+def test_only_an_address_that_no_side_uses_is_warned_of(compare, server):
+    words = ("--count", 1, server.url(), "--vs", server.url(host="b.test"))
+    compare("--resolve", f"b.test:{server.port}:127.0.0.1", *words)
+    words += ("--resolve", f"b.test:{server.port}:127.0.0.1", "--resolve", "c.test:1:127.0.0.1")
+    compare(*words, warned=[f"--resolve c.test:1 is not the URL's 127.0.0.1:{server.port} or b.test"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--count 3", "--count is for all sides"),
+        ("--json x", "--json is for all sides"),
+        ("--slo total=3", "--slo is for all sides"),
+        ("-f", "-f is for all sides"),
+        ("--expect 200", "--expect is for all sides"),
+        ("--reuse", "--reuse is for all sides"),
+        ("-i", "-i is for all sides"),
+        ("--vs -k", "--versus is for all sides"),
+        ("--all-addresses", "--all-addresses is for all sides"),
+        ("--help", "stand alone"),
+        ("--version", "stand alone"),
+        ("--nonsense", "unrecognized arguments: --nonsense"),
+        ("http://127.0.0.1/ http://127.0.0.1/", "expected one URL, got 2"),
+        ("-4 -6", "-4 and -6 exclude each other"),
+        ("--cacert ca.pem", "-k and --cacert exclude each other"),
+        ("--unix-socket /s --interface lo", "--unix-socket and --interface exclude each other"),
+        ("--key key.pem", "--key needs --cert"),
+        ("--cert /nonexistent", "cannot read '/nonexistent'"),
+        ("-d @/nonexistent", "cannot read '/nonexistent'"),
+        ("-d a -d b", "-d was given twice"),
+        ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
+        ("-X FETCH", "method 'FETCH' is not one of"),
+        ("-m 0", "-m '0'"),
+        ("ftp://127.0.0.1/", "has the scheme 'ftp'"),
+        ("'", "cannot be told apart: no closing quotation"),
+        ("-x", "expected one argument"),
+        ("--propagate", "--propagate is for all sides"),
+    ],
+)
+def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server, words, message):
+    check_usage_error(call_tool("-k", server.url(), "--vs", "", "--vs", words), "--versus 2: ", message)
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("option", [["--all-addresses"], ["--baseline", "x.json"]])
+def test_what_compares_in_another_way_is_refused(call_tool, server, option):
+    check_usage_error(call_tool(server.url(), "--vs", "-L", *option), "--versus", "exclude each other")
+
+
+def test_a_url_that_became_the_words_is_named(call_tool):
+    check_usage_error(
+        call_tool("--vs", "http://127.0.0.1/x"), "'http://127.0.0.1/x' was taken as the value of an option"
+    )
+    result = call_tool("--vs", f"-H 'X-Token: {SECRET}' http://127.0.0.1/x")
+    check_usage_error(result, "no URL given")
+    assert SECRET not in result.err
+
+
+def test_words_without_quotes_are_answered_with_quotes(call_tool):
+    result = call_tool("--vs", "-x", f"http://bob:{SECRET}@127.0.0.1:1", "http://127.0.0.1/")
+    check_usage_error(result, "expected one URL, got 2", "stand in one pair of quotes")
+    assert SECRET not in result.err
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def bodies(server):
+    return [(each.body, each.values("content-type")) for each in server.requests]
+
+
+@pytest.mark.parametrize("name", ["@-", "@/dev/stdin"])
+def test_standard_input_of_the_base_is_that_of_all_sides(run_tool, server, name):
+    words = ("-d", name, server.url(), "--vs", "-m 7", "--vs", f"-H 'Content-Type: a/b' -d {name}")
+    assert run_tool(*ONCE, *words, stdin=b'{"a": 1}').code == 0
+    assert bodies(server) == [(b'{"a": 1}', [each]) for each in ["application/json"] * 2 + ["a/b"]]
+
+
+def test_sides_that_read_standard_input_by_the_same_words_all_get_it(run_tool, server):
+    words = ("--vs", "-H 'Content-Type: a/b' -d @-", "--vs", "-m 7 -d @-")
+    assert run_tool(*ONCE, server.url(), *words, stdin=b'{"a": 1}').code == 0
+    assert bodies(server) == [(b"", []), (b'{"a": 1}', ["a/b"]), (b'{"a": 1}', ["application/json"])]
+    server.requests.clear()
+    assert run_tool(*ONCE, server.url(), "--vs", "-H @-", "--vs", "-H @-", stdin=b"X-A: b\n").code == 0
+    assert [each.values("x-a") for each in server.requests] == [[], ["b"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("base", "sides", "readers"),
+    [
+        (["-d", "@-"], ["-H @-"], "--versus 1: -d and -H"),
+        (["-H", "@-"], ["-d @-"], "--versus 1: -H and -d"),
+        ([], ["-d @-", "-H @-"], "--versus 2: -d and -H"),
+        ([], ["-d @-", "-d @/dev/stdin"], "--versus 2: -d and -d"),
+        ([], ["", "-H @- -H @-"], "--versus 2: -H and -H"),
+        (["--slo-file", "-"], ["--cacert -"], "--versus 1: --slo-file and --cacert"),
+    ],
+)
+def test_other_readers_of_standard_input_exclude_each_other(run_tool, server, base, sides, readers):
+    words = [word for each in sides for word in ("--vs", each)]
+    result = run_tool(*base, server.url(), *words, stdin=b"total: 99999")
+    if base == ["--slo-file", "-"]:
+        result = run_tool(*base, server.url(), *words, stdin=b"total = 99999")
+    check_usage_error(result, f"{readers} cannot all read standard input")
+    assert server.accepted == 0
+
+
+def test_a_pipe_is_read_once_for_all_sides(run_tool, server, tmp_path):
+    body, fields = tmp_path / "body.json", tmp_path / "fields"
+    for path, data in ((body, b'{"a": 1}'), (fields, b"X-A: b\n")):
+        os.mkfifo(path)
+        threading.Thread(target=path.write_bytes, args=(data,), daemon=True).start()
+    words = ("-d", f"@{body}", server.url(), "--vs", "-L", "--vs", f"-H @{fields}", "--vs", f"-H @{fields}")
+    assert run_tool(*ONCE, *words, "--vs", f"-d @{body}").code == 0
+    assert bodies(server) == [(b'{"a": 1}', ["application/json"])] * 5
+    assert [each.values("x-a") for each in server.requests] == [[], [], ["b"], ["b"], []]
+
+
+def test_a_file_that_changes_is_read_anew_by_the_next_start(call_tool, server, tmp_path):
+    path = tmp_path / "body.txt"
+    for text in ("one", "two"):
+        path.write_text(text)
+        assert call_tool(*ONCE, "-d", f"@{path}", server.url(), "--vs", f"-d @{path}").code == 0
+    assert [each.body for each in server.requests] == [b"one", b"one", b"two", b"two"]
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+BASIC = "Basic Ym9iOmh1bnRlcjJodW50ZXIy"  # bob:hunter2hunter2
+WORDS = {  # what is typed: what is shown
+    f"-H 'Authorization: Bearer {SECRET}'": "-H 'Authorization: ***'",
+    f"-HAuthorization:{SECRET}": "'-HAuthorization: ***'",
+    f"-H=x-token:{SECRET}": "'-H=x-token: ***'",
+    f"--header='X-Token:{SECRET}'": "'--header=X-Token: ***'",
+    f"-kLH 'X-Token: {SECRET}' -4": "-k -L -H 'X-Token: ***' -4",
+    f"-H 'Authorization: {BASIC}'": "-H 'Authorization: ***'",
+    f'-H "Cookie: a={SECRET}; s=1"': "-H 'Cookie: ***'",
+    "-H 'Cookie: a=b'": "-H 'Cookie: ***'",
+    "-H 'X-Token: 1234' -H 'Accept: a/b'": "-H 'X-Token: 1234' -H 'Accept: a/b'",
+    f"-x http://bob:{SECRET}@127.0.0.1:1": "-x 'http://***@127.0.0.1:1'",
+    "-x bob:pw@127.0.0.1:1": "-x '***@127.0.0.1:1'",
+    f"-xhttp://{SECRET}:pw@127.0.0.1:1 -x ''": "'-xhttp://***@127.0.0.1:1' -x ''",
+    f"--proxy=socks5h://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=socks5h://***@127.0.0.1:1' --http1.1",
+    f"-d {SECRET}": "-d '***'",
+    f"--data='{SECRET} x'": "'--data=***'",
+    "-d @/dev/null": "-d @/dev/null",
+    "-H  'Accept: a/b'   -6 -4 -m  3": None,  # as it was written
+}
+
+
+@pytest.mark.parametrize(("words", "shown"), [each for each in WORDS.items() if "-6 -4" not in each[0]])
+def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_path, words, shown):
+    if "socks5" in words and not has("socks"):
+        pytest.skip("needs PySocks")
+    path = tmp_path / "out.json"
+    result = call_tool("--count", 1, "--json", path, server.url(), "--vs", words)
+    document = result.json(path)
+    assert document["sides"][1]["words"] == shown
+    assert " ".join(shown.split()) in flat(result.out)
+    assert SECRET not in result.out + result.err + path.read_text() and BASIC not in path.read_text()
+
+
+def test_words_without_a_credential_are_shown_as_they_were_written(compare, server):
+    words = '-H  "Accept: a/b"   -m  3'
+    assert compare("--count", 1, server.url(), "--vs", words)["sides"][1]["words"] == words
+
+
+def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
+    """A server that logs what it is sent may show it to anybody."""
+    path, har = tmp_path / "out.json", tmp_path / "out.har"
+    with http_server({"/": Reply(headers=[("X-Log", f"{SECRET} and abc123abc123")])}) as server:
+        words = ("-H", "X-Token: abc123abc123", server.url(), "--vs", f"-H 'X-Token: {SECRET}'")
+        result = call_tool("--count", 1, "-i", "--json", path, "--har", har, *words)
+    shown = result.out + path.read_text() + har.read_text()
+    assert SECRET not in shown and "abc123abc123" not in shown
+    assert shown.count("*** and ***") >= 4
+
+
+def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
+    def script(peer):
+        peer.read_request()
+        peer.send(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")
+
+    path = tmp_path / "out.json"
+    with scripted(script) as server:
+        words = (server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
+        result = call_tool("--count", 1, "--metrics-only", "--json", path, *words)
+    assert result.code == 75
+    assert SECRET not in result.out + result.said + path.read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"X-Token: {SECRET}",
+        f"X-Token:{SECRET}",
+        f"-H X-Token {SECRET}",
+        f"-H {SECRET}",
+        f"-H 'A B: {SECRET}'",
+        f"-u bob:{SECRET}",
+        f"-ubob:{SECRET}",
+        f"-x http://bob:{SECRET}@[::1",
+        f"-x 'http://bob:x/{SECRET}@h'",
+        f"http://bob:{SECRET}@127.0.0.1/",
+        f"--hedaer={SECRET}",
+        f"-d {SECRET} -d {SECRET}",
+        f"-H 'X-Token: {SECRET}",
+        f"-H 'X-Token: {SECRET}' --count 3",
+        f"-H 'X-Token: {SECRET}' -4 -6",
+        f"-H 'X-Token: {SECRET}' http://127.0.0.1/ http://127.0.0.1/",
+    ],
+)
+def test_no_usage_error_shows_a_secret(call_tool, server, words):
+    result = call_tool(server.url(), "--vs", words)
+    check_usage_error(result, "--versus 1: ")
+    assert SECRET not in result.err and server.accepted == 0
+
+
+def test_too_many_credentials_of_all_sides_are_warned_of(compare, server):
+    fields = [f"-H 'X-Token-{number}: {SECRET}{number:04}'" for number in range(40)]
+    base = [word for number in range(40) for word in ("-H", f"X-Session-{number}: {number:04}{SECRET}")]
+    words = ("--count", 1, *base, server.url(), "--vs", " ".join(fields))
+    compare(*words, warned=["of more than 64 credentials only the longest are masked"])
+
+
+def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, authority):
+    certificate = authority.certificate("me.test", common_name="me")
+    with http_server() as server, http_server() as other:
+        base = ("-H", f"authorization: {BASIC}", "-H", f"X-Token: {SECRET}", "-H", "X-Plain: 1")
+        words = (other.url(), "-H 'AUTHORIZATION: other' " + other.url(), server.url("/same"))
+        compare(
+            *("--count", 1, *base, "--cert", certificate, server.url()),
+            *[word for each in words for word in ("--vs", each)],
+            warned=[
+                "--cert: nobody is shown the certificate",
+                "--versus 1: another origin is not sent authorization, X-Token, --cert unless these words",
+                "--versus 2: another origin is not sent X-Token, --cert unless these words",
+            ],
+        )
+        asked = [server.requests[0], *other.requests, server.requests[1]]
+    assert [each.values("authorization") for each in asked] == [[BASIC], [], ["other"], [BASIC]]
+    assert [each.values("x-token") for each in asked] == [[SECRET], [], [], [SECRET]]
+    assert [each.values("x-plain") for each in asked] == [["1"]] * 4
+
+
+def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin(compare):
+    with http_server() as proxy:
+        words = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url())
+        compare(*words, "http://a.test/", "--vs", "http://b.test/")
+    assert [each.target for each in proxy.requests] == ["http://a.test/", "http://b.test/"]
+    assert [each.values("proxy-authorization") for each in proxy.requests] == [[BASIC]] * 2
+
+
+def test_a_credential_in_a_sides_url_is_warned_of_where_it_is_written(compare, server):
+    words = ("--count", 2, server.url(), "--vs", "-L", "--vs", server.url(f"/?token={SECRET}"))
+    compare(*words, warned=["--json will have the URL parameter token in clear"])
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asking(authority):
+    """Make servers that ask for a client certificate; `seen` has the name in each, of each connection."""
+    context = authority.context()
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(authority.file)
+    seen = []
+
+    def script(peer):
+        certificate = peer.sock.getpeercert()
+        names = dict(pair for part in certificate["subject"] for pair in part) if certificate else {}
+        while peer.read_request():
+            seen.append((peer.sock.getsockname()[1], names.get("commonName")))
+            peer.send(OK)
+
+    with scripted(script, tls=context) as first, scripted(script, tls=context) as second:
+        yield first, second, seen
+
+
+def test_each_side_shows_its_own_client_certificate(compare, asking, authority, tmp_path):
+    here, there, seen = asking
+    one, two = (authority.certificate(f"{name}.test", common_name=name) for name in ("one", "two"))
+    key, alone = tmp_path / "key.pem", tmp_path / "cert.pem"
+    parts = re.split("(?=-----BEGIN CERT)", two.read_text(), maxsplit=1)
+    key.write_text(parts[0])
+    alone.write_text(parts[1])
+    sides = [
+        f"--cert {two}",
+        "-H 'X-A: b'",
+        there.url(),
+        f"--cert {two} {there.url()}",
+        f"--cert {alone} --key {key}",
+    ]
+    document = compare(
+        *("--count", 2, "--cacert", authority.file, "--cert", one, here.url()),
+        *[word for each in sides for word in ("--vs", each)],
+        warned=["--versus 3: another origin is not sent --cert unless these words repeat it"],
+    )
+    expected = [(here, "one"), (here, "two"), (here, "one"), (there, None), (there, "two"), (here, "two")]
+    turn = [(server.port, name) for server, name in expected]
+    assert seen == turn + turn[::-1]
+    shown = [run["steps"][0]["network"]["client_cert"] for run in document["runs"][:6]]
+    assert shown == [True, True, True, None, True, True]
+
+
+def test_kept_connections_are_each_sides_own(compare, asking, authority):
+    here, _, seen = asking
+    one, two = (authority.certificate(f"{name}.test", common_name=name) for name in ("one", "two"))
+    words = ("--reuse", "--count", 3, "--cacert", authority.file, "--cert", one, here.url())
+    document = compare(*words, "--vs", f"--cert {two}")
+    assert here.accepted == 2
+    assert [name for _, name in seen] == ["one", "two", "two", "one", "one", "two"]
+    reused = [run["steps"][0]["network"]["reused"] for run in document["runs"]]
+    assert reused == [False] * 2 + [True] * 4
+
+
+def test_each_side_trusts_whom_it_says(compare, authority, tls):
+    with http_server(tls=tls) as server:
+        words = ("--count", 1, server.url(), "--vs", "-k", "--vs", f"--cacert {authority.file}")
+        document = compare(*words, code=75)
+    steps = [run["steps"][0] for run in document["runs"]]
+    assert [each["error"] and each["error"]["kind"] for each in steps] == ["tls", None, None]
+    assert [each["network"]["tls_verified"] for each in steps] == [False, False, True]
+
+
+def test_a_trust_store_that_a_side_alone_needs_is_missed_before_anything_is_sent(call_tool, server):
+    words = (server.url(), "--vs", "https://127.0.0.1:1/")
+    result = call_tool(*words, env={"SSL_CERT_FILE": "/nonexistent"})
+    check_usage_error(result, "SSL_CERT_FILE: cannot read '/nonexistent'")
+    assert server.accepted == 0
+
+
+# --- ways -----------------------------------------------------------------------------------------
+
+
+def besides(result):
+    """Return what a drawn report says in which two sides differ besides their times."""
+    found = re.search(r"B and A differ besides: (.*)$", flat(result.out))
+    return found[1] if found else ""
+
+
+@pytest.mark.needs("h2")
+def test_http2_beside_http1(call_tool, http2, authority):
+    words = ("--count", 2, "--cacert", authority.file, http2.url(), "--vs", "--http1.1")
+    result = call_tool(*words)
+    assert result.code == 0
+    assert "B --http1.1" in flat(result.out)
+    assert besides(result) == "protocol HTTP/1.1 and HTTP/2"
+
+
+def test_a_proxy_beside_the_direct_way(compare, server):
+    with http_server() as proxy:
+        words = ("--count", 2, "-x", proxy.url(), server.url(), "--vs", '-x ""')
+        document = compare(*words, warned=[])
+    assert [len(proxy.requests), len(server.requests)] == [2, 2]
+    used = [run["steps"][0]["network"]["proxy_url"] for run in document["runs"]]
+    assert used == [proxy.url("").rstrip("/"), None, None, proxy.url("").rstrip("/")]
+
+
+@pytest.mark.needs("ipv6")
+def test_the_families_replace_each_other(run_tool):
+    with http_server() as four, http_server(host="::1", port=four.port):  # noqa: SIM117
+        with dns_server({"a.test": ["127.0.0.1", "::1"]}) as names:
+            words = (*ONCE, "-4", four.url(host="a.test"), "--vs", "-6", "--vs", "")
+            result = run_tool(*words, resolver=names.address)
+    assert re.findall(r" (\w): .* family=(\S+) ", result.out) == [("A", "IPv4"), ("B", "IPv6"), ("C", "IPv4")]
+
+
+@pytest.mark.needs("ipv6")
+def test_ipv6_beside_ipv4_by_address(call_tool):
+    with http_server() as four, http_server(host="::1", port=four.port):
+        place = f"a.test:{four.port}"
+        words = ("--count", 1, "--resolve", f"{place}:127.0.0.1", four.url(host="a.test"))
+        result = call_tool(*words, "--vs", f"--resolve {place}:[::1]")
+        assert result.code == 0 and besides(result) == "address family IPv6 and IPv4"
+
+
+def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
+    from test_unix_socket import HELLO, answering
+
+    with answering(tmp_path / "s", HELLO) as local:
+        result = call_tool("--count", 1, server.url(), "--vs", f"--unix-socket {local.path}")
+    assert result.code == 0 and len(local.requests) == len(server.requests) == 1
+    assert besides(result) == "address family none and IPv4, body size 5 B and 6 B"
+
+
+# --- failures and error pages ---------------------------------------------------------------------
+
+
+def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path):
+    path = tmp_path / "out.json"
+    with refused_port() as port:
+        words = ("--count", 6, "--json", path, server.url(), "--vs", f"http://127.0.0.1:{port}/")
+        result = call_tool(*words)
+    assert result.code == 75
+    found = differences(result.json(path))["B"]
+    assert (found["n"], found["verdict"], found["total_ms"]["median_ms"]) == (0, "too_few", None)
+    told = flat(result.out)
+    assert "Too few rounds: 6 good ones on both sides are needed, there are 0" in told
+    assert "B, 6 times in connect" in told and "differ besides" not in told
+    assert re.search(r"│ B +│ ERROR +│", result.out)
+
+
+def test_sides_that_all_fail_are_told(call_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with refused_port() as port:
+        result = call_tool("--count", 2, "--json", path, f"http://127.0.0.1:{port}/", "--vs", "-L")
+    assert result.code == 75
+    assert differences(result.json(path))["B"]["verdict"] == "too_few"
+
+
+def test_an_error_page_is_other_work(call_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server({"/": Reply(wait=0.03), "/bad": Reply(503)}) as server:
+        words = ("--count", 6, "--json", path, server.url(), "--vs", server.url("/bad"))
+        result = call_tool(*words)
+    found = differences(result.json(path))["B"]
+    assert found["verdict"] == "unlike" and found["n"] == 6 and found["total_ms"]["ci95_ms"]
+    told = flat(result.out)
+    assert re.search(r"B answers 503, A 200: the times are of different work; total is \S+ ms shorter", told)
+    assert "B: no answer was good, so the statistics are of all answers" in told
+
+
+def test_only_rounds_that_are_good_on_both_sides_count(compare):
+    def flaky(request):
+        count["B"] += 1
+        return Reply(503) if count["B"] in (1, 2) else Reply()
+
+    count = {"B": 0}
+    with http_server({"/": Reply(), "/flaky": flaky}) as server:
+        document = compare("--count", 7, server.url(), "--vs", server.url("/flaky"))
+    found = differences(document)["B"]
+    assert (found["n"], found["verdict"]) == (5, "too_few")
+
+
+def test_expected_statuses_are_good_on_all_sides(compare, tmp_path, call_tool):
+    with http_server({"/": Reply(), "/no": Reply(401)}) as server:
+        words = ("--count", 1, "--expect", "401", "--metrics-only", server.url("/no"), "--vs")
+        assert call_tool(*words, server.url("/no?b")).code == 0
+        assert call_tool(*words, server.url("/")).warned("step 1 at B: no answer was good").code == 22
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+def test_chains_of_other_lengths_are_compared_as_a_whole(call_tool, tmp_path):
+    path = tmp_path / "out.json"
+    routes = {"/": Reply(), "/r": redirect("/"), "/rr": redirect("/r")}
+    with http_server(routes) as server:
+        words = ("--count", 6, "-L", "--json", path, server.url("/r"), "--vs", server.url("/rr"))
+        result = call_tool(*words)
+        document = result.json(path)
+        lines = call_tool(*words, "--compact").out.splitlines()
+    steps = [(each["step_number"], each["verdict"]) for each in document["comparisons"]]
+    assert [number for number, _ in steps] == [1, 2, None]
+    assert set(document["comparisons"][2]) == {"side", "against", "step_number", "n", "verdict", "total_ms"}
+    assert besides(result) == "steps 3 and 2"
+    assert len(re.findall(r"  [AB]  all steps together: ", result.out)) == 2
+    summaries = [line for line in lines if line.startswith("Summary")]
+    found = [
+        re.search(r"^Summary (\d): .* side=(\w)(?: .*verdict=(\w+))?$", line).groups() for line in summaries
+    ]
+    assert found[:2] == [("1", "A", None), ("2", "A", None)]
+    assert [each[:2] for each in found[2:]] == [("1", "B"), ("2", "B"), ("3", "B")]
+    whole = json.loads(path.read_text())["comparisons"][2]["verdict"]
+    assert found[4][2] in (whole, "slower", "no_difference")
+
+
+def test_a_side_may_follow_alone(compare):
+    with http_server({"/": Reply(), "/r": redirect("/")}) as server:
+        document = compare("--count", 1, server.url("/r"), "--vs", "-L")
+    assert [len(run["steps"]) for run in document["runs"]] == [1, 2]
+    assert differences(document)["B"]["verdict"] == "unlike"
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+ROUNDS = ("--count", 12)
+
+
+@pytest.mark.parametrize(("waits", "verdict"), [((0.0, 0.09), "slower"), ((0.09, 0.0), "faster")])
+def test_which_is_better_is_said_with_what_makes_it(call_tool, tmp_path, waits, verdict):
+    path = tmp_path / "out.json"
+    with http_server({"/a": Reply(wait=waits[0]), "/b": Reply(wait=waits[1])}) as server:
+        result = call_tool(*ROUNDS, "--json", path, server.url("/a"), "--vs", server.url("/b"))
+    found = differences(result.json(path))["B"]
+    assert found["verdict"] == verdict and found["n"] == 12
+    assert abs(abs(found["wait_ms"]["median_ms"]) - 90) < 20
+    sentence = rf"B is {verdict}: total by \d+\.\d ms \(\d+\.\d to \d+\.\d\), most of it wait \d+\.\d"
+    assert re.search(sentence, flat(result.out))
+
+
+def test_a_server_that_becomes_slower_makes_no_side_slower(compare):
+    """Each request takes longer than the one before: always second, B would be slower."""
+    with http_server({"/": late(0.01, 0.015)}) as server:
+        found = differences(compare(*ROUNDS, server.url(), "--vs", ""))["B"]
+    assert found["verdict"] == "no_difference"
+    low, high = found["wait_ms"]["ci95_ms"]
+    assert low < 0 < high
+
+
+def test_a_server_that_is_faster_on_every_second_request_makes_no_side_faster(compare):
+    count = iter(range(100))
+    with http_server({"/": lambda request: Reply(wait=0.08 * (next(count) % 2 == 0))}) as server:
+        found = differences(compare(*ROUNDS, server.url(), "--vs", ""))["B"]
+    assert found["verdict"] == "no_difference"
+    low, high = found["wait_ms"]["ci95_ms"]
+    assert low < -50 and high > 50
+
+
+def test_a_difference_is_found_although_the_server_becomes_slower(compare):
+    """The drift over all rounds, 240 ms, is four times the difference."""
+    count = iter(range(100))
+
+    def reply(request):
+        return Reply(wait=0.01 * next(count) + 0.06 * (request.target == "/b"))
+
+    with http_server({"/a": reply, "/b": reply}) as server:
+        found = differences(compare(*ROUNDS, server.url("/a"), "--vs", server.url("/b")))["B"]
+    assert found["verdict"] == "slower"
+    assert abs(found["wait_ms"]["median_ms"] - 60) <= 20
+
+
+# --- where it is told -----------------------------------------------------------------------------
+
+
+def test_a_budget_holds_for_each_side(call_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server({"/": Reply(), "/slow": Reply(wait=0.3)}) as server:
+        words = ("--count", 2, "--json", path, "--metrics-only", "--slo", "wait=250")
+        result = call_tool(*words, server.url(), "--vs", server.url("/slow"))
+    assert result.code == 4
+    [violation] = result.json(path)["summary"]["slo"]["violations"]
+    assert (violation["key"], violation["side"], violation["target"]) == ("wait", "B", None)
+    lines = [line for line in result.out.splitlines() if line.startswith("Summary")]
+    assert [re.search(r" slo=(\w+)", line)[1] for line in lines] == ["pass", "fail"]
+
+
+def test_every_export_names_the_side(call_tool, tmp_path):
+    paths = [tmp_path / name for name in ("json", "har", "prom")]
+    taken = Reply(body=b"{}", headers=[("Content-Type", "application/json")])
+    with http_server({"/v1/traces": taken}) as to, http_server() as server, http_server() as other:
+        words = ("--json", paths[0], "--har", paths[1], "--prometheus", paths[2], "--otlp", to.url())
+        result = call_tool(
+            *("--count", 2, "--compact", *words, server.url("/a")),
+            *("--vs", "-L", "--vs", other.url("/b?c")),
+        )
+    assert result.code == 0
+    document = result.json(paths[0])
+    assert [each["side"] for each in document["statistics"]] == ["A", "B", "C"]
+    assert len(json.loads(paths[1].read_text())["log"]["entries"]) == 6
+    elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", paths[2].read_text(), re.MULTILINE)
+    assert elapsed == [
+        f'target="{url}",side="{side}"'
+        for url, side in ((server.url("/a"), "A"), (server.url("/a"), "B"), (other.url("/b"), "C"))
+    ]
+    [request] = to.requests
+    spans = json.loads(request.body)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    values = [{each["key"]: each["value"] for each in span.get("attributes", ())} for span in spans]
+    sides = [each["httphases.side"]["stringValue"] for each in values if "httphases.side" in each]
+    assert sides == list("ABCCBA")
+    assert not any("httphases.target" in each for each in values)
+
+
+@pytest.mark.parametrize("style", ["rich", "plain", "ascii"])
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_report_fits(run_tool, server, style, columns):
+    words = ("--count", 6, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
+    env = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    settings = {"rich": {}, "plain": {"without": ("rich",)}, "ascii": {"without": ("rich",), "env": env}}
+    result = run_tool(*words, terminal="out", columns=columns, **settings[style])
+    assert result.code == 0, result.err
+    report = re.sub(r"\x1b\[[0-9;]*m", "", result.out)
+    lines = [line.rstrip("\r") for line in report.splitlines() if not line.startswith("Run ")]
+    assert max(map(len, lines)) <= columns
+    told = flat(report)
+    assert "6 rounds of 3 sides" in told and "A as given" in told
+    assert len(re.findall(r"faster|slower", told)) >= 2
+    assert any(re.search("[│|] +dns [│|]", line) for line in lines) == (columns > 40)
+    assert report.isascii() == (style == "ascii")
+
+
+def test_a_compact_report_has_lines_alone(call_tool, server):
+    result = call_tool("--compact", "--count", 6, server.url(), "--vs", "-L")
+    *runs, first, second = result.out.splitlines()
+    assert len(runs) == 12
+    for line in runs:
+        parse_compact(re.sub(r"^(Run \d+ Step 1) [AB]:", r"\1:", line))
+    number = r"-?\d+\.\dms"
+    assert not re.search("total_diff|verdict", first)
+    assert re.search(
+        rf" side=B total_diff={number} total_diff_low={number} total_diff_high={number} verdict=\w+$", second
+    )
+
+
+def test_words_are_split_as_a_shell_does(compare, server):
+    words = f'-H {shlex.quote("X-A: a b")} -H "X-B: \'c\' \\"d\\"" -H X-C:\\ e'
+    document = compare("--count", 1, server.url(), "--vs", words)
+    sent = {each["name"]: each["value"] for each in requests_of(document)["B"]["headers"]}
+    assert (sent["X-A"], sent["X-B"], sent["X-C"]) == ("a b", "'c' \"d\"", "e")
