@@ -11066,7 +11066,7 @@ def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
     """Return what the ends of a side's chains usually were like, besides their times."""
     certificates = [each.server.certificate for each in ends]
     return {
-        "protocol": usual([each.server.http_version for each in ends]),
+        "protocol": usual([each.server.http_version or "none" for each in ends]),
         "address family": usual([family_of(each.ip) if each.ip else "none" for each in ends]),
         "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
         "steps": usual([str(each.number) for each in ends]),
@@ -11080,10 +11080,10 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     if not all(ends):
         return ""
     mine, theirs = map(habits, ends)
-    others = [name for name in mine if mine[name] != theirs[name]]
-    words = [f"{name} {mine[name] or 'none'} and {theirs[name] or 'none'}" for name in others]
+    unlike = [name for name in mine if mine[name] != theirs[name]]
+    words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
-    if size != before and abs(size - before) >= OTHER_SIZE * before:
+    if abs(size - before) > OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 

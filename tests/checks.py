@@ -43,7 +43,6 @@ SERIES_FIELDS = (
 )
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n verdict"
-VERDICTS = ("faster", "slower", "no_difference", "too_few", "unlike")
 EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered flapping slow address certificate protocol missed".split()
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
