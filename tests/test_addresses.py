@@ -338,10 +338,11 @@ def test_a_syn_that_was_lost_is_part_of_the_connect_and_told(run_tool, tmp_path)
 
 
 @pytest.mark.needs("linux")
-def test_every_address_and_attempt_is_shown_in_the_report(run_tool):
+def test_every_address_and_attempt_is_shown_in_the_report_but_a_first_one_that_succeeded(run_tool, server):
     with refused_port() as port:
         result = run_tool("-4", f"http://localhost:{port}/")
     assert result.code == 75 and "127.0.0.1: connection refused" in result.out
+    assert not re.search("^  Attempt ", run_tool(server.url()).out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("info", [b"", b"\7\0\0\0", b"\0" * 104, b"\0" * 256])

@@ -51,6 +51,12 @@ def test_each_phase_ends_where_the_next_begins():
     assert (timing.ttfb, timing.total, timing.send) == (100, 150, 5)
 
 
+def test_sending_is_told_to_the_microsecond_however_long_it_takes():
+    events = way(("connect",), instants=(0, 10, 30, 9_000_000, 9_000_050))
+    events = [(what, 8_000_030 * US if what == "sent" else at) for what, at in events]
+    assert log_of(("connect",), events).history().timing(None).send == 8_000_000
+
+
 def test_without_tls_its_phase_is_nothing_and_without_a_lookup_dns():
     events = way(("connect",), instants=(0, 10, 30, 100, 150))
     assert spans(log_of(("connect",), events, looks_up=False).history().timing(None)) == (0, 30, 0, 70, 50)

@@ -473,6 +473,8 @@ def test_nginx_answers_without_one_and_the_report_says_what_is_missing(authority
     assert "asked for a client certificate" in drawn.out and "--cert PATH" in drawn.out
     line = run_tool(*trust, "--metrics-only", nginx)
     assert "asked for a client certificate" in line.err and "--cert PATH" in line.err
+    series = run_tool(*trust, "--metrics-only", "--count", "2", "--interval", "0", nginx)
+    assert "in 2 of 2 runs the server asked for a client certificate" in series.err
     [tokens] = line.metrics()
     assert tokens["status"] == "400"
 

@@ -22,7 +22,7 @@ from servers import Server
 
 pytestmark = pytest.mark.needs("hatchling", "pip")
 
-BUILD_PATIENCE = 120.0
+BUILD_PATIENCE = 300.0
 """Seconds for pip to build or install one small wheel."""
 
 

@@ -721,10 +721,11 @@ def test_an_answer_to_a_request_that_was_not_sent_yet_is_none(authority):
 
 
 @h2
-def test_header_sections_of_another_stream_without_end_are_chatter(authority):
+@pytest.mark.parametrize("kind", ["headers", "window"])
+def test_frames_of_another_stream_without_end_are_chatter(authority, kind):
     def instead(c, number, stream):
         if number == 2:
-            late = c.headers(None, ("x-late", "1"), end=True)
+            late = c.headers(None, ("x-late", "1"), end=True) if kind == "headers" else c.window(1, 1)
             late.stream_id = 1
             c.send(*[late] * 1100)
         return number == 2
@@ -1005,13 +1006,17 @@ def test_a_kept_connection_costs_one_round_trip_and_no_handshake(far, authority,
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     if kind == "retry":
         context.set_ecdh_curve("secp384r1")
-    steps = far(None, tls=context, count=4)
     expected = {"tls12": "tls12", "retry": "hello_retry", "tls13": "setup"}[kind]
-    assert expected in names(steps[0])
-    for step in steps[1:]:
-        assert names(step) <= {"distance"}, step["findings"]
-    told = [finding for step in steps[1:] for finding in step["findings"] if finding["id"] == "distance"]
-    assert told
+    told, cold = [], set()
+    for _ in range(8):  # a path that a busy machine holds up fits nothing
+        steps = far(None, tls=context, count=4)
+        cold |= names(steps[0])
+        for step in steps[1:]:
+            assert names(step) <= {"distance"}, step["findings"]
+        told += [finding for step in steps[1:] for finding in step["findings"] if finding["id"] == "distance"]
+        if told and expected in cold:
+            break
+    assert told and expected in cold
     for finding in told:
         assert finding["evidence"]["round_trips"] == 1
         assert "1 round trip of" in finding["text"]
@@ -1027,7 +1032,11 @@ def test_windows_of_kept_connections_explain_no_slow_start(far):
             ("upload", {"/": Reply()}, ("-d", "x" * 20_000)),
         ):
             # The cold one is the proof that there is something to be found, where the machine lets times fit.
-            series = [far(routes, "--interval", pause, *options) for _ in range(3)]
+            series = []
+            while len(series) < 3 or (
+                not any(name in names(cold) for cold, *_ in series) and len(series) < 10
+            ):
+                series.append(far(routes, "--interval", pause, *options))
             assert any(name in names(cold) for cold, *_ in series)
             assert all(not names(step) & {"slow_start", "upload"} for _, *warm in series for step in warm)
 

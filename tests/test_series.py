@@ -715,7 +715,7 @@ def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("seed", range(6))
-def test_a_storm_of_signals_ends_a_series_as_the_first_of_them_does(start_tool, tmp_path, seed):
+def test_a_storm_of_signals_ends_a_series_as_one_of_them_does(start_tool, tmp_path, seed):
     chance = random.Random(seed)
     path = tmp_path / "out.json"
     path.write_text("old")
@@ -727,7 +727,8 @@ def test_a_storm_of_signals_ends_a_series_as_the_first_of_them_does(start_tool, 
         numbers = storm(process, chance)
         _, err = process.communicate(timeout=10)
     assert b"Traceback" not in err
-    assert process.returncode in {0, 128 + numbers[0], 128 + min(numbers)}
+    # Of two that come before the first was served, either may be: they may reach different threads.
+    assert process.returncode == 0 or process.returncode - 128 in numbers
     assert os.listdir(tmp_path) == ["out.json"]
     assert path.read_text() == "old" or check_document(json.loads(path.read_text()))
 

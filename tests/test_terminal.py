@@ -284,6 +284,7 @@ def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding, wi
 def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp_path, encoding):
     result = run_tool("--compact", "--json", tmp_path / "out.json", site.url("/3"), env=ENCODINGS[encoding])
     assert result.json(tmp_path / "out.json")["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
+    assert "\u6f22\u5b57" in (tmp_path / "out.json").read_text("utf-8"), "it stands there as it is"
     piped = run_tool("--json", "-", site.url("/3"), env=ENCODINGS[encoding])
     assert piped.json()["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
 

@@ -32,7 +32,7 @@ from servers import Server, http_server
 PROJECT = TOOL.parent
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
 TOO_OLD = ("2.7", "3.6", "3.7", "3.8")
-BUILD_PATIENCE = 240.0
+BUILD_PATIENCE = 900.0
 """Seconds for a build: pip, shiv, and a compilation for every Python that is here."""
 
 
