@@ -390,6 +390,20 @@ def test_each_run_of_a_series_is_a_trace_and_all_go_in_one_request(traced, serve
         ] or run["run_number"] == 1
 
 
+def test_of_a_duration_the_first_hundred_runs_are_sent_and_a_warning_says_so(traced, server):
+    trace, document = traced(
+        *("--duration", "2", "--interval", "0.01", server.url()),
+        warned="--otlp sends the first 100 runs alone",
+    )
+    numbers = [attributes(root)["httphases.run_number"] for root in trace.roots]
+    assert numbers == list(range(1, min(100, len(document["runs"])) + 1))
+
+
+def test_a_duration_of_a_hundred_runs_is_sent_whole_without_a_word(traced, server):
+    trace, document = traced("--duration", "1", "--interval", "0.1", server.url())
+    assert len(trace.roots) == len(document["runs"])
+
+
 def test_each_address_is_a_trace(traced):
     with http_server(host="0.0.0.0") as server:
         given = [f"--resolve=many.test:{server.port}:127.0.0.{last}" for last in (1, 2)]
