@@ -2811,6 +2811,9 @@ class Parser(argparse.ArgumentParser):
         words = list(join_sides(sys.argv[1:] if argv is None else argv))
         end = words.index("--") if "--" in words else len(words)
         options = [part for word in words[:end] for part in split_flags(word)]
+        for part in options:
+            if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
+                raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args(options + words[end:])
         if any(word.startswith("-") for word in unknown):
             raise UsageError(explain_options(unknown))
@@ -3212,7 +3215,7 @@ def masked_words(words: str, secrets: Secrets) -> str:
         if rule and (value or not option):
             part, rule = option + rule(value), None
         shown.append(secrets.mask(part))
-    return words if shown == given else shlex.join(shown)
+    return whole_characters(words if shown == given else shlex.join(shown))
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
@@ -10849,7 +10852,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     if not all(sizes):
         return ""  # one was never answered
     size, before = map(median, sizes)
-    if abs(size - before) > OTHER_SIZE * before:
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
@@ -10893,7 +10896,7 @@ def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
     totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
     every = [total for each in totals for total in each]
     cells = look.width - table_width([["Side"], *([str(row.variant)] for row in rows)]) - 3
-    if len(every) <= len(rows) or cells < 2 * LEAST_STRIP:
+    if len(rows) < 2 or len(every) <= len(rows) or cells < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
     scale = f"total, {number_text(to_ms(low))}"
