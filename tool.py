@@ -2991,10 +2991,13 @@ class Parser(argparse.ArgumentParser):
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
-        args, unknown = self.parse_known_args([*split_words(words[:end]), *words[end:]])
-        options = [word for word in unknown if word.startswith("-")]
-        if options:
-            raise UsageError(explain_options(options))
+        options = list(split_words(words[:end]))
+        for part in options:
+            if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
+                raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
+        args, unknown = self.parse_known_args([*options, *words[end:]])
+        if any(word.startswith("-") for word in unknown):
+            raise UsageError(explain_options(word for word in unknown if word.startswith("-")))
         args.url = args.url + args.urls + unknown
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
@@ -3411,7 +3414,7 @@ def masked_words(words: str, secrets: Secrets) -> str:
         if rule and (value or not option):
             part, rule = option + rule(value), None
         shown.append(secrets.mask(part))
-    return words if shown == given else shlex.join(shown)
+    return whole_characters(words if shown == given else shlex.join(shown))
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
@@ -11083,7 +11086,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     unlike = [name for name in mine if mine[name] != theirs[name]]
     words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
-    if abs(size - before) > OTHER_SIZE * before:
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
@@ -11128,7 +11131,7 @@ def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
     every = [total for each in totals for total in each]
     names = [str(row.variant) for row in rows]
     room = look.width - table_width([["Side"], *([name] for name in names)]) - 3
-    if len(every) <= len(rows) or room < 2 * LEAST_STRIP:
+    if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
     scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)))
