@@ -2994,6 +2994,15 @@ def check_tracing(options: Options) -> None:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
+def explain_no_url(args: argparse.Namespace) -> UsageError:
+    taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
+    taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
+    why = "httphases [OPTIONS] URL; --help shows more"
+    if taken:
+        why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
+    return UsageError(f"no URL given: {why}")
+
+
 def check_urls(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
     for word in args.url:
@@ -3004,12 +3013,7 @@ def check_urls(args: argparse.Namespace) -> None:
     if len(args.url) == 1:
         return
     if not args.url:
-        taken = [value for value in vars(args).values() if isinstance(value, str) and "://" in value]
-        taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
-        why = "httphases [OPTIONS] URL; --help shows more"
-        if taken:
-            why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
-        raise UsageError(f"no URL given: {why}")
+        raise explain_no_url(args)
     expected = f"expected one URL, got {len(args.url)}"
     for header in args.header:
         if header.endswith(":"):

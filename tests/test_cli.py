@@ -39,8 +39,8 @@ FLAGS = [action for action in ACTIONS if action.nargs == 0]
 SPELLINGS = [name for action in ACTIONS for name in action.option_strings]
 WRITING = [action for action in TAKING_VALUES if action.help.startswith("write ")]
 AGAIN = {  # what a second value does, by the option's first spelling
-    "is added": "-H --resolve --slo",
-    "is refused": "-d --expect --json --har --prometheus --label --otlp --slo-file",
+    "is added": "-H --resolve --slo --versus",
+    "is refused": "-d --expect --json --har --prometheus --label --otlp --slo-file --baseline",
     "is the one that counts": (
         "-X -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count --interval"
     ),
