@@ -10583,10 +10583,10 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     for item in verdict.violations:
         text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
         text += f" (+{up_to_three(item.delta_ms)}ms)"
-        if item.baseline_ms is not None:
-            text += f", beside {up_to_three(item.baseline_ms)}ms"
         if item.variant:
             text += f" at {item.variant}"
+        if item.baseline_ms is not None:
+            text += f", beside {up_to_three(item.baseline_ms)}ms"
         if item.run_number:
             text += f", worst in run {item.run_number}"
         lines.append((Span(f"• {text}", "bad"),))
