@@ -24,7 +24,7 @@ The way of a request through this file, which is read from top to bottom:
                        21 Way            the hops of a request and its exchange, in order
                        22 Step           what is prepared before the clock; events -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
-                       24 Statistics     samples of many runs -> summaries; budgets, exit code
+                       24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
      26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
      29 Painters, 30 Main                the only ones that write
@@ -32,13 +32,14 @@ The way of a request through this file, which is read from top to bottom:
 What the records are, and which is made of which:
 
     Options    the command line, checked. Its Series says how often to measure, its Request what to ask
-    Variant    a name and Options: what is measured side by side, like the addresses of a name
+    Variant    a name and Options: what is measured side by side (addresses of a name, sides of --versus)
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
     Step       one request and what became of it; made of the events in its log
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
-    Summary    what the samples of one step have in common; a ChainSummary: what whole runs have
-    Event      what has changed from one run of a series to the next
+    Summary    what the samples of one step have in common
+    Comparison by how much one side, or now, is above another, or a Baseline: an earlier export
+    SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
 A single run is a series of one: it goes the same way, and is told in a form of its own.
@@ -982,7 +983,6 @@ class Sample(NamedTuple):
     number: int
     url: str
     method: str
-    ip: str | None
     started_at: datetime.datetime
     timing: Timing
     code: int | None  # the status of the response, also of one that failed half-way
@@ -2617,9 +2617,12 @@ def pick_timing(fields: Mapping[str, Any]) -> Timing:
 
 def pick_server(network: Mapping[str, Any]) -> ServerInfo:
     """Return what a server showed of itself."""
-    sha256 = pick(network, "cert_sha256", str, ABSENT)
-    certificate = NO_CERTIFICATE._replace(sha256=sha256) if sha256 else None
-    return ServerInfo(certificate, http_version=pick(network, "http_version", str, ABSENT))
+    sha256 = pick({"cert_sha256": None, **network}, "cert_sha256", str, ABSENT)  # 1.0.0 did not have it
+    return ServerInfo(
+        certificate=NO_CERTIFICATE._replace(sha256=sha256) if sha256 else None,
+        http_version=pick(network, "http_version", str, ABSENT),
+        ip=pick(network, "ip", str, ABSENT),
+    )
 
 
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
@@ -2640,7 +2643,6 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             number=place,
             url=pick(step, "url", str),
             method=pick(step["request"], "method", str),
-            ip=pick(network, "ip", str, ABSENT),
             started_at=pick_instant(step),
             timing=pick_timing(step["timing"]),
             code=code,
@@ -11070,7 +11072,7 @@ def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
     certificates = [each.server.certificate for each in ends]
     return {
         "protocol": usual([each.server.http_version or "none" for each in ends]),
-        "address family": usual([family_of(each.ip) if each.ip else "none" for each in ends]),
+        "address family": usual([family_of(each.server.ip) if each.server.ip else "none" for each in ends]),
         "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
         "steps": usual([str(each.number) for each in ends]),
         "connection": usual(["kept" if each.reused else "new" for each in ends]),
@@ -11998,7 +12000,6 @@ class Results:
                 number=step.number,
                 url=self._url(step),
                 method=step.request.method,
-                ip=self._known.setdefault(network.ip, network.ip),
                 started_at=step.started_at,
                 timing=step.timing,
                 code=response and response.status,

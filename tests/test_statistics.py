@@ -162,7 +162,6 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
         number=number,
         url=url,
         method="GET",
-        ip="127.0.0.1",
         started_at=NOW,
         timing=timing,
         code=None if error else status,

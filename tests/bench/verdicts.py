@@ -97,7 +97,6 @@ def series(totals: Sequence[float], variant: str) -> list[Any]:
                 number=1,
                 url="http://a.test/",
                 method="GET",
-                ip="192.0.2.1",
                 started_at=NOW,
                 timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
                 code=200,
