@@ -251,7 +251,7 @@ def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server, word
     "words", [["--vs", "--"], ["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]]
 )
 def test_two_dashes_are_no_value(call_tool, server, words):
-    check_usage_error(call_tool(server.url(), *words.split()), "'--' cannot be a value")
+    check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
     assert server.accepted == 0
 
 
@@ -332,6 +332,10 @@ def test_a_pipe_is_read_once_for_all_sides(run_tool, server, tmp_path):
 def test_a_file_that_changes_is_read_anew_by_the_next_start(call_tool, server, tmp_path):
     path = tmp_path / "body.txt"
     for text in ("one", "two"):
+        path.write_text("of a start that failed")
+        check_usage_error(
+            call_tool(*ONCE, "-d", f"@{path}", server.url(), "--vs", "--nonsense"), "--nonsense"
+        )
         path.write_text(text)
         assert call_tool(*ONCE, "-d", f"@{path}", server.url(), "--vs", f"-d @{path}").code == 0
     assert [each.body for each in server.requests] == [b"one", b"one", b"two", b"two"]
