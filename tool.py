@@ -2525,6 +2525,13 @@ def pick_whole(fields: Mapping[str, Any], name: str, below: int) -> int:
     return value
 
 
+def pick_list(fields: Mapping[str, Any], name: str, most: int) -> list[Any]:
+    things: list[Any] = pick(fields, name, list)
+    if len(things) > most:
+        raise ValueError(name)
+    return things
+
+
 def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
     """Return when it started: RFC 3339 as exports have it, UTC with milliseconds."""
     moment = datetime.datetime.strptime(pick(fields, "started_at", str), "%Y-%m-%dT%H:%M:%S.%fZ")
@@ -2549,7 +2556,7 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
 
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
     """Give the samples of a run in an export."""
-    steps = pick(run, "steps", list)
+    steps = pick_list(run, "steps", MAX_REDIRECTS + 1)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
         response, error = pick(step, "response", dict, ABSENT), pick(step, "error", dict, ABSENT)
@@ -2588,7 +2595,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
     if "runs" not in document:
         return [document]
-    runs = pick(document, "runs", list)
+    runs = pick_list(document, "runs", MAX_COUNT)
     targets = list(filter(None, dict.fromkeys(pick(run, "target", str, ABSENT) for run in runs)))
     if targets:
         named = clip(", ".join(targets), MAX_FOREIGN)
@@ -2840,6 +2847,9 @@ class Parser(argparse.ArgumentParser):
         words = list(join_sides(sys.argv[1:] if argv is None else argv))
         end = words.index("--") if "--" in words else len(words)
         options = [part for word in words[:end] for part in split_flags(word)]
+        for part in options:
+            if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
+                raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args(options + words[end:])
         if any(word.startswith("-") for word in unknown):
             raise UsageError(explain_options(unknown))
@@ -3241,7 +3251,7 @@ def masked_words(words: str, secrets: Secrets) -> str:
         if rule and (value or not option):
             part, rule = option + rule(value), None
         shown.append(secrets.mask(part))
-    return words if shown == given else shlex.join(shown)
+    return whole_characters(words if shown == given else shlex.join(shown))
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
@@ -10895,7 +10905,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     unlike = [name for name in mine if mine[name] != theirs[name]]
     words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
-    if abs(size - before) > OTHER_SIZE * before:
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
 
@@ -10941,7 +10951,7 @@ def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
     totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
     every = [total for each in totals for total in each]
     cells = look.width - table_width([["Side"], *([str(row.variant)] for row in rows)]) - 3
-    if len(every) <= len(rows) or cells < 2 * LEAST_STRIP:
+    if len(rows) < 2 or len(every) <= len(rows) or cells < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
     scale = f"total, {number_text(to_ms(low))}"
@@ -10961,16 +10971,17 @@ def chain_words(report: Report) -> Iterator[Line]:
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
     """Show sides below each other, step by step; `against` is the one that the others are compared with."""
-    numbers = sorted({sample.number for sample in samples})
-    for number in numbers:
-        rows = sorted(rows_of(samples, number), key=lambda row: row.variant != against)
+    firsts = {sample.number: sample for sample in reversed(samples)}
+    for number, first in sorted(firsts.items()):
+        alike = (each._replace(url=first.url) for each in samples)  # some redirects have a new one every time
+        rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
         changes: dict[str | None, str] = {
             each.side or NOW: change_text(each.differences["total"].middle, look.glyphs)
             for each in report.comparisons
             if each.number == number
         }
-        if len(numbers) > 1:
-            yield (Span(f"Step {number}: {rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
+        if len(firsts) > 1:
+            yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
         yield sides_table(rows, changes, look)
         yield from strips_table(rows, look)
         for row in rows:

@@ -247,6 +247,14 @@ def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server, word
     assert server.accepted == 0
 
 
+@pytest.mark.parametrize(
+    "words", [["--vs", "--"], ["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]]
+)
+def test_two_dashes_are_no_value(call_tool, server, words):
+    check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
+    assert server.accepted == 0
+
+
 @pytest.mark.parametrize("option", [["--all-addresses"], ["--baseline", "x.json"]])
 def test_what_compares_in_another_way_is_refused(call_tool, server, option):
     check_usage_error(call_tool(server.url(), "--vs", "-L", *option), "--versus", "exclude each other")
@@ -324,6 +332,10 @@ def test_a_pipe_is_read_once_for_all_sides(run_tool, server, tmp_path):
 def test_a_file_that_changes_is_read_anew_by_the_next_start(call_tool, server, tmp_path):
     path = tmp_path / "body.txt"
     for text in ("one", "two"):
+        path.write_text("of a start that failed")
+        check_usage_error(
+            call_tool(*ONCE, "-d", f"@{path}", server.url(), "--vs", "--nonsense"), "--nonsense"
+        )
         path.write_text(text)
         assert call_tool(*ONCE, "-d", f"@{path}", server.url(), "--vs", f"-d @{path}").code == 0
     assert [each.body for each in server.requests] == [b"one", b"one", b"two", b"two"]
@@ -797,6 +809,11 @@ def test_a_compact_report_has_lines_alone(call_tool, server):
     assert re.search(
         rf" side=B total_diff={number} total_diff_low={number} total_diff_high={number} verdict=\w+$", second
     )
+
+
+def test_words_of_any_bytes_are_characters_in_the_export(compare, server):
+    words = os.fsdecode(b"-H X-A:\xff")
+    assert compare("--count", 1, server.url(), "--vs", words)["sides"][1]["words"] == "-H X-A:\ufffd"
 
 
 def test_words_are_split_as_a_shell_does(compare, server):
