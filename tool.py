@@ -2600,6 +2600,13 @@ def pick_whole(fields: Mapping[str, Any], name: str, below: int) -> int:
     return value
 
 
+def pick_list(fields: Mapping[str, Any], name: str, most: int) -> list[Any]:
+    things: list[Any] = pick(fields, name, list)
+    if len(things) > most:
+        raise ValueError(name)
+    return things
+
+
 def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
     """Return when it started: RFC 3339 as exports have it, UTC with milliseconds."""
     moment = datetime.datetime.strptime(pick(fields, "started_at", str), "%Y-%m-%dT%H:%M:%S.%fZ")
@@ -2627,7 +2634,7 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
 
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
     """Give the samples of a run in an export."""
-    steps = pick(run, "steps", list)
+    steps = pick_list(run, "steps", MAX_REDIRECTS + 1)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
         response, error = pick(step, "response", dict, ABSENT), pick(step, "error", dict, ABSENT)
@@ -2665,7 +2672,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
     if "runs" not in document:
         return [document]
-    runs = pick(document, "runs", list)
+    runs = pick_list(document, "runs", MAX_COUNT)
     targets = list(filter(None, dict.fromkeys(pick(run, "target", str, ABSENT) for run in runs)))
     if targets:
         named = clip(", ".join(targets), MAX_FOREIGN)
@@ -11151,16 +11158,17 @@ def chain_words(report: Report) -> Iterator[Line]:
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
     """Show sides below each other, step by step; `against` is the one that the others are compared with."""
-    numbers = sorted({sample.number for sample in samples})
-    for number in numbers:
-        rows = sorted(rows_of(samples, number), key=lambda row: row.variant != against)
+    firsts = {sample.number: sample for sample in reversed(samples)}
+    for number, first in sorted(firsts.items()):
+        alike = (each._replace(url=first.url) for each in samples)  # some redirects have a new one every time
+        rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
         changes: dict[str | None, str] = {
             each.side or NOW: change_text(each.differences["total"].middle)
             for each in report.comparisons
             if each.number == number
         }
-        if len(numbers) > 1:
-            yield (Span(f"Step {number}: {rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
+        if len(firsts) > 1:
+            yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
         yield sides_table(rows, changes, look)
         yield from strips_table(rows, look)
         for row in rows:

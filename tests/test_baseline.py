@@ -379,6 +379,8 @@ HOSTILE = [
     ("label", {}),
     ("started_at", "yesterday"),
     ("started_at", 5),
+    ("runs", [{"target": None, "steps": []}] * 10_001),
+    ("runs", 0, "steps", [{}] * 12),
     (*STEP, "started_at", "2026-13-01T00:00:00.000Z"),
     (*STEP, "step_number", 2),
     (*STEP, "step_number", "1"),
@@ -559,6 +561,21 @@ def test_no_line_is_wider_than_the_terminal(run_tool, site, export, columns, wit
     assert [line for line in drawn if cells(line) > columns] == []
     assert "before" in result.out
     assert "Now is slower than before" in flat(result.out)
+
+
+def test_the_medians_shown_are_of_all_runs_where_a_redirect_has_a_new_url_every_time(call_tool, export):
+    count = iter(range(1000))
+
+    def page(request):
+        return redirect(f"/?{next(count)}") if request.target == "/start" else Reply(body=b"ok")
+
+    with http_server({"/": page, "/start": page}) as server:
+        path = scaled(export("-L", *of_eight(server.url("/start"))), 50)
+        result = call_tool("-L", "--baseline", path, *of_eight(server.url("/start")))
+    median = statistics.median(times_of(json.loads(path.read_bytes()), 2, "total_ms"))
+    rows = [line.split("\u2502") for line in result.out.splitlines() if "\u2502 before \u2502 200" in line]
+    [shown] = [row[-3].strip() for row in rows]
+    assert float(shown) == pytest.approx(median, rel=0.01)
 
 
 def test_host_and_label_are_told_where_they_differ(call_tool, site, export):
