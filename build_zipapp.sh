@@ -202,7 +202,6 @@ def start():
                "as in `python3.11 httphases.pyz`" % python)
     archive = sys.path[0]
     sys.path[:] = sort_path(sys.path[1:])
-    os.environ.pop("UNICODE_VERSION", None)  # of rich's tables of widths only the newest is here
     import signal
 
     # While modules load, an exception could be printed or swallowed half-way: leave at once instead.
@@ -245,17 +244,9 @@ sys.dont_write_bytecode = True
 os.environ.update(FORCE_COLOR="1", TERM="xterm-256color", COLORTERM="truecolor")
 import httphases as tool
 
-word = tool.Span("\u3042", "bad")
-blocks = [
-    (word, tool.Span("plain")),
-    tool.Fields((("label", (word,)),)),
-    tool.Table("title", (("left", "left", False), ("right", "right", True)), ((word, word),)),
-    tool.Panel(word, ((word,),)),
-]
 if not tool.has_rich():
     sys.exit("rich cannot be imported")
-for colours in (True, False):
-    tool.RichPainter(io.StringIO(), 40, tool.UNICODE, colours).paint(blocks)
+tool.choose_painter(io.StringIO(), os.environ, rich=True).paint([(tool.Span("in colour", "dns on tls"),)])
 tool.Http2Connection()
 if tool.optional("socks") is None:
     sys.exit("PySocks cannot be imported")
