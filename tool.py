@@ -2600,13 +2600,6 @@ def pick_whole(fields: Mapping[str, Any], name: str, below: int) -> int:
     return value
 
 
-def pick_list(fields: Mapping[str, Any], name: str, most: int) -> list[Any]:
-    things: list[Any] = pick(fields, name, list)
-    if len(things) > most:
-        raise ValueError(name)
-    return things
-
-
 def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
     """Return when it started: RFC 3339 as exports have it, UTC with milliseconds."""
     moment = datetime.datetime.strptime(pick(fields, "started_at", str), "%Y-%m-%dT%H:%M:%S.%fZ")
@@ -2634,12 +2627,14 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
 
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
     """Give the samples of a run in an export."""
-    steps = pick_list(run, "steps", MAX_REDIRECTS + 1)
+    steps = pick(run, "steps", list)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
         response, error = pick(step, "response", dict, ABSENT), pick(step, "error", dict, ABSENT)
-        if step["step_number"] != place or (response is None and error is None):
-            raise ValueError("not a chain of steps")
+        if step["step_number"] != place or place > MAX_REDIRECTS + 1 or number > MAX_COUNT:
+            raise ValueError("no chain, or more than there can be")
+        if response is None and error is None:
+            raise ValueError("neither a response nor an error")
         code = None if response is None else pick_whole(response, "status", 1000)
         failure = None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields))
         good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
@@ -2672,7 +2667,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
     if "runs" not in document:
         return [document]
-    runs = pick_list(document, "runs", MAX_COUNT)
+    runs = pick(document, "runs", list)
     targets = list(filter(None, dict.fromkeys(pick(run, "target", str, ABSENT) for run in runs)))
     if targets:
         named = clip(", ".join(targets), MAX_FOREIGN)

@@ -379,8 +379,6 @@ HOSTILE = [
     ("label", {}),
     ("started_at", "yesterday"),
     ("started_at", 5),
-    ("runs", [{"target": None, "steps": []}] * 10_001),
-    ("runs", 0, "steps", [{}] * 12),
     (*STEP, "started_at", "2026-13-01T00:00:00.000Z"),
     (*STEP, "step_number", 2),
     (*STEP, "step_number", "1"),
@@ -441,6 +439,23 @@ def test_a_spoilt_export_is_refused_before_any_request(call_tool, server, tmp_pa
     result = call_tool("--baseline", changed(path, *change), server.url())
     check_usage_error(result, "is not a --json export of httphases")
     assert server.accepted == 0
+
+
+def test_more_runs_and_steps_than_an_export_can_have_are_refused(call_tool, server, tmp_path, sound):
+    document = json.loads(sound)
+    run = document["runs"][0]
+    longest = [{**run["steps"][0], "step_number": number} for number in range(1, 13)]
+    for runs, code in (
+        ([{**run, "steps": longest[:11]}], 0),
+        ([{**run, "steps": longest}], 64),
+        ([{**run, "steps": []}] * 9_999 + [run], 0),
+        ([{**run, "steps": []}] * 10_000 + [run], 64),
+    ):
+        path = tmp_path / "x.json"
+        path.write_text(json.dumps({**document, "runs": runs}))
+        result = call_tool("--metrics-only", "--baseline", path, server.url())
+        assert result.code == code
+        assert ("is not a --json export" in result.err) == bool(code)
 
 
 def test_a_number_without_end_is_refused(call_tool, server, tmp_path, sound):
