@@ -3937,9 +3937,6 @@ def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
     return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
 
 
-NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
-
-
 def certificate_name(certificate: Certificate) -> str:
     """Name a certificate: by its Common Name, else its first alternative name, else its issuer."""
     if certificate.common_name:
