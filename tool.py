@@ -2462,7 +2462,8 @@ def check_interface(text: str, family: int) -> None:
         return  # it is the name of a network interface, whatever the machine has
     packed = socket.inet_pton(own, text.partition("%")[0])
     if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
-        raise UsageError(f"--interface '{text}' is no address that a connection can begin at")
+        wrong = "is no address that a connection can begin at: give one of its own"
+        raise UsageError(f"--interface '{text}' {wrong}")
     if not is_ip(text, family):
         excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if family == socket.AF_INET else '-6'} excludes"
         raise UsageError(f"--interface '{text}' is an {excluded}")

@@ -155,7 +155,7 @@ def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key
 @steadily
 @given(argument)
 def test_a_header_is_refused_without_its_value_or_is_a_token_and_a_line(text):
-    found = attempt(tool.parse_header, f"{text}")
+    found = attempt(tool.parse_header, "-H", text)
     if isinstance(found, tool.UsageError):
         return
     name, value = found
@@ -165,7 +165,7 @@ def test_a_header_is_refused_without_its_value_or_is_a_token_and_a_line(text):
 @steadily
 @given(st.text(string.printable, max_size=20), st.sampled_from(["\r", "\n", "\0", "\r\n "]))
 def test_a_header_that_is_refused_keeps_its_value_secret(name, wrong):
-    found = attempt(tool.parse_header, f"{name}:{wrong}{SECRET}")
+    found = attempt(tool.parse_header, "-H", f"{name}:{wrong}{SECRET}")
     assert isinstance(found, tool.UsageError) or SECRET not in name
     if isinstance(found, tool.UsageError):
         assert SECRET not in found.message
