@@ -12020,11 +12020,14 @@ class Results:
 
     def warnings(self, report: Report) -> Iterator[str]:
         """Say what could be taken for good; of a single run `warn_about` has said the most."""
-        fail, runs = self.options.fail, report.runs
+        runs = report.runs
+        several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
-            yield from expectation_warnings(self.samples, None if report.single else runs)
+            yield from expectation_warnings(self.samples, several)
+        yield from budget_warnings(report.verdict, several, self.options.fail)
+        if report.verdict and report.verdict.not_judged and self.options.style == "metrics":
+            yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
         if report.single:
-            yield from budget_warnings(report.verdict, None, fail)
             return
         if self.starved:
             yield starved_runs_text(self.starved, runs)
@@ -12032,9 +12035,6 @@ class Results:
             yield f"in {self.lacking} of {runs} runs {LACKING}"
         if self.limited:
             yield f"{self.limited} of {runs} runs stopped after {MAX_REDIRECTS} redirects{self.loop}"
-        yield from budget_warnings(report.verdict, runs, fail)
-        if report.verdict and report.verdict.not_judged and self.options.style == "metrics":
-            yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))

@@ -147,6 +147,8 @@ def compared(call_tool, path, *arguments, code=0, relative=()):
     result = call_tool("--metrics-only", "--json", "-", "--baseline", path, *arguments)
     assert result.code == code, result.err
     document = result.json(relative=relative)
+    for key in document["summary"].get("slo", {}).get("not_judged", ()):
+        assert f"{key}: not judged" in result.err
     assert document["baseline"] == {
         "path": str(path),
         **{name: earlier[name] for name in ("started_at", "host", "label")},
@@ -544,7 +546,9 @@ def test_an_empty_name_is_refused(call_tool, server):
 
 def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export):
     path = changed(scaled(export(*of_eight(site.url())), 0.001), "label", "tuesday")
-    result = run_tool("--baseline", path, *of_eight(site.url("/slow")), terminal="out")
+    result = run_tool(
+        "--baseline", path, *of_eight(site.url("/slow")), terminal="out", env={"NO_COLOR": "1"}
+    )
     text = flat(result.out)
     assert "Now is slower than before: total by " in text
     assert ", most of it wait " in text
@@ -810,6 +814,7 @@ def test_a_quick_error_page_does_not_open_the_gate(call_tool, site, export):
     for count in ((), of_eight()):
         result = call_tool(*words, *count, site.url("/500"))
         assert result.code == 4
+        assert "total: not judged, too few good answers" in result.err
         assert ("step 1: no answer was good" in result.err) == bool(count)
         slo = result.json(relative=["total"])["summary"]["slo"]
         assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["total"])
@@ -818,6 +823,7 @@ def test_a_quick_error_page_does_not_open_the_gate(call_tool, site, export):
     assert "step 1: no answer was good" in result.err
     result = call_tool(*words, "--expect", "500", *of_eight(site.url("/500")))
     assert result.code == 4, "then the file has none"
+    assert "total: not judged" in result.err
 
 
 def test_without_an_earlier_median_it_is_not_judged(call_tool, site, export):
