@@ -1,4 +1,4 @@
-"""How to add something, as the README lists it: each place that could be forgotten is held to the others."""
+"""How to add something, as tests/README.md lists it: places that could be forgotten are held to the others."""
 
 from __future__ import annotations
 
