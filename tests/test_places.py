@@ -1,4 +1,4 @@
-"""How to add something, as tests/README.md lists it: places that could be forgotten are held to the others."""
+"""How to add something, as tests/README.md lists it: the places that it names are held to each other."""
 
 from __future__ import annotations
 
