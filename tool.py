@@ -10578,7 +10578,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets or "-"))]
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
