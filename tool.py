@@ -8044,10 +8044,13 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
 class Difference(NamedTuple):
-    """By how much the median of a key is above another (us), and what holds that with 95 % confidence."""
+    """By how much the median of a key is above another (us), what holds that with 95 % confidence, and how
+    many values there are on both sides.
+    """
 
     middle: float | None = None
     interval: tuple[int, int] | None = None
+    n: int = 0
 
 
 class Comparison(NamedTuple):
@@ -8099,8 +8102,9 @@ def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> 
     that no drift counts; what was measured at two times by the medians, and the intervals of both.
     """
     if paired:
-        distribution = measure_distribution(own[each] - other[each] for each in own if each in other)
-        return Difference(distribution.stats["median"], distribution.interval)
+        values = [own[each] - other[each] for each in own if each in other]
+        distribution = measure_distribution(values)
+        return Difference(distribution.stats["median"], distribution.interval, len(values))
     mine, before = sorted(own.values()), sorted(other.values())
     if not (mine and before):
         return Difference()
@@ -8108,7 +8112,7 @@ def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> 
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(mine) - median(before), interval)
+    return Difference(median(mine) - median(before), interval, min(len(mine), len(before)))
 
 
 def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
@@ -8170,7 +8174,7 @@ def hold_allowances(
         values = [known_times(key, times) for times in last]
         if any(times and not known for times, known in zip(last, values)):
             continue  # a kept connection has no such phase
-        middle, interval = subtract(values[0], values[1], paired)
+        middle, interval, _ = subtract(values[0], values[1], paired)
         before = to_ms(measure_distribution(values[1].values()).stats["median"])
         if before is None or middle is None:
             not_judged.append(key)
@@ -9117,7 +9121,7 @@ RATED_US = 50_000  # what took less says little about how fast it goes
 def amount_text(count: int, coding: str | None, us: int | None) -> str:
     """Return a size and its coding, and how fast it went where that can be told."""
     text = size_text(count)
-    if coding:
+    if count and coding:
         text += f" ({clip(coding, MAX_FOREIGN)})"
     if count and us and us >= RATED_US:
         text += f" at {size_text(round(count * 1e6 / us))}/s"
@@ -9222,7 +9226,7 @@ def summary_line(
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
     if comparison:
-        middle, interval = comparison.differences["total"]
+        middle, interval, _ = comparison.differences["total"]
         low, high = interval or (None, None)
         for name, us in (("total_diff", middle), ("total_diff_low", low), ("total_diff_high", high)):
             tokens.append(f"{name}={fixed(to_ms(us), decimals, unit)}")
@@ -9234,7 +9238,8 @@ def summary_line(
 
 def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
     """Say why a step failed and what to try, in one line."""
-    return f"{step_title(number, turn).lower()}: {failure.message.rstrip('.')}. {failure.hint}"
+    title = step_title(number, turn).replace("Run", "run").replace("Step", "step")  # but a side is a capital
+    return f"{title}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
 def event_line(event: SeriesEvent) -> str:
@@ -10573,7 +10578,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets))]
+    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets or "-"))]
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
@@ -11032,8 +11037,16 @@ def change_text(us: float | None) -> str:
 
 
 def cause_words(parts: Sequence[Comparison], middle: float) -> str:
-    """Name the one or two phases that make most of a difference (us)."""
-    sums = {phase: sum(part.differences[phase].middle or 0 for part in parts) for phase in PHASES}
+    """Name the one or two phases that make most of a difference (us).
+
+    A phase that most rounds do not have makes no difference to them: with kept connections, setting up.
+    """
+    sums = dict.fromkeys(PHASES, 0.0)
+    for part in parts:
+        for phase in PHASES:
+            difference = part.differences[phase]
+            if 2 * difference.n >= part.n:
+                sums[phase] += difference.middle or 0
     large = [phase for phase in PHASES if sums[phase] / middle >= LARGE_PART] if middle else []
     causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
     if not causes:
@@ -11046,7 +11059,7 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
     paired, against = comparison.side is not None, comparison.against
     name = comparison.side or "Now"
-    middle, interval = comparison.differences["total"]
+    middle, interval, _ = comparison.differences["total"]
     if comparison.verdict == "unlike":
         words = f"{name} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
         words += "the times are of different work"
@@ -11074,7 +11087,7 @@ def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
         "protocol": usual([each.server.http_version or "none" for each in ends]),
         "address family": usual([family_of(each.server.ip) if each.server.ip else "none" for each in ends]),
         "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
-        "steps": usual([str(each.number) for each in ends]),
+        "number of steps": usual([str(each.number) for each in ends]),
         "connection": usual(["kept" if each.reused else "new" for each in ends]),
     }
 

@@ -835,6 +835,8 @@ def test_without_an_earlier_median_it_is_not_judged(call_tool, site, export):
         assert slo["thresholds_ms"] == {"ttfb": 5000}
         text = flat(call_tool("--baseline", path, *words, site.url()).out)
         assert "total: not judged, too few good answers" in text
+        alone = flat(call_tool("--baseline", path, "--slo", "total=+10%", site.url()).out)
+        assert "Thresholds: - " in alone, "a number that there is not is a dash"
         good = export(*of_eight(site.url()))
         document, _ = compared(call_tool, good, *words, *of_eight(dead), code=75, relative=["total"])
         assert document["summary"]["slo"]["not_judged"] == ["total"]

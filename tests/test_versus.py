@@ -624,6 +624,13 @@ def test_sides_that_all_fail_are_told(call_tool, tmp_path):
     assert differences(result.json(path))["B"]["verdict"] == "too_few"
 
 
+def test_a_failed_side_is_named_as_everywhere_where_its_reason_is_all_that_is_told(call_tool, server):
+    with refused_port() as port:
+        result = call_tool("-s", "--count", 1, server.url(), "--vs", f"http://127.0.0.1:{port}/")
+    assert (result.code, result.out) == (75, "")
+    assert result.err.startswith("httphases: error: run 2 step 1 B: no connection to 127.0.0.1 port ")
+
+
 def test_an_error_page_is_other_work(call_tool, tmp_path):
     path = tmp_path / "out.json"
     with http_server({"/": Reply(wait=0.03), "/bad": Reply(503)}) as server:
@@ -656,6 +663,16 @@ def test_expected_statuses_are_good_on_all_sides(compare, tmp_path, call_tool):
         assert result.warned("1 of 2 runs the last status, 200", "step 1 at B: no answer was good").code == 22
 
 
+def test_what_only_the_first_round_has_is_no_cause_of_a_difference_between_kept_connections(
+    call_tool, authority, tls
+):
+    late_server = http_server({"/": Reply(wait=0.05)}, tls=tls, tls_delay=0.4)
+    with http_server({"/": Reply()}, tls=tls) as one, late_server as other:
+        words = ("--reuse", "--count", 9, "--cacert", authority.file, one.url(), "--vs", other.url())
+        result = call_tool(*words)
+    assert re.search(r"B is slower: total by \S+ ms \(\S+ to \S+\), most of it wait [\d.]+\n", result.out)
+
+
 # --- chains ---------------------------------------------------------------------------------------
 
 
@@ -670,7 +687,7 @@ def test_chains_of_other_lengths_are_compared_as_a_whole(call_tool, tmp_path):
     steps = [(each["step_number"], each["verdict"]) for each in document["comparisons"]]
     assert [number for number, _ in steps] == [1, 2, None]
     assert set(document["comparisons"][2]) == {"side", "against", "step_number", "n", "verdict", "total_ms"}
-    assert besides(result) == "steps 3 and 2"
+    assert besides(result) == "number of steps 3 and 2"
     assert len(re.findall(r"  [AB]  all steps together: ", result.out)) == 2
     summaries = [line for line in lines if line.startswith("Summary")]
     found = [
