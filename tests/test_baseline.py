@@ -546,9 +546,7 @@ def test_an_empty_name_is_refused(call_tool, server):
 
 def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export):
     path = changed(scaled(export(*of_eight(site.url())), 0.001), "label", "tuesday")
-    result = run_tool(
-        "--baseline", path, *of_eight(site.url("/slow")), terminal="out", env={"NO_COLOR": "1"}
-    )
+    result = run_tool("--baseline", path, *of_eight(site.url("/slow")), terminal="out", env={"NO_COLOR": "1"})
     text = flat(result.out)
     assert "Now is slower than before: total by " in text
     assert ", most of it wait " in text
