@@ -1,4 +1,4 @@
-"""How to add something, as the README lists it: each place that could be forgotten is held to the others."""
+"""How to add something, as tests/README.md lists it: the places that it names are held to each other."""
 
 from __future__ import annotations
 

@@ -110,10 +110,10 @@ def test_a_series_is_held_to_it_as_well(call_tool, server):
 
 
 def tables():
-    """Return the rows of README's tables of fields: of a single run, of a series, and of a step."""
+    """Return the rows of README's tables of fields: of a single run, a series, a comparison and a step."""
     text = re.search(r"^## JSON\n(.*?)(?=^## )", README, re.MULTILINE | re.DOTALL)[1]
     found = re.findall(r"^\| Field \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    assert len(found) == 3
+    assert len(found) == 4
     return [[line.strip("|\n").split("|") for line in table.splitlines()] for table in found]
 
 
@@ -131,31 +131,33 @@ def described(*chosen):
     return {name: row for table in chosen for row in table for name in names_of(row[0])}
 
 
-SINGLE, SERIES, STEP = tables()
+SINGLE, SERIES, COMPARISON, STEP = tables()
 PARTS = {
-    "a single run": (DEFINITIONS["single"], described(SINGLE, SERIES), described(SINGLE)),
+    "a single run": (DEFINITIONS["single"], described(SINGLE), described(SINGLE)),
     "a series": (DEFINITIONS["series"], described(SINGLE, SERIES), described(SERIES)),
+    "a comparison": (DEFINITIONS["comparison"], described(COMPARISON), described(COMPARISON)),
     "a step": (DEFINITIONS["step"], described(STEP), described(STEP)),
 }
 
 
 def is_told(path, rows):
-    """Tell whether a field has a row, or its parts have, or it is named in that of what it is part of."""
-    if path in rows or any(row.startswith((path + ".", path + "[].")) for row in rows):
-        return True
-    name = path.rpartition(".")[2].removesuffix("[]")
-    above = path
-    while "." in above:
+    """Tell whether a field or a part of it has a row, or its object's or a neighbour's row names it."""
+    above, _, name = path.removesuffix("[]").rpartition(".")
+    around = {above, above.removesuffix("[]")}
+    while above and not around & rows.keys():
         above = above.rpartition(".")[0]
-        for each in (above, above.removesuffix("[]"), above + "[]"):
-            words = re.findall(r"`([^`]+)`", " ".join(rows.get(each, ["", ""])[1:]))
-            if {name, name + "[]"} & set(words):
-                return True
+        around |= {above, above.removesuffix("[]"), above + "[]"}
+    for row, cells in rows.items():
+        if row == path or row.startswith((path + ".", path + "[].")):
+            return True
+        near = row in around or row.rpartition(".")[0] in around - {""}
+        if near and {name, name + "[]"} & set(re.findall(r"`([^`]+)`", " ".join(cells[1:]))):
+            return True
     return False
 
 
-INHERITED = re.compile(r"(runs\[\]\.summary|summary\.findings\[\]|summary\.slo\.thresholds_ms)\.")
-"""What is said elsewhere to be the same: of a run as of a single one, of findings as of a step's."""
+INHERITED = re.compile(r"(runs\[\]\.summary|summary\.findings\[\]|comparisons\[\])\.")
+"""What is said elsewhere: of runs as of a single one, of findings as of a step's, of comparisons below."""
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -172,33 +174,45 @@ def test_every_field_of_the_readme_is_in_the_schema(part):
     assert rows.keys() - known == set()
 
 
-TYPES = {"strings": "array", "integers": "array", "objects": "array"}
+SIMPLE = ("string", "integer", "number", "boolean", "object")
+
+
+def types_of(row):
+    """Yield what a row says of each of its fields: its type, and whether it may be null; None for silence.
+
+    Types stand in the order of the fields, a plural for all that are left. When a field is null stands in its
+    type, in its meaning, or in a step's row in the last column, with its name where another never is.
+    """
+    names = names_of(row[0])
+    types = re.split(r"[,;] ", row[1].strip())
+    types += types[-1:] * (len(names) - len(types))
+    when = row[3].strip() if len(row) == 4 else ""
+    only = re.match(r"((?:`\w+`(?:, )?)+):", when)
+    for name, said in zip(names, types):
+        kind, *others = said.split(" or ")
+        last = name.rpartition(".")[2]
+        null = bool(others or (f"`{last}`" in only[1] if only else when))
+        if len(row) == 3 and " or null" not in row[1]:
+            null = "object" not in said and bool(re.search(r"\bnull\b", row[2]))
+        kind = kind if kind in SIMPLE else kind.removesuffix("s")
+        yield name, kind, null
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_types_are_the_same_in_both(part):
-    """In words like `string or null`; of a step a column of its own says when a field is null."""
     schema, _, rows = PARTS[part]
-    compared = 0
-    for path, found in fields(schema):
-        if path not in rows:
+    parts, compared = dict(fields(schema)), 0
+    for name, kind, null in {each for row in rows.values() for each in types_of(row)}:
+        full, nullable = resolved(parts[name])
+        if kind not in SIMPLE:
             continue
-        words = [word.strip() for word in rows[path][1:]]
-        said, *others = words[0].split(" or ")
-        full, nullable = resolved(found)
-        if path.endswith("[]"):
-            assert said in (*TYPES, "") or "`" in said, path
-        elif said in ("string", "integer", "number", "boolean", "object"):
-            own = full.get("type", {int: "integer"}.get(type(full.get("const"))))
-            own = [own] if isinstance(own, str) else own
-            assert set(own) - {"null"} == {said}, path
-            when = words[-1] if part == "a step" else said != "object" and "null" in words[1]
-            told = others == ["null"] or bool(when)
-            assert nullable == told, path
-        else:
-            continue
+        if name.endswith("[]"):
+            full = resolved(full["items"])[0]
+        own = full.get("type") or {int: "integer"}[type(full["const"])]
+        assert set([own] if isinstance(own, str) else own) - {"null"} == {kind}, name
+        assert nullable == null, name
         compared += 1
-    assert compared > 10
+    assert compared >= min(len(rows), 10)
 
 
 def test_a_field_that_either_lacks_would_be_seen():

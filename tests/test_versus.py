@@ -232,7 +232,7 @@ def test_only_an_address_that_no_side_uses_is_warned_of(compare, server):
         ("--key key.pem", "--key needs --cert"),
         ("--cert /nonexistent", "cannot read '/nonexistent'"),
         ("-d @/nonexistent", "cannot read '/nonexistent'"),
-        ("-d a -d b", "-d was given twice"),
+        ("--expect 200 --expect 204", "--expect was given twice"),
         ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
         ("-X FETCH", "method 'FETCH' is not one of"),
         ("-m 0", "-m '0'"),
@@ -247,9 +247,7 @@ def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server, word
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize(
-    "words", [["--vs", "--"], ["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]]
-)
+@pytest.mark.parametrize("words", [["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]])
 def test_two_dashes_are_no_value(call_tool, server, words):
     check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
     assert server.accepted == 0
@@ -420,7 +418,6 @@ def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
         f"-x 'http://bob:x/{SECRET}@h'",
         f"http://bob:{SECRET}@127.0.0.1/",
         f"--hedaer={SECRET}",
-        f"-d {SECRET} -d {SECRET}",
         f"-H 'X-Token: {SECRET}",
         f"-H 'X-Token: {SECRET}' --count 3",
         f"-H 'X-Token: {SECRET}' -4 -6",
@@ -655,7 +652,8 @@ def test_expected_statuses_are_good_on_all_sides(compare, tmp_path, call_tool):
     with http_server({"/": Reply(), "/no": Reply(401)}) as server:
         words = ("--count", 1, "--expect", "401", "--metrics-only", server.url("/no"), "--vs")
         assert call_tool(*words, server.url("/no?b")).code == 0
-        assert call_tool(*words, server.url("/")).warned("step 1 at B: no answer was good").code == 22
+        result = call_tool(*words, server.url("/"))
+        assert result.warned("1 of 2 runs the last status, 200", "step 1 at B: no answer was good").code == 22
 
 
 # --- chains ---------------------------------------------------------------------------------------
