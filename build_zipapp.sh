@@ -1,5 +1,6 @@
 #!/bin/sh
 # Build dist/httphases.pyz: the program and the pure-Python packages it can use, in one executable file.
+# Beside it: dist/httphases.cdx.json, what it is made of (CycloneDX 1.6), and dist/SHA256SUMS.
 #
 #   ./build_zipapp.sh                    build; prints the size and the SHA-256
 #   ./build_zipapp.sh --download FOLDER  only fetch the pinned wheels, for a build without network:
@@ -51,13 +52,14 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # In the archive. These are the newest versions that run on every Python from 3.9 to 3.13. rich names Pygments
-# and markdown-it-py too: it needs them for source code and Markdown, which no report of ours holds.
+# and markdown-it-py too: it needs them for source code and Markdown, which no report of ours holds. Each with
+# its licence, by its SPDX identifier.
 cat >"$work/bundle.txt" <<'EOF'
-h2==4.3.0 --hash=sha256:c438f029a25f7945c69e0ccf0fb951dc3f73a5f6412981daee861431b70e2bdd
-hpack==4.1.0 --hash=sha256:157ac792668d995c657d93111f46b4535ed114f0c9c8d672271bbec7eae1b496
-hyperframe==6.1.0 --hash=sha256:b03380493a519fce58ea5af42e4a42317bf9bd425596f7a0835ffce80f1a42e5
-rich==15.0.0 --hash=sha256:33bd4ef74232fb73fe9279a257718407f169c09b78a87ad3d296f548e27de0bb
-PySocks==1.7.1 --hash=sha256:2725bd0a9925919b9b51739eea5f9e2bae91e83288108a9ad338b2e3a4435ee5
+h2==4.3.0 --hash=sha256:c438f029a25f7945c69e0ccf0fb951dc3f73a5f6412981daee861431b70e2bdd # MIT
+hpack==4.1.0 --hash=sha256:157ac792668d995c657d93111f46b4535ed114f0c9c8d672271bbec7eae1b496 # MIT
+hyperframe==6.1.0 --hash=sha256:b03380493a519fce58ea5af42e4a42317bf9bd425596f7a0835ffce80f1a42e5 # MIT
+rich==15.0.0 --hash=sha256:33bd4ef74232fb73fe9279a257718407f169c09b78a87ad3d296f548e27de0bb # MIT
+PySocks==1.7.1 --hash=sha256:2725bd0a9925919b9b51739eea5f9e2bae91e83288108a9ad338b2e3a4435ee5 # BSD-3-Clause
 EOF
 
 # For the build alone.
@@ -294,15 +296,17 @@ EOF
 
 # finish.py trim: leave of the folder `site` what the program can import. finish.py pack: turn shiv's archive
 # into ours, with our launcher for its start-up code, the compiled trees, and dates, modes and order that no
-# build can change.
+# build can change; say what it is made of.
 cat >"$work/finish.py" <<'EOF'
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -404,16 +408,75 @@ def write(target, contents):
                 archive.writestr(info, contents[name], method, 9)
 
 
-PYZ = WORK / "httphases.pyz"
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def component(kind, url, name, digest, licence, **more):
+    return {
+        "type": kind,
+        "bom-ref": url,
+        "name": name,
+        "version": url.rpartition("@")[2],
+        "hashes": [{"alg": "SHA-256", "content": digest}],
+        "licenses": [{"license": {"id": licence}}],
+        "purl": url,
+        **more,
+    }
+
+
+def libraries(archive):
+    """Describe the packages of which there is something in an archive."""
+    with zipfile.ZipFile(archive) as opened:
+        folders = {name.lower().split("/")[1] for name in opened.namelist() if "/" in name}
+    pin = r"^(\S+)==(\S+) --hash=sha256:(\S+) # (\S+)$"
+    for name, version, digest, licence in re.findall(pin, (WORK / "bundle.txt").read_text(), re.MULTILINE):
+        if ("%s-%s.dist-info" % (name, version)).lower() in folders:
+            url = "pkg:pypi/%s@%s" % (name.lower(), version)
+            note = "The modules that httphases imports; the hash is that of the wheel they are from."
+            yield component("library", url, name, digest, licence, description=note)
+
+
+def write_bom(target, archive, source):
+    """Write what an archive is made of; its serial number is made of that too, so it is always the same."""
+    version = re.search(r'^__version__ = "(.*)"', source.read_text("utf-8"), re.MULTILINE)[1]
+    whole, program = (
+        component("application", "pkg:generic/%s@%s" % (name, version), name, sha256(path), "MIT")
+        for name, path in ((archive.name, archive), ("httphases", source))
+    )
+    parts = [program, *libraries(archive)]
+    refs = [each["bom-ref"] for each in parts]
+    bom = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"lifecycles": [{"phase": "build"}], "component": whole},
+        "components": parts,
+        "dependencies": [{"ref": whole["bom-ref"], "dependsOn": refs}],
+        "compositions": [{"aggregate": "complete", "assemblies": [whole["bom-ref"]]}],
+    }
+    bom["serialNumber"] = "urn:uuid:%s" % uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(bom))
+    target.write_text(json.dumps(bom, indent=2) + "\n")
+
+
+def write_sums(target, *files):
+    target.write_text("".join("%s  %s\n" % (sha256(path), name) for name, path in files))
+
+
+PYZ, BOM = WORK / "made" / "httphases.pyz", WORK / "made" / "httphases.cdx.json"
 pythons = pythons_to_compile_for()
 if sys.argv[1] == "trim":
     trim(pythons)
 else:
+    PYZ.parent.mkdir()
     write(PYZ, entries(WORK / "assembled.pyz", pythons))
     PYZ.chmod(0o755)
     for python in pythons.values():
         run(python, "-I", str(PYZ), "--version")
     tell(PYZ, pythons)
+    source = WORK / "site" / "httphases.py"
+    write_bom(BOM, PYZ, source)
+    write_sums(PYZ.with_name("SHA256SUMS"), (PYZ.name, PYZ), (BOM.name, BOM), ("tool.py", source))
 EOF
 
 # Fetch the wheels of a list, each with the hash that is written here, and nothing they ask for.
@@ -447,7 +510,9 @@ cp "$project/tool.py" "$work/site/httphases.py"
 "$python" "$work/finish.py" pack || fail "the archive could not be finished"
 
 mkdir -p "$project/dist"
-unfinished=$project/dist/.httphases.pyz.$$
-cp -p "$work/httphases.pyz" "$unfinished"
-mv -f "$unfinished" "$project/dist/httphases.pyz"
-printf 'wrote %s\n' "$project/dist/httphases.pyz"
+unfinished=$project/dist/.httphases.$$
+cp -pR "$work/made" "$unfinished"
+for name in httphases.pyz httphases.cdx.json SHA256SUMS; do
+    mv -f "$unfinished/$name" "$project/dist/$name"
+    printf 'wrote %s\n' "$project/dist/$name"
+done

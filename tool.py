@@ -51,6 +51,19 @@ The way to a server is a list of hops. Each is opened on the stream of the one b
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures. No other place asks whether there is a proxy, or TLS.
 
+What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
+every function, with its reason:
+
+    network         13, 16 (a request is written without one), 19, 20
+    opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
+    looks at files  5, 8, 9, 12, 15, 30
+    changes files   30
+    environment     30; what it holds is passed to 7, 8, 13, 15, 29
+    threads         15
+    signals         30, and 1 during the imports
+    processes       1, 30: none but this one is started or ended
+    code            nowhere
+
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
 2. One direction. argv -> Options -> Request -> Step -> Run -> Report -> text, JSON, HAR, exit code.
@@ -6600,13 +6613,21 @@ def bind_source(connection: socket.socket, interface: str | None) -> None:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
 
 
+def make_socket(family: int) -> socket.socket:
+    """Return a socket whose connect() does not wait for the answer; raises OSError. Only PySocks makes
+    others than this.
+    """
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
 def open_socket(family: int, interface: str | None) -> socket.socket:
     """Return a TCP socket that does not block and whose bytes bear the time of their arrival.
 
     Raises OSError, also where it cannot begin at `interface`.
     """
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setblocking(False)  # so that connect() does not wait for the answer
+    made = make_socket(family)
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
     # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
@@ -6633,7 +6654,7 @@ def own_addresses() -> dict[str, list[str]]:
     import fcntl
 
     own: dict[str, list[str]] = {name: [] for _, name in socket.if_nameindex()}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with make_socket(socket.AF_INET) as asking:
         for name, found in own.items():
             try:
                 reply = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
@@ -6944,9 +6965,8 @@ class Unix(Hop):
                 raise
 
     def _make_socket(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made = make_socket(socket.AF_UNIX)
         self.log.sockets.append(made)
-        made.setblocking(False)
         return made
 
     def open(self, below: Stream) -> Stream:
@@ -12320,14 +12340,14 @@ def find_variants(
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
-def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
+def warn_of_length(options: Options, variants: int, runs: int) -> None:
     """Name an interval with which a duration does not take more runs than there may be."""
+    series = options.series
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
-        yield (
-            f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
-            f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
-        )
+        words = f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
+        words += f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
+        warn(words, options)
 
 
 def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
@@ -12343,8 +12363,7 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
     elif options.tracing and runs > MAX_TRACES:
         warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
         results.traces = 0
-    for warning in length_warnings(series, len(variants), runs):
-        warn(warning, options)
+    warn_of_length(options, len(variants), runs)
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -12416,9 +12435,11 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
-def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext | None]) -> int:
+def run_tool(
+    argv: Sequence[str] | None, environ: Mapping[str, str], take_store: Callable[[], ssl.SSLContext | None]
+) -> int:
     """Go the whole way once; raises ToolError."""
-    options = parse_options(argv, os.environ, choose_width(sys.stdout, os.environ))
+    options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     for warning in options.warnings:
         warn(warning, options)
     contexts = TlsContexts(options, take_store)
@@ -12432,14 +12453,14 @@ def run_tool(argv: Sequence[str] | None, take_store: Callable[[], ssl.SSLContext
     return run_series(options, pool, rich)
 
 
-def report_crash(error: BaseException) -> None:
+def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Name an internal error and its place in one line; the traceback only when it is asked for."""
     frame = error.__traceback__
     while frame and frame.tb_next:
         frame = frame.tb_next
     place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
     say(f"internal error: {type(error).__name__} at {place} (HTTPHASES_TRACEBACK=1 shows where it came from)")
-    if os.environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
+    if environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
         import traceback
 
         # Not the exception's own words: they may hold a credential.
@@ -12451,10 +12472,11 @@ def main(
     argv: Sequence[str] | None = None, take_store: Callable[[], ssl.SSLContext | None] = no_store
 ) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
+    environ = os.environ  # read here, and passed on
     collecting = gc.isenabled()
     gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
-        return run_tool(argv, take_store)
+        return run_tool(argv, environ, take_store)
     except Answered as answer:
         text = str(answer)
         write = partial(write_out, sys.stdout, lambda: sys.stdout.write(text))
@@ -12462,7 +12484,7 @@ def main(
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
         panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
-        painter = choose_painter(sys.stderr, os.environ, has_rich())
+        painter = choose_painter(sys.stderr, environ, has_rich())
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE
     except UsageError as error:
@@ -12473,7 +12495,7 @@ def main(
         if refusal:
             say(f"error: {refusal}")
         else:
-            report_crash(error)
+            report_crash(error, environ)
         return ExitCode.INTERNAL
     finally:
         if collecting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import statistics
@@ -10,7 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+try:
+    import jsonschema
+except ImportError:  # the schema is then not looked at
+    jsonschema = None
+
+SCHEMA = json.loads((Path(__file__).parent / "httphases.schema.json").read_text("utf-8"))
+VALIDATOR = jsonschema and jsonschema.Draft202012Validator(SCHEMA)
+MOST_RUNS = 200
+"""Of a longer series the schema is asked about the first and the last of these: a run takes 3 ms."""
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 KINDS = ("dns", "connect", "proxy", "tls", "timeout", "protocol", "redirect", "network")
@@ -73,6 +85,17 @@ def check_fields(record: Any, names: str) -> None:
     assert set(record) == set(names.split()), sorted(set(record) ^ set(names.split()))
 
 
+def check_schema(document: dict[str, Any]) -> None:
+    """Prove that a JSON export is as its schema says."""
+    if VALIDATOR is None:
+        return
+    runs = document.get("runs")
+    if isinstance(runs, list) and len(runs) > 2 * MOST_RUNS:
+        document = {**document, "runs": runs[:MOST_RUNS] + runs[-MOST_RUNS:]}
+    problems = [f"{each.json_path}: {each.message[:300]}" for each in VALIDATOR.iter_errors(document)]
+    assert not problems, problems[:10]
+
+
 def trace_field(document: dict[str, Any]) -> str:
     """Return the field that a run has with --otlp."""
     return " trace_id" * ("trace_id" in document)
@@ -127,6 +150,7 @@ def check_document(
     `expected` are the statuses of last steps that are good, `relative` the keys of budgets that are beside
     another median.
     """
+    check_schema(document)
     check_comparisons(document)
     assert document["schema_version"] == 1
     assert document["host"] and document["label"] != ""

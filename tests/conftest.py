@@ -1,9 +1,9 @@
 """What every test may use: `run_tool`, `start_tool`, certificates, and the marker `needs`.
 
 The program is called as a process in an environment that holds nothing but what a test gives it; a warning of
-Python is an error there. Every JSON document that a test reads through `Result.json()` passes
-`checks.check_document` first. What a run says on stderr, but for the error of its exit code, its test has to
-read.
+Python is an error there. Every JSON document that a run writes is as httphases.schema.json says, and every
+one that a test reads through `Result.json()` passes `checks.check_document` first. What a run says on stderr,
+but for the error of its exit code, its test has to read.
 
 `HTTPHASES_TEST_WITHOUT=rich,h2,socks` runs the whole suite as if these optional packages were not installed.
 """
@@ -36,7 +36,7 @@ from unittest import mock
 
 import pytest
 
-from checks import ACCIDENT, BELOW_400, calm, check_document, parse_metrics, surprises
+from checks import ACCIDENT, BELOW_400, calm, check_document, check_schema, parse_metrics, surprises
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
@@ -153,8 +153,28 @@ UNREAD: list[Result] = []
 """Runs of the test under way that said on stderr what it has not read yet."""
 
 
+def exported(result: Result) -> dict[str, Any] | None:
+    """Return what a run gave to --json, None where it gave nothing, or what stands there is no export."""
+    words = result.arguments
+    places = [word for option, word in zip(words, words[1:]) if option == "--json"]
+    places += [word.partition("=")[2] for word in words if word.startswith("--json=")]
+    try:
+        if places and places[-1] in ("-", "/dev/stdout"):
+            document = json.loads(result.out)
+        elif places and Path(places[-1]).is_file():
+            document = json.loads(Path(places[-1]).read_bytes())
+        else:
+            return None
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) and "schema_version" in document else None
+
+
 def ended(result: Result) -> Result:
-    """Take down a run that said more on stderr than its exit code; return it."""
+    """Take down a run that said more on stderr than its exit code, prove its export sound; return it."""
+    document = exported(result)
+    if document is not None:
+        check_schema(document)
     if surprises(result.arguments, result.code, result.raw):
         UNREAD.append(result)
     return result

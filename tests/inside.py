@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from checks import check_schema
 from conftest import TOOL, Result, ended, own_delay
 
 
@@ -44,6 +46,8 @@ def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             code = tool.main(["--metrics-only", "--json", str(path), *words])
         out = path.read_text("utf-8") if path.exists() else ""
+    if out:
+        check_schema(json.loads(out))
     seconds = time.monotonic() - start
     return ended(Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept))
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import hashlib
+import importlib
+import json
 import os
 import random
 import re
@@ -70,7 +73,7 @@ def copy_project(folder: Path) -> Path:
 
 
 def run_build(
-    project: Path, *arguments: str, cwd: Path | None = None, **environment: str
+    project: Path, *arguments: str, cwd: Path | None = None, umask: int = -1, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run build_zipapp.sh of `project` to its end, whatever that is."""
     command = ["sh", str(project / "build_zipapp.sh"), *arguments]
@@ -81,9 +84,8 @@ def run_build(
         "PIP_TIMEOUT": "10",
         **environment,
     }
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=BUILD_PATIENCE, env=variables, cwd=cwd
-    )
+    settings: dict[str, Any] = {"env": variables, "cwd": cwd, "umask": umask, "timeout": BUILD_PATIENCE}
+    return subprocess.run(command, check=False, capture_output=True, text=True, **settings)
 
 
 def offline(wheels: Path) -> dict[str, str]:
@@ -127,14 +129,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """The archive, compiled for every Python that is here, alone in its folder."""
+    """The archive, compiled for every Python that is here, and beside it what else the build writes."""
 
     def build(folder: Path) -> None:
         project = copy_project(folder.with_name("project"))
         done = run_build(project, **offline(request.getfixturevalue("wheels")))
         assert done.returncode == 0, done.stderr
-        folder.mkdir()
-        (project / "dist" / "httphases.pyz").rename(folder / "httphases.pyz")
+        (project / "dist").rename(folder)
 
     given = os.environ.get("HTTPHASES_PYZ")
     if given:
@@ -446,6 +447,97 @@ def test_every_bundled_package_brings_its_licence(archive: Path) -> None:
     assert owners == {"h2", "hpack", "httphases", "hyperframe", "pysocks", "rich"}
 
 
+@pytest.fixture
+def bom(archive: Path) -> dict[str, Any]:
+    """What the archive is made of, as the build says; skip where it was given without that."""
+    path = archive.with_name("httphases.cdx.json")
+    if not path.exists():
+        pytest.skip("beside this archive there is no bill of materials")
+    document: dict[str, Any] = json.loads(path.read_text("ascii"))
+    return document
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_the_bill_of_materials_names_what_is_in_the_archive_and_nothing_else(
+    archive: Path, bom: dict[str, Any], wheels: Path
+) -> None:
+    with zipfile.ZipFile(archive) as contents:
+        names = [name.split("/") for name in contents.namelist()]
+        source = contents.read("site-packages/httphases.py")
+    modules = {parts[1].removesuffix(".py") for parts in names if parts[0] == "site-packages" and parts[2:]}
+    modules |= {parts[1].removesuffix(".py") for parts in names if parts[0] == "site-packages"}
+    modules = {name for name in modules if not name.endswith(".dist-info")}
+    program, *libraries = bom["components"]
+    named = {"PySocks": "socks"}
+    assert {named.get(each["name"], each["name"]) for each in bom["components"]} == modules
+    folders = {parts[1].lower() for parts in names if len(parts) > 1 and parts[1].endswith(".dist-info")}
+    versions = {f"{each['name']}-{each['version']}.dist-info".lower() for each in libraries}
+    assert folders == versions | {"httphases.dist-info"}
+    version = subprocess.run(
+        [sys.executable, archive, "--version"], check=True, capture_output=True, text=True
+    )
+    assert {f"httphases {each['version']}\n" for each in (program, bom["metadata"]["component"])} == {
+        version.stdout
+    }
+    files = {name.split("-")[0]: (wheels / name).read_bytes() for name in os.listdir(wheels)}
+    digests = {each["name"]: sha256(files[each["name"]]) for each in libraries}
+    digests["httphases"] = sha256(source)
+    assert {each["name"]: each["hashes"][0]["content"] for each in bom["components"]} == digests
+    assert bom["metadata"]["component"]["hashes"][0]["content"] == sha256(archive.read_bytes())
+
+
+LICENCES = {
+    "MIT": ["Permission is hereby granted, free of charge", 'THE SOFTWARE IS PROVIDED "AS IS"'],
+    "BSD-3-Clause": ["Redistribution and use in source and binary forms", "3. Neither the name of"],
+}
+
+
+def test_the_licences_are_those_whose_text_is_in_the_archive(archive: Path, bom: dict[str, Any]) -> None:
+    with zipfile.ZipFile(archive) as contents:
+        texts = {
+            name.split("/")[1].split("-")[0].replace(".dist", "").lower(): contents.read(name).decode()
+            for name in contents.namelist()
+            if name.endswith("/LICENSE")
+        }
+    for each in bom["components"]:
+        [licence] = each["licenses"]
+        text = " ".join(texts.pop(each["name"].lower()).split())
+        assert [words for words in LICENCES[licence["license"]["id"]] if words not in text] == []
+    assert texts == {}
+
+
+def test_the_bill_of_materials_is_valid_and_has_no_time_in_it(bom: dict[str, Any]) -> None:
+    assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", bom["serialNumber"])
+    assert "timestamp" not in bom["metadata"]
+    whole = bom["metadata"]["component"]["bom-ref"]
+    refs = [each["bom-ref"] for each in bom["components"]]
+    assert len({whole, *refs}) == len(refs) + 1
+    assert bom["dependencies"] == [{"ref": whole, "dependsOn": refs}]
+    validation = pytest.importorskip("cyclonedx.validation.json", reason="cyclonedx-python-lib is not here")
+    schema = importlib.import_module("cyclonedx.schema").SchemaVersion.V1_6
+    assert validation.JsonStrictValidator(schema).validate_str(json.dumps(bom)) is None
+
+
+@pytest.mark.parametrize("name", ["tool.py", "httphases.pyz"])
+def test_a_copy_is_verified_by_the_command_of_the_readme(
+    archive: Path, bom: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    readme = (PROJECT / "README.md").read_text("utf-8")
+    [command] = re.findall(rf"^grep .*{re.escape(name)}.*sha256sum -c", readme, re.MULTILINE)
+    shutil.copy(archive.with_name("SHA256SUMS"), tmp_path)
+    copy = Path(shutil.copy({"tool.py": TOOL, "httphases.pyz": archive}[name], tmp_path / name))
+    for damage, code, said in ((b"", 0, f"{name}: OK\n"), (b"#", 1, f"{name}: FAILED\n")):
+        copy.write_bytes(copy.read_bytes() + damage)
+        done = subprocess.run(
+            ["sh", "-c", command], check=False, capture_output=True, text=True, cwd=tmp_path
+        )
+        assert (done.returncode, done.stdout) == (code, said)
+
+
 def test_every_python_here_finds_code_that_was_compiled_for_it(archive: Path) -> None:
     with zipfile.ZipFile(archive) as contents:
         trees = {name.split("/")[0] for name in contents.namelist() if name.endswith("/httphases.marshal")}
@@ -744,6 +836,11 @@ def another_python() -> str:
     return sys.executable
 
 
+def list_made(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the mode and the bytes of all that a build left."""
+    return {path.name: (path.stat().st_mode & 0o777, path.read_bytes()) for path in folder.iterdir()}
+
+
 def test_two_builds_are_equal_to_the_byte(wheels: Path, tmp_path: Path) -> None:
     first, second = copy_project(tmp_path / "one"), copy_project(tmp_path / "another folder ü")
     os.utime(second / "tool.py", (10**9, 10**9))
@@ -755,12 +852,20 @@ def test_two_builds_are_equal_to_the_byte(wheels: Path, tmp_path: Path) -> None:
         "PYTHONHASHSEED": "7",
         "SOURCE_DATE_EPOCH": "1700000000",
         "TZ": "Asia/Tokyo",
+        "HOME": str(tmp_path),
+        "USER": "somebody",
+        "LOGNAME": "somebody",
     }
-    also_said = run_build(second, cwd=tmp_path, **settings, **other)
+    also_said = run_build(second, cwd=tmp_path, umask=0o077, **settings, **other)
     assert (said.returncode, also_said.returncode) == (0, 0), said.stderr + also_said.stderr
-    made, also_made = ((folder / "dist" / "httphases.pyz") for folder in (first, second))
-    assert made.read_bytes() == also_made.read_bytes()
-    assert made.stat().st_mode & 0o777 == 0o755
+    made, also_made = (list_made(folder / "dist") for folder in (first, second))
+    assert made == also_made
+    assert {name: mode for name, (mode, _) in made.items()} == {
+        "SHA256SUMS": 0o644,
+        "httphases.cdx.json": 0o644,
+        "httphases.pyz": 0o755,
+    }
+    made = first / "dist" / "httphases.pyz"
     digest = subprocess.run(["sha256sum", made], check=True, capture_output=True, text=True).stdout.split()[0]
     assert digest in said.stdout and f"{made.stat().st_size} bytes" in said.stdout
 
