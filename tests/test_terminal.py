@@ -309,6 +309,7 @@ DRAWN = re.compile(
 def words(text: str) -> str:
     """Put a report together without frames, bars, blanks, numbers, and what is said of a busy machine."""
     text = DRAWN.sub("", without_readings(SGR.sub("", text)))
+    text = re.sub(r"\b0 +\d+\.\d+ ms", "", text)  # a scale that does not fit is left out
     return NUMBERS.sub("", calm(flat(text)).replace(" ", ""))
 
 
