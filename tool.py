@@ -12340,14 +12340,14 @@ def find_variants(
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
-def warn_of_length(options: Options, variants: int, runs: int) -> None:
+def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
     """Name an interval with which a duration does not take more runs than there may be."""
-    series = options.series
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
-        words = f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
-        words += f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
-        warn(words, options)
+        yield (
+            f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
+            f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
+        )
 
 
 def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
@@ -12363,7 +12363,8 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
     elif options.tracing and runs > MAX_TRACES:
         warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
         results.traces = 0
-    warn_of_length(options, len(variants), runs)
+    for warning in length_warnings(series, len(variants), runs):
+        warn(warning, options)
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)

@@ -46,9 +46,9 @@ def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             code = tool.main(["--metrics-only", "--json", str(path), *words])
         out = path.read_text("utf-8") if path.exists() else ""
+    seconds = time.monotonic() - start
     if out:
         check_schema(json.loads(out))
-    seconds = time.monotonic() - start
     return ended(Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept))
 
 

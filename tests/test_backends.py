@@ -549,8 +549,11 @@ def test_a_budget_on_a_statistic_needs_a_count_here_too(run_tool):
     assert asked == 0
 
 
-def test_on_a_terminal_it_is_the_count_that_spares_lines_not_the_addresses(run_tool):
+@pytest.mark.parametrize(("count", "told"), [(6, 18), (8, 0)])
+def test_on_a_terminal_it_is_the_number_of_runs_that_spares_lines(run_tool, count, told):
+    """More than 20 runs, of all addresses together: then only what changes is told."""
     with cluster(ok(), ok(), ok()) as (port, addresses, _):
-        words = [*resolved(port, addresses), "--count", 8, "--interval", 0, f"http://web.test:{port}/"]
+        words = [*resolved(port, addresses), "--count", count, "--interval", 0, f"http://web.test:{port}/"]
         result = run_tool("--all-addresses", *words, terminal="out")
-    assert len(re.findall(r"^Run \d+ Step 1", result.out, re.MULTILINE)) == 24
+    assert result.code == 0
+    assert len(re.findall(r"^Run \d+ Step 1", result.out, re.MULTILINE)) == told

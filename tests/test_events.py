@@ -548,12 +548,12 @@ def test_more_runs_than_there_may_be_are_said_before_the_first(start_tool, serve
 @pytest.mark.parametrize(
     ("seconds", "variants", "fits"), [(86400, 1, 8.64), (3601, 1, 0.361), (7200, 3, 2.161)]
 )
-def test_the_interval_that_is_said_to_fit_does(capsys, seconds, variants, fits):
+def test_the_interval_that_is_said_to_fit_does(seconds, variants, fits):
     for interval, warned in ((fits - 0.001, True), (fits, False), (100.0, False), (0.0, False)):
         series = tool.Series(tool.MAX_COUNT, interval, duration=seconds)
         assert series.runs(variants) <= tool.MAX_COUNT
-        tool.warn_of_length(series, variants, series.runs(variants))
-        assert (f"--interval {fits} fits" in capsys.readouterr().err) is warned, interval
+        said = "".join(tool.length_warnings(series, variants, series.runs(variants)))
+        assert (f"--interval {fits} fits" in said) is warned, interval
 
 
 def test_statistics_of_a_duration_are_budgeted_and_not_judged_where_values_are_too_few(run_tool, server):
@@ -561,6 +561,7 @@ def test_statistics_of_a_duration_are_budgeted_and_not_judged_where_values_are_t
     result = run_tool(*options, "--metrics-only", "--json", "-", server.url())
     slo = result.json()["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"]) == (4, False, ["total.p95"])
+    assert "total.p95: not judged, too few good answers" in result.err
 
 
 def test_a_duration_that_is_interrupted_says_so(start_tool, server):
