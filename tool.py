@@ -11042,9 +11042,9 @@ OTHER_SIZE = 0.1  # of a body, from which on it is another one
 
 
 def plain_ms(us: Iterable[float]) -> list[str]:
-    """Return times in ms, without a sign, all with as many decimals as the largest one asks for."""
+    """Return times in ms, without a sign, all with one decimal, or with three where one leaves nothing."""
     sizes = [abs(each) / 1000 for each in us]
-    decimals = 1 if max(sizes) >= 1 else 3
+    decimals = 1 if max(sizes) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
     return [f"{size:.{decimals}f}" for size in sizes]
 
 

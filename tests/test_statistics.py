@@ -327,3 +327,17 @@ def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
     filled = {min(cells - 1, value * cells // max(1, max(values))) for value in values}
     assert {place for place, char in enumerate(drawn) if char != " "} == filled
     assert levels[-1] in drawn and set(drawn) <= set(levels), "the fullest cell is full"
+
+
+@pytest.mark.parametrize(
+    ("us", "shown"),
+    [
+        ([41200, 38900, 44000], ["41.2", "38.9", "44.0"]),
+        ([0, -3000], ["0.0", "3.0"]),
+        ([553, 12, 3300], ["0.553", "0.012", "3.300"]),
+        ([-41], ["0.041"]),
+    ],
+)
+def test_no_end_of_an_interval_is_rounded_to_nothing(us, shown):
+    """ "Faster by 0.6 ms (0.0 to 3.3)" would be read as no difference."""
+    assert tool.plain_ms(us) == shown
