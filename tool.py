@@ -10854,10 +10854,11 @@ def sum_up_step(samples: Sequence[Sample]) -> AddressSummary:
     return AddressSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
 
 
-def rows_of(samples: Iterable[Sample], number: int) -> list[AddressSummary]:
-    """Return what a step was like, of each variant that came so far."""
+def rows_of(samples: Sequence[Sample], number: int) -> list[AddressSummary]:
+    """Return what a step was like, of each variant that came so far, in the order of the first round."""
+    variants = dict.fromkeys(sample.variant for sample in samples)
     groups = group_by(lambda sample: sample.variant, (each for each in samples if each.number == number))
-    return [sum_up_step(groups[variant]) for variant in sorted(groups, key=str)]
+    return [sum_up_step(groups[variant]) for variant in variants if variant in groups]
 
 
 def apart(values: Mapping[Any, Any]) -> list[Any]:
@@ -11186,7 +11187,7 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
     """Show sides below each other, step by step; `against` is the one that the others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     for number, first in sorted(firsts.items()):
-        alike = (each._replace(url=first.url) for each in samples)  # some redirects have a new one every time
+        alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
         changes: dict[str | None, str] = {
             each.side or NOW: change_text(each.differences["total"].middle)
@@ -12079,8 +12080,7 @@ class Results:
         parts = group_by(lambda sample: sample.variant, self.samples)
         paired = options.baseline is None
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
-        for variant in sorted(parts) if options.sides else parts:
-            own = parts[variant]
+        for variant, own in parts.items():
             verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
             verdicts[variant] = add_allowances(verdict, relative)

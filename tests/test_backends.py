@@ -259,6 +259,15 @@ def test_an_odd_one_is_marked_and_said(run_tool, authority, without, columns):
     assert "ERROR" in text and "All" not in text
 
 
+def test_rows_stand_in_the_order_in_which_the_addresses_were_given(run_tool):
+    with cluster(*[ok()] * 3) as (port, addresses, _):
+        given = [addresses[1], addresses[2], addresses[0]]
+        result = run_tool("--all-addresses", *resolved(port, given), f"http://web.test:{port}/")
+    report = result.out[result.out.index("3 addresses") :]
+    shown = re.findall(r"^. (?:! )?(127[0-9.]+) ", report, re.MULTILINE)
+    assert result.code == 0 and shown[:3] == given
+
+
 def test_alike_is_said_too(run_tool):
     result, _ = ask(run_tool, [USUAL, USUAL, USUAL], "--json", "-")
     document, text = json.loads(result.out), flat(result.err)
