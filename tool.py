@@ -8074,17 +8074,20 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A step of a side beside the same one of another, or with `number` None their chains: how many values of
-    `total` there are on both, and their usual statuses.
+    """A step of a side beside the same one of another, or with `number` None their chains, and the usual
+    statuses of both.
     """
 
     side: str | None  # None beside a baseline: now
     against: str
     number: int | None
-    n: int
     verdict: str
     differences: dict[str, Difference]
     statuses: tuple[int | None, int | None]
+
+    @property
+    def n(self) -> int:
+        return self.differences["total"].n
 
 
 def usual(values: Sequence[Thing]) -> Thing | None:
@@ -8161,10 +8164,9 @@ def compare_one(
     differences = {}
     for key in STAT_KEYS if number else ("total",):
         differences[key] = subtract(known_times(key, times[0]), known_times(key, times[1]), paired)
-    n = len(times[0].keys() & times[1].keys()) if paired else min(map(len, times))
     statuses = usual(known("status", ends[0])), usual(known("status", ends[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
-    return Comparison(side, str(other[0].variant), number, n, verdict, differences, statuses)
+    return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
@@ -10816,8 +10818,8 @@ SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
-class AddressSummary(NamedTuple):
-    """All runs of a step at one address: as a whole, in parts (cold and warm, and by URL), and the part whose
+class VariantSummary(NamedTuple):
+    """All runs of a step of one variant: as a whole, in parts (cold and warm, and by URL), and the part whose
     medians a table tells.
     """
 
@@ -10834,6 +10836,11 @@ class AddressSummary(NamedTuple):
         return ", ".join(map(str, self.whole.statuses))
 
     @property
+    def outcome(self) -> str:
+        """Return its statuses, and whether any run failed."""
+        return ", ".join(filter(None, (self.status_text, "ERROR" if self.whole.failed else "")))
+
+    @property
     def certificates(self) -> dict[str | None, Certificate]:
         """Return the certificates that it showed, by their SHA-256; those of failed runs too."""
         servers = [part.server for part in self.parts]
@@ -10843,18 +10850,18 @@ class AddressSummary(NamedTuple):
 
 
 def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
-    """Order the parts of an address's runs: the good ones last, of these those on kept connections."""
+    """Order the parts of a variant's runs: the good ones last, of these those on kept connections."""
     return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
-def sum_up_step(samples: Sequence[Sample]) -> AddressSummary:
+def sum_up_step(samples: Sequence[Sample]) -> VariantSummary:
     """Sum up all samples of a step and variant, of which there is one at least."""
     parts = sum_up_all(samples)
     ordered = sorted(samples, key=lambda sample: sample.reused or False)
-    return AddressSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
+    return VariantSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
 
 
-def rows_of(samples: Sequence[Sample], number: int) -> list[AddressSummary]:
+def rows_of(samples: Sequence[Sample], number: int) -> list[VariantSummary]:
     """Return what a step was like, of each variant that came so far, in the order of the first round."""
     variants = dict.fromkeys(sample.variant for sample in samples)
     groups = group_by(lambda sample: sample.variant, (each for each in samples if each.number == number))
@@ -10897,7 +10904,7 @@ def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
         yield f"is slow: median {'; '.join(parts)}"
 
 
-def row_words(row: AddressSummary, rows: Sequence[AddressSummary]) -> Iterator[str]:
+def row_words(row: VariantSummary, rows: Sequence[VariantSummary]) -> Iterator[str]:
     """Say how an address fails, how often if not always, and why its times are not like the others'."""
     whole = row.whole
     for count, failure in whole.failures.values():
@@ -10908,7 +10915,7 @@ def row_words(row: AddressSummary, rows: Sequence[AddressSummary]) -> Iterator[s
     yield from slow_words(row.usual, [other.usual for other in rows if other is not row])
 
 
-def odd_words(rows: Sequence[AddressSummary], now: datetime.datetime) -> dict[str | None, list[str]]:
+def odd_words(rows: Sequence[VariantSummary], now: datetime.datetime) -> dict[str | None, list[str]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
     words = {row.variant: list(row_words(row, rows)) for row in rows}
     statuses = {row.variant: row.status_text for row in rows}
@@ -10929,13 +10936,12 @@ def odd_words(rows: Sequence[AddressSummary], now: datetime.datetime) -> dict[st
 NUMBERS = ("Wait", "Total", "Connect", "TLS", "Round trip", "Resent")
 
 
-def address_cells(row: AddressSummary, odd: bool, now: datetime.datetime) -> dict[str, str]:
+def address_cells(row: VariantSummary, odd: bool, now: datetime.datetime) -> dict[str, str]:
     """Return what a table may tell of an address, by heading."""
     usual, server = row.usual, row.usual.server
-    statuses = [row.status_text, "ERROR" if row.whole.failed else ""]
     cells = {
         "Address": f"! {row.variant}" if odd else row.variant,
-        "Status": ", ".join(filter(None, statuses)),
+        "Status": row.outcome,
         "Certificate (SHA-256)": certificate_words(server.certificate, now),
         "Resent": usual.retransmits,
         "Server": server.software and clip(server.software, 40),
@@ -10947,7 +10953,7 @@ def address_cells(row: AddressSummary, odd: bool, now: datetime.datetime) -> dic
     return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
 
 
-def differing(rows: Sequence[AddressSummary], table: Sequence[Mapping[str, str]]) -> list[str]:
+def differing(rows: Sequence[VariantSummary], table: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the headings of the columns in which the servers that answered differ."""
     headings = []
     for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
@@ -10976,7 +10982,7 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
     return Table(shown, NUMBERS, rows)
 
 
-def medians_sentence(report: Report, rows: Sequence[AddressSummary]) -> str:
+def medians_sentence(report: Report, rows: Sequence[VariantSummary]) -> str:
     """Say how many addresses there are, where they are from, of how many runs the medians in their table are,
     and how many of those started late.
     """
@@ -10998,7 +11004,7 @@ def medians_sentence(report: Report, rows: Sequence[AddressSummary]) -> str:
 
 
 def address_notes(
-    rows: Sequence[AddressSummary], odd: Mapping[str | None, Sequence[str]], headings: Sequence[str]
+    rows: Sequence[VariantSummary], odd: Mapping[str | None, Sequence[str]], headings: Sequence[str]
 ) -> Iterator[Span]:
     """Say what is odd about any address, or that they are alike, and in what they differ all the same."""
     for address, words in odd.items():
@@ -11079,10 +11085,10 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
 def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
     """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
     paired, against = comparison.side is not None, comparison.against
-    name = comparison.side or "Now"
+    name = comparison.side or NOW
     middle, interval, _ = comparison.differences["total"]
     if comparison.verdict == "unlike":
-        words = f"{name} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
+        words = f"{name.capitalize()} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
         words += "the times are of different work"
         if middle is not None:
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
@@ -11093,11 +11099,11 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
         return f"Too few {what}: {needed}, {there} {comparison.n}"
     if comparison.verdict == "no_difference":
         low, high = plain_ms(interval)
-        names = f"{against} and {name.lower() if not paired else name}"
-        return f"No difference shows between {names}: total within {low} ms faster and {high} ms slower"
+        within = f"total within {low} ms faster and {high} ms slower"
+        return f"No difference shows between {against} and {name}: {within}"
     size, *ends = plain_ms([middle, *sorted(interval, key=abs)])
     than = "" if paired else f" than {against}"
-    words = f"{name} is {comparison.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
+    words = f"{name.capitalize()} is {comparison.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
     return words + cause_words(parts, middle)
 
 
@@ -11138,14 +11144,14 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
     words = unlike_words(report.samples_of(side), other)
     if words:
-        yield (Span(f"{side or 'Now'} and {parts[-1].against} differ besides: {words}", "warn"),)
+        yield (Span(f"{(side or NOW).capitalize()} and {parts[-1].against} differ besides: {words}", "warn"),)
 
 
 COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str], look: Look) -> Table:
+def sides_table(rows: Sequence[VariantSummary], changes: Mapping[str | None, str], look: Look) -> Table:
     """Compare sides: medians in ms, and by how much total is above the first one's."""
     first, *others = [str(row.variant) for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
@@ -11153,15 +11159,14 @@ def sides_table(rows: Sequence[AddressSummary], changes: Mapping[str | None, str
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
         headings, table = ["Side", "Status", *keys, heading], []
         for row in rows:
-            status = ", ".join(filter(None, (row.status_text, "ERROR" if row.whole.failed else "")))
             medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
-            table.append([str(row.variant), status, *medians, changes.get(row.variant, "")])
+            table.append([str(row.variant), row.outcome, *medians, changes.get(row.variant, "")])
         if table_width([headings, *table]) <= look.width:
             break
     return Table(headings, (*COMPARED, heading), [row_of(cells) for cells in table])
 
 
-def strips_table(rows: Sequence[AddressSummary], look: Look) -> Iterator[Table]:
+def strips_table(rows: Sequence[VariantSummary], look: Look) -> Iterator[Table]:
     """Draw how the totals of all sides lie on one scale, where there is room for it."""
     totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
     every = [total for each in totals for total in each]
@@ -11229,15 +11234,14 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
         value = getattr(baseline, name)
         if value != getattr(report.probe, name):
             told.append(f"{name} {value}" if value else f"no {name}")
-    before = list(baseline.samples)
     urls = {each.number: each.url for each in report.samples}
-    for number, url in {each.number: each.url for each in before}.items():
+    for number, url in {each.number: each.url for each in baseline.samples}.items():
         if urls.get(number, url) != url:
             told.append(f"step {number}: {url}")
     yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
-    yield from compared_blocks(report, [*before, *now], BEFORE, look)
-    yield from comparison_notes(report, None, before)
+    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, look)
+    yield from comparison_notes(report, None, baseline.samples)
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -12217,22 +12221,24 @@ class LiveReport:
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
-    def wait(self, number: int) -> bool:
-        """Wait until a round is to be prepared, the first at once; False when the series is to end."""
+    def wait(self, number: int) -> int | None:
+        """Wait until a round is to be prepared, the first at once, and return when it is due (0 for at once);
+        None when the series is to end.
+        """
         while self.wanted and not INTERRUPTION.asked():
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
                 self.expected = self._results.samples[-1].run
-                return False
+                return None
             self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
-                return True
+                return due
             if self.status.ready:
                 self.status.draw()
             time.sleep(min(left, SLICE))
-        return False
+        return None
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Print the lines of a run that has ended, or those of what has changed with it."""
@@ -12300,10 +12306,9 @@ def each_turn(
     for turn in range(1, live.expected // len(variants) + 1):
         backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
-            waits_for = 1 if place else turn  # the others of a round follow at once
-            if not live.wait(waits_for):
+            due = live.wait(1 if place else turn)  # the others of a round follow at once
+            if due is None:
                 return
-            due = live.schedule.due(waits_for) or 0
             number += 1
             yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
 
