@@ -1487,9 +1487,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         relative = amount.startswith("+")
         if relative and dot:
-            raise SloError(
-                f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
-            )
+            what = "relative budgets are of medians"
+            raise SloError(f"SLO value '{amount}' of '{key}': {what}, expected {phase}")
         expected = (
             "+10% or +25 (milliseconds)" if relative or amount.endswith("%") else "milliseconds above 0"
         )
@@ -2826,13 +2825,6 @@ class Data(argparse.Action):
         namespace.data = [*namespace.data, (option_string, values)]
 
 
-class Answer(argparse.Action):
-    """An option whose answer is its constant, or the whole help."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise Answered(self.const or parser.format_help())
-
-
 SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
 SLO_HELP += f"In a series also KEY.STAT: {', '.join(SLO_STATS)}"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
@@ -2897,16 +2889,13 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
+    "about": (
+        ("-h --help", "", "show this and exit"),
+        ("--version", "", "show the version and exit"),
+    ),
 }
-COLLECTED = (
-    "-H",
-    "-b",
-    "--url",
-    "--resolve",
-    "--slo",
-    "--versus",
-)  # each value counts, as do those of `Data`
-# An earlier value would be lost; of all other options the last value counts.
+COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `Data`
+# An earlier value would be lost. Of all other options the last value counts.
 GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # of each option in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
@@ -2915,18 +2904,10 @@ NAMES = {  # of each option in what argparse returns
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = (
-    "data",
-    "cookie",
-    "user_agent",
-    "referer",
-    "versus",
-)  # it may begin with -, as a multipart body does
+FREE_TEXT = ("data", "cookie", "user_agent", "referer", "versus")  # it may begin with -: a multipart body
+PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
 NOT_EMPTY = {  # what a value must be that cannot be empty
-    **dict.fromkeys(
-        (*EXPORT_OPTIONS, "--baseline", "--cacert", "--cert", "--key", "--key-password-file"), "a path"
-    ),
-    "--unix-socket": "a path",
+    **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
     "--interface": "the name of a network interface, or an address",
     "--label": "a text that tells this probe from others",
 }
@@ -2961,7 +2942,7 @@ def instead_of(name: str) -> str:
         names, _, hint = " ".join(entry.split()).partition(" = ")
         if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
             return f"; {hint}"
-    return suggest(name, [*NAMES, "--help", "--version"])
+    return suggest(name, NAMES)
 
 
 def explain_options(words: Iterable[str]) -> str:
@@ -3004,7 +2985,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(mask_location(message))
 
     def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, which names what is not understood."""
+        """Parse a whole command line; raises UsageError, or Answered by --help and --version."""
         # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
@@ -3014,6 +2995,8 @@ class Parser(argparse.ArgumentParser):
             if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
                 raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args([*options, *words[end:]])
+        if args.help or args.version:
+            raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
         if any(word.startswith("-") for word in unknown):
             raise UsageError(explain_options(word for word in unknown if word.startswith("-")))
         args.url = args.url + args.urls + unknown
@@ -3054,10 +3037,6 @@ def build_parser(width: int) -> Parser:
             elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
-    about = parser.add_argument_group("about")
-    version = f"httphases {__version__}\n"
-    about.add_argument("-h", "--help", action=Answer, nargs=0, help="show this and exit")
-    about.add_argument("--version", action=Answer, nargs=0, const=version, help="show the version and exit")
     return parser
 
 
