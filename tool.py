@@ -409,6 +409,16 @@ class NetworkError(ToolError):
 Header = tuple[str, bytes]
 
 
+def field_names(headers: Iterable[Header]) -> set[str]:
+    """Return the names of header fields, in lower case."""
+    return {name.lower() for name, _ in headers}
+
+
+def without_fields(headers: Iterable[Header], names: Collection[str]) -> tuple[Header, ...]:
+    """Return header fields but for those of some names, which are in lower case."""
+    return tuple(item for item in headers if item[0].lower() not in names)
+
+
 def server_name(host: str) -> str:
     """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
     return host.partition("%")[0].rstrip(".")
@@ -1099,6 +1109,14 @@ def names_credential(name: str) -> bool:
     return plain in SECRET_FIELDS or any(word in plain for word in SECRET_WORDS)
 
 
+def private_names(headers: Iterable[Header]) -> set[str]:
+    """Return the names of the fields with a credential, in lower case: they are not for another origin.
+
+    Proxy-Authorization is not one of them, it may be for the same proxy: see `begin_step`.
+    """
+    return {name for name in field_names(headers) if names_credential(name)} - {"proxy-authorization"}
+
+
 def is_credential(name: str, value: bytes) -> bool:
     """Tell whether the value of a field or parameter is a credential; up to eight digits are a number."""
     counts = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
@@ -1116,6 +1134,9 @@ class Secrets(NamedTuple):
         for pattern in self.patterns:
             text = pattern.sub("***", text)
         return text
+
+
+NO_SECRETS = Secrets((), False)
 
 
 def foreign(text: bytes | str) -> Foreign:
@@ -1867,39 +1888,35 @@ def address_in(host: str, network: str) -> bool:
         return False
 
 
-def read_no_proxy(text: str) -> list[tuple[str, str]]:
-    """Return name and port ("" for any) of each entry; raises UsageError for a name without an ASCII form.
+def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
+    """Return name and port (None for any) of each entry; raises UsageError for a name without an ASCII form.
 
     All entries are read at the start: a redirect may need them, when it is too late for a usage error.
     """
-    entries = []
+    entries: list[tuple[str, int | None]] = []
     for entry in re.split(r"[,\s]+", text.strip()):
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
         found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = entry, ""
-        if found:
-            name, port = found.groups("")
+        name, port = found.groups() if found else (entry, None)
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
-        entries.append((name.lower(), port))
+        entries.append((name.lower(), int(port[:6]) if port else None))
     return entries
+
+
+def covers(name: str, host: str) -> bool:
+    """Tell whether a name, network or address of NO_PROXY covers a host."""
+    if is_ip(host):
+        return address_in(host, name)
+    return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
 
 
 def bypasses(url: Url, no_proxy: str) -> bool:
     """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
-    host = url.host.partition("%")[0].rstrip(".")
+    host = server_name(url.host)
     for name, port in read_no_proxy(no_proxy):
-        if name == "*" and not port:
+        if (name, port) == ("*", None) or (port in (None, url.port) and covers(name, host)):
             return True
-        if not name or (port and int(port[:6]) != url.port):
-            continue
-        if is_ip(host):
-            if name == host or address_in(host, name):
-                return True
-        else:
-            name = name.lstrip("*").strip(".")
-            if name and (host == name or host.endswith("." + name)):
-                return True
     return False
 
 
@@ -1914,11 +1931,10 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
         return Route(None, None)
     found = parse_proxy(variable[1], variable[0])
     try:
-        exempt = bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+        if bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+            return Route(None, "NO_PROXY")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
-    if exempt:
-        return Route(None, "NO_PROXY")
     return Route(found, variable[0])
 
 
@@ -1992,16 +2008,14 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
 def next_request(request: Request, status: int, url: Url) -> Request:
     """Return the request that a redirect asks for (RFC 9110 section 15.4)."""
     method, body, headers = request.method, request.body, request.headers
+    left_out = set()
     if status == 303 or (status in (301, 302) and method == "POST"):
-        if method != "HEAD":
-            method = "GET"
+        method = "HEAD" if method == "HEAD" else "GET"
         body = None
-        headers = tuple(item for item in headers if not item[0].lower().startswith("content-"))
+        left_out = {name for name in field_names(headers) if name.startswith("content-")}
     if url.origin != request.url.origin:
-        private = {"host", *(name.lower() for name, _ in headers if names_credential(name))}
-        private.discard("proxy-authorization")  # it may be for the same proxy: see `begin_step`
-        headers = tuple(item for item in headers if item[0].lower() not in private)
-    return Request(method, url, headers, body)
+        left_out |= {"host", *private_names(headers)}
+    return Request(method, url, without_fields(headers, left_out), body)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2126,23 +2140,18 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
     return Secrets(tuple(re.compile(text) for text in patterns if text), len(ranked) > MAX_SECRETS)
 
 
-def proxy_secrets(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Give what of a proxy's credentials may come back."""
-    for scheme in ("http", "https"):
-        try:
-            used = choose_route(url._replace(scheme=scheme), proxy, environ).proxy
-        except UsageError:  # of a variable that this run does not use
-            continue
-        if used and used.username is not None:
-            yield from pair_secrets(used.username + b":" + (used.password or b""))
-
-
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
     """Give every credential that the user gave, in a header or for a proxy."""
     for name, value in options.request.headers:
         if is_credential(name, value):
             yield from header_secrets(name, decode(value))
-    yield from proxy_secrets(options.request.url, options.proxy, options.environ)
+    for scheme in DEFAULT_PORTS:
+        try:
+            proxy = route_to(options.request.url._replace(scheme=scheme), options).proxy
+        except UsageError:  # of a variable that this run does not use
+            continue
+        if proxy and proxy.username is not None:
+            yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
 
 
 class Override(NamedTuple):
@@ -3116,7 +3125,7 @@ def check_targets(options: Options) -> None:
     """Raise UsageError, or SloError, for what cannot be asked of each address by itself."""
     if not options.series.every_address:
         return
-    route = choose_route(options.request.url, options.proxy, options.environ)
+    route = route_to(options.request.url, options)
     if route.proxy:
         named = f"{route.source} names a proxy: leave it out, or give -x '' to go without one"
         raise UsageError(f"--all-addresses asks the servers themselves, but {named}")
@@ -3133,21 +3142,20 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     # The collector is asked its own way, by none of the options of what is measured.
     url = parse_collector(args.otlp)
     headers = parse_collector_headers(environ)
+    request = Request("POST", url, headers, None)
+    sender = Options(request, NO_SECRETS, environ, max_time=COLLECTOR_TIME, http2=False)
+    check_routes(sender)
     found = [(decode(value), True) for _, value in headers]
     found += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
-    secrets = index_secrets([*found, *proxy_secrets(url, None, environ)])
-    request = Request("POST", url, headers, None)
-    sender = Options(request, secrets, environ, max_time=COLLECTOR_TIME, http2=False)
-    check_routes(sender)
-    return Tracing(sender, parse_resource(environ), args.propagate)
+    secrets = index_secrets([*found, *secrets_of(sender)])
+    return Tracing(sender._replace(secrets=secrets), parse_resource(environ), args.propagate)
 
 
 def check_tracing(options: Options) -> None:
     """Raise UsageError where a request would name two traces, or more runs than a collector gets at once."""
     if options.tracing is None:
         return
-    named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
-    if options.tracing.propagate and named:
+    if options.tracing.propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
     runs = options.series.runs(max(1, len(options.series.addresses), len(options.sides)))
     if runs > MAX_TRACES and options.series.duration is None:
@@ -3250,20 +3258,17 @@ def check_certificates(options: Options) -> None:
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
     """Return the header fields that are asked for; -H wins over what other options stand for."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
-    named = {name.lower() for name, _ in headers}
     others = [parse_header(*line) for line in own_fields(args)]
-    return headers + [(name, value) for name, value in others if name.lower() not in named]
+    return [*headers, *without_fields(others, field_names(headers))]
 
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Sequence[Header]) -> Request:
     """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
     own = read_headers_given(args, seconds)
-    replaced = {name.lower() for name, _ in own}
-    headers = [*(each for each in base if each[0].lower() not in replaced), *own]
-    typed = any(name.lower() == "content-type" for name, _ in headers)
-    body = read_body(args.data, seconds, typed)
+    headers = (*without_fields(base, field_names(own)), *own)
+    body = read_body(args.data, seconds, "content-type" in field_names(headers))
     method = "HEAD" if args.head and args.request is None else args.request
-    request = Request(parse_method(method, body is not None), url, tuple(headers), body)
+    request = Request(parse_method(method, body is not None), url, headers, body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
             size = len(request.data)
@@ -3290,7 +3295,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
     check_families(entries, family, chosen_by)
     patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
-    options = base or Options(request, Secrets((), False), environ)
+    options = base or Options(request, NO_SECRETS, environ)
     return options._replace(
         request=request,
         follow=args.location,
@@ -3419,14 +3424,14 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
     What says who asks does not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
-    replaced = {name.lower() for name, _ in read_headers_given(own, base.max_time)}
+    own_headers = read_headers_given(own, base.max_time)  # before the URL, which may be half of a header
     merged, start, left = merge_side(args, own), base, []
     if parse_url(merged.url[0]).origin != base.request.url.origin:
         headers = base.request.headers
-        private = {name.lower() for name, _ in headers if names_credential(name)} - {"proxy-authorization"}
-        kept = tuple(each for each in headers if each[0].lower() not in private)
+        kept = without_fields(headers, private_names(headers))
         start = base._replace(request=base.request._replace(headers=kept))
-        left = list(dict.fromkeys(name for name, _ in headers if name.lower() in private - replaced))
+        repeated = field_names([*kept, *own_headers])
+        left = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
         if base.identity and own.cert is None:
             merged.cert = merged.key = merged.key_password_file = None
             left.append("--cert")
@@ -5501,7 +5506,6 @@ def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
     """Return the header fields of a request: defaults first, where the user gave none of that name."""
-    given = {name.lower() for name, _ in request.headers}
     defaults = [
         ("Host", request.url.authority.encode("ascii")),
         ("User-Agent", f"httphases/{__version__}".encode("ascii")),
@@ -5510,7 +5514,7 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     if request.body is not None:
         defaults.append(("Content-Type", request.body.content_type.encode("ascii")))
         defaults.append(("Content-Length", str(len(request.body.data)).encode("ascii")))
-    return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
+    return without_fields(defaults, field_names(request.headers)) + request.headers
 
 
 def parse_status(text: bytes) -> int | None:
