@@ -128,10 +128,9 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
-    """Import a package that may be absent; None when it is, or when it is unfit for this Python.
+    """Import a package; None where it is absent or unfit for this Python, which may make any exception.
 
-    An unfit version fails with whatever it stumbles over (TypeError, SyntaxError), not with ImportError.
-    What it imports itself and is not loaded yet is taken from the stand-ins, by name, where they have it.
+    Where the package imports a module that is not loaded yet, it gets the stand-in of that name, if any.
     """
     absent = {name: module for name, module in (stand_ins or {}).items() if name not in sys.modules}
     sys.modules.update(absent)
@@ -149,8 +148,8 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
 def import_http_client() -> Any:
     """Return http.client without email, which would take 6 ms of every start.
 
-    It needs email to read responses, but here it only writes requests: a class to inherit from is enough.
-    Whoever else imports http.client gets the real one.
+    Only reading responses needs email, and here it writes requests: one class to inherit from is enough.
+    Other code that imports http.client gets the real one.
     """
     from types import SimpleNamespace
 
@@ -206,15 +205,16 @@ except (ImportError, OSError, MemoryError) as unloaded:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple, NoReturn, TypeVar
+    from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
     Thing = TypeVar("Thing")
     StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
+    Detail: TypeAlias = "str | int | Foreign"
 else:
 
     class NamedTuple(tuple):
-        """Make a class of annotated fields a tuple whose places have names, as typing.NamedTuple does, but
-        without the 2 ms that importing typing costs every start, or compiling a constructor for each class.
+        """Make a tuple with names of a class of annotated fields, as typing.NamedTuple does: it saves every
+        start the 2 ms of importing typing and of compiling a constructor for each class.
         """
 
         def __init_subclass__(cls) -> None:
@@ -237,9 +237,6 @@ else:
 
         def _replace(self, **changes: Any) -> Any:
             return type(self)(**{**self._asdict(), **changes})
-
-        def __repr__(self) -> str:
-            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
 
 __version__ = "1.0.0"
@@ -362,24 +359,14 @@ class Foreign(NamedTuple):
         return clip(self.text)
 
 
-if TYPE_CHECKING:
-    Detail = str | int | Foreign
-
-
 class ToolError(Exception):
     """Say in one sentence what went wrong. If there are `details`, each {} of it stands for one."""
 
     def __init__(self, template: str, *details: Detail) -> None:
-        super().__init__(template)
         self.template = template
         self.details = details
-
-    @property
-    def message(self) -> str:
-        return self.template.format(*self.details) if self.details else self.template
-
-    def __str__(self) -> str:
-        return self.message
+        self.message = template.format(*details) if details else template
+        super().__init__(self.message)
 
 
 class UsageError(ToolError):
@@ -465,13 +452,11 @@ class Body(NamedTuple):
 
 
 class ProxyScheme(NamedTuple):
-    """What holds for all proxies of a scheme. `reach` names the hops to the proxy, `opener` the hop that has
-    it open a way to the target (see HOPS).
-    """
+    """How proxies of a scheme are used: `reach` and `opener` name hops, as HOPS does."""
 
     port: int  # where the URL names none
-    reach: tuple[str, ...]
-    opener: str
+    reach: tuple[str, ...]  # the hops to the proxy
+    opener: str  # the hop in which the proxy opens a way to the target
     forwards: bool  # for an http target it needs no opener: it is asked for the whole URL
     resolves: bool  # the proxy looks up the target's name, not this machine
     trips: int  # round trips that opening a way may take: TLS 1.2 to the proxy and a password included
@@ -503,14 +488,11 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did.
-
-    With a `unix_socket`, a path, there is no proxy.
-    """
+    """How a URL is reached."""
 
     proxy: Proxy | None
-    source: str | None
-    unix_socket: str | None = None
+    source: str | None  # the option or variable that decided about a proxy, None when nothing did
+    unix_socket: str | None = None  # a path; there is no proxy then
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
@@ -519,14 +501,12 @@ class Route(NamedTuple):
 
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
-        hops: tuple[str, ...] = ("tcp",)
-        if self.unix_socket is not None:
-            hops = ("unix",)
-        elif self.proxy:
-            hops = self.proxy.kind.reach
-            if not self.forwarder(url):
-                hops += (self.proxy.kind.opener,)
-        return (*hops, "tls") if url.secure else hops
+        hops = ["tcp" if self.unix_socket is None else "unix"]
+        if self.proxy:
+            hops = [*self.proxy.kind.reach, self.proxy.kind.opener]
+        if self.forwarder(url):
+            hops.pop()
+        return (*hops, "tls") if url.secure else tuple(hops)
 
     def forwarder(self, url: Url) -> Proxy | None:
         """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
@@ -550,22 +530,18 @@ class Request(NamedTuple):
 
 
 class Series(NamedTuple):
-    """How often a request or chain is measured: so many times, or if it has a `duration`, as long as that is
-    not over (seconds). `interval` is seconds from start to start; with `reuse` every run after the first goes
-    over the connections of the one before it. A single run is a series of one, and is told in a form of its
-    own.
-    """
+    """How often a request or chain is measured: `times`, or for a `duration` where it has one."""
 
     times: int = 1
-    interval: float = 0.0
-    reuse: bool = False
-    single: bool = True
+    interval: float = 0.0  # seconds from start to start
+    reuse: bool = False  # every run after the first goes over the connections of the one before
+    single: bool = True  # one run, whose report has a form of its own
     every_address: bool = False  # each address of the URL's name is a variant of the request
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
-    duration: int | None = None
+    duration: int | None = None  # seconds
 
     def runs(self, variants: int) -> int:
-        """Return how many runs it takes, of a duration at most, if each round measures so many variants."""
+        """Return how many runs it takes at most, if each round measures so many variants."""
         if self.duration is None:
             return self.times * variants
         most = MAX_COUNT // variants
@@ -626,23 +602,21 @@ class Options(NamedTuple):
 
 
 class Tracing(NamedTuple):
-    """Where traces go: `sender` is how the collector is asked, `resource` what they are said to be of (in the
-    names of OpenTelemetry). With `propagate` each request names the span that it is.
-    """
+    """Where traces go."""
 
-    sender: Options
-    resource: dict[str, str]
-    propagate: bool
+    sender: Options  # how the collector is asked
+    resource: dict[str, str]  # what the traces are of, by OpenTelemetry's names
+    propagate: bool  # each request names its span
 
 
 class Allowance(NamedTuple):
-    """A budget beside what is compared with: its median may be exceeded by so many ms, or percent."""
+    """A relative budget: by how many ms, or percent, a median may be above the one it is compared with."""
 
     amount: float
     percent: bool
 
     def over(self, ms: float) -> float:
-        """Return by how many ms it lets a median be above another one."""
+        """Return by how many ms a median may be above this one."""
         return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
 
 
@@ -689,20 +663,16 @@ NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 class TlsInfo(NamedTuple):
-    """What the handshake with the target agreed on; a failed one knows only some of it.
-
-    `chain` is what the server sent, its own certificate first; None for what is no certificate. `shown` is
-    what became of the client certificate, one of the keys of SHOWN, and `wanted` whether one was asked for.
-    """
+    """What the handshake with the target agreed on; a failed one knows only some of it."""
 
     version: str | None
     cipher: str | None
     alpn: str | None
     verified: bool
     custom_ca: bool
-    chain: tuple[Certificate, ...]
-    shown: str = "none given"
-    wanted: bool = False
+    chain: tuple[Certificate, ...]  # as the server sent it, its own first
+    shown: str = "none given"  # what became of the client certificate: a key of SHOWN
+    wanted: bool = False  # the server asked for a client certificate
 
     @property
     def certificate(self) -> Certificate | None:
@@ -710,15 +680,13 @@ class TlsInfo(NamedTuple):
 
 
 class Handshake(NamedTuple):
-    """What TLS agreed on, as OpenSSL names it, and the certificates (DER), the server's own first, even of a
-    handshake that failed.
-    """
+    """What TLS agreed on, as OpenSSL names it, as far as the handshake came."""
 
     finished: bool
     version: str | None
     cipher: str | None
     alpn: str | None
-    certificates: tuple[bytes, ...]
+    certificates: tuple[bytes, ...]  # in DER, the server's own first
     hello_retry: bool  # RFC 8446 section 4.1.4: the first key share was refused
 
 
@@ -844,15 +812,13 @@ class Resolver(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What findings rest on besides the times: the kernel's counters when the connection stood, after the
-    beginning of the request had left, at the first byte and at the end.
-    """
+    """What findings rest on besides the times; first what the kernel had counted at four instants."""
 
-    stood: Counters | None = None
-    sent: Counters | None = None
-    answered: Counters | None = None
+    stood: Counters | None = None  # TCP was connected
+    sent: Counters | None = None  # the beginning of the request had left
+    answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
-    connected_us: int | None = None  # from the end of dns until TCP stood
+    connected_us: int | None = None  # from the end of dns until TCP was connected
     hello_retry: bool = False  # RFC 8446 section 4.1.4
     request_bytes: int = 0
     gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
@@ -860,7 +826,7 @@ class Evidence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One request and what became of it. `starved_us` is how long this process was kept from running."""
+    """One request and what became of it."""
 
     number: int
     url: str
@@ -875,7 +841,7 @@ class Step(NamedTuple):
     body_bytes: int
     interim: tuple[int, ...]
     error: Failure | None
-    starved_us: int
+    starved_us: int  # how long this process was kept from running
     evidence: Evidence
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
@@ -887,7 +853,7 @@ class Step(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Tell whether it was answered with a status that is wanted. All that is summed up rests on this."""
+        """Tell whether it was answered with a good status. All statistics rest on this."""
         return self.answer is not None and any(self.answer.status in each for each in self.expected)
 
     @property
@@ -908,25 +874,21 @@ class Finding(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The place of a run in its series: when it is to start (perf_counter_ns, 0 for at once), and whether the
-    one before it was still under way then. In round 0 a name is looked up, and no more.
-    """
+    """The place of a run in its series."""
 
     number: int = 1
-    round: int = 1
+    round: int = 1  # 0 for the lookup of a name, and no more
     variant: str | None = None
-    due: int = 0
-    overdue: bool = False
+    due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
+    overdue: bool = False  # the run before it was still under way then
 
 
 class Variant(NamedTuple):
-    """What is measured side by side with others: a name, None where there is only one, and its options. Of a
-    side of --versus `words` are what it does differently, credentials masked.
-    """
+    """What is measured side by side with others."""
 
-    name: str | None
+    name: str | None  # None where there is only one
     options: Options
-    words: str | None = None
+    words: str | None = None  # of --versus: what this side does differently, credentials masked
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
@@ -935,23 +897,20 @@ def variant_fields(variant: str | None) -> dict[str, str | None]:
 
 
 class Run(NamedTuple):
-    """A request or chain that was made once, and how the budgets judge it; its clock started at `started`
-    (perf_counter_ns, 0 if never).
-    """
+    """A request or chain that was made once, and how the budgets judge it."""
 
     steps: tuple[Step, ...]
-    limit_reached: bool
+    limit_reached: bool  # of redirects
     turn: Turn = Turn()
-    started: int = 0
+    started: int = 0  # when its clock started: perf_counter_ns, 0 if never
     trace_id: str | None = None
     verdict: Verdict | None = None
 
     @property
     def late_us(self) -> int | None:
-        """Return by how much it started late because of the run before it, None if it was not that."""
-        if not (self.turn.overdue and self.started):
-            return None
-        return round((self.started - self.turn.due) / 1000)
+        """Return by how much it started late because of the run before it, None if it did not."""
+        late = self.turn.overdue and self.started
+        return round((self.started - self.turn.due) / 1000) if late else None
 
 
 class Violation(NamedTuple):
@@ -965,22 +924,16 @@ class Violation(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The outcome of the budgets, for the step that they were held against: of a series, the last one.
-
-    Too few values were left to judge the keys in `not_judged`, `where` names the variants. `counts` is how
-    many values each statistic had: a number, or the range over all variants. `bad_statuses` are those of the
-    answers that plain budgets were held against although they are not good, `left_out` those of the answers
-    that statistics were judged without, each with its number of runs.
-    """
+    """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
 
     step_number: int
     thresholds: Mapping[str, float]
     violations: tuple[Violation, ...]
-    not_judged: tuple[str, ...] = ()
-    counts: Mapping[str, str] = {}
-    where: str = ""
-    bad_statuses: Mapping[int, int] = {}
-    left_out: Mapping[int, int] = {}
+    not_judged: tuple[str, ...] = ()  # keys with too few values
+    counts: Mapping[str, str] = {}  # how many values each statistic had: a number, or the range over variants
+    where: str = ""  # the variants in which keys were not judged
+    bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
+    left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
 
     @property
     def passed(self) -> bool:
@@ -1013,14 +966,14 @@ class Sample(NamedTuple):
     good: bool  # as of its step
     failure: Failure | None
     reused: bool | None
-    late: bool
-    refused: str | None  # why no connection was kept for it
     judged: bool  # the last step of its run without an error
     last: bool  # of its run
-    findings: tuple[Finding, ...]
-    rtt_us: int | None
-    retransmits: int | None
     server: ServerInfo
+    late: bool = False
+    refused: str | None = None  # why no connection was kept for it
+    findings: tuple[Finding, ...] = ()
+    rtt_us: int | None = None
+    retransmits: int | None = None
 
     @property
     def error(self) -> str | None:
@@ -1049,39 +1002,32 @@ class Baseline(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """How long this process was stopped, or the machine asleep, and how many rounds were due in that time;
-    `during` tells that a run was under way.
-    """
+    """How long this process was stopped, or the machine asleep."""
 
     seconds: float = 0.0
-    rounds: int = 0
-    during: bool = False
+    rounds: int = 0  # that were due meanwhile
+    during: bool = False  # a run was under way
 
 
 class SeriesEvent(NamedTuple):
-    """What has changed in a series, at the start of a run; `text` goes on from the run's name. `outage` is
-    the run with which the outage began that it is about.
-    """
+    """What has changed in a series, at the start of a run."""
 
     at: datetime.datetime
     run: int
     kind: str
-    text: str
+    text: str  # as it follows the run's name
     variant: str | None = None
-    outage: int | None = None
+    outage: int | None = None  # of an event about an outage: the run with which that began
 
 
 class Outage(NamedTuple):
-    """Runs of a variant in a row that were not good, and by what labels (a status, or a kind of failure).
-
-    It lasts until the start of the next good run; one that is not `over`, until that of its last run so far.
-    """
+    """Runs of a variant in a row that were not good."""
 
     variant: str | None
     began: datetime.datetime
-    until: datetime.datetime
+    until: datetime.datetime  # the start of the next good run, or of its own last run so far
     runs: int
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # a status, or a kind of failure
     over: bool = False
 
 
@@ -2674,13 +2620,8 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             good=good,
             failure=failure,
             reused=pick({"reused": None, **network}, "reused", bool, ABSENT),
-            late=False,
-            refused=None,
             judged=last and not failure,
             last=last,
-            findings=(),
-            rtt_us=None,
-            retransmits=None,
             server=pick_server(network),
         )
 
