@@ -1171,11 +1171,12 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     ready.register(descriptor, select.POLLIN)
     # Standard input is the caller's and may block; everything else was opened not to.
     must_poll = descriptor == 0
+    found = os.fstat(descriptor)
     # A named pipe whose writer has not come yet looks like an empty one: give it a second.
-    lonely = descriptor != 0 and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    lonely = descriptor != 0 and stat.S_ISFIFO(found.st_mode)
     grace = min(until, time.monotonic() + 1.0)
     kept = io.BytesIO()  # unlike a list of parts, it is never there twice
-    while kept.tell() <= limit:
+    while max(kept.tell(), found.st_size) <= limit:
         left = until - time.monotonic()
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
@@ -1206,19 +1207,11 @@ def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
     Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
     end in `seconds`; OSError when this machine has a limit that forbids it.
     """
-    where = f"{option}: cannot read '{path}'"
-    if path == "-":
-        where = f"{option}: cannot read standard input"
     try:
-        descriptor = 0
-        if path != "-":
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            found = os.fstat(descriptor)
-            if stat.S_ISCHR(found.st_mode):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
                 limit = min(limit, MAX_DEVICE)
-            if found.st_size > limit:
-                raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
             return read_descriptor(descriptor, limit, time.monotonic() + seconds)
         finally:
             if path != "-":
@@ -1226,7 +1219,8 @@ def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if refusal_of(error):
             raise
-        raise UsageError(f"{where}: {reason_of(error)}") from None
+        shown = "standard input" if path == "-" else f"'{path}'"
+        raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
 
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -1248,20 +1242,16 @@ def is_stdout(path: str) -> bool:
     return path == "-" or descriptor_of(path) == 1
 
 
-def is_device(path: str) -> bool:
-    try:
-        return stat.S_ISCHR(os.stat(path).st_mode)
-    except OSError:
-        return False
-
-
 def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bool:
-    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`."""
+    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`.
+
+    A device is no file: /dev/null may be named twice.
+    """
     if is_standard(first) or is_standard(second):
         return is_standard(first) and is_standard(second)
     try:
         alike = os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)
-        return alike and not is_device(first)
+        return alike and not (os.path.exists(first) and stat.S_ISCHR(os.stat(first).st_mode))
     except (OSError, ValueError):
         return False
 
@@ -1275,7 +1265,7 @@ def device_of_proc() -> int:
 
 
 def split_path(path: str) -> list[str]:
-    """Return the names of a path, the first one last; an empty one stays where it is, as `.` does."""
+    """Return the names of a path, the first one last; an empty one is `.`, the folder itself."""
     return [name or "." for name in reversed(path.split("/"))]
 
 
@@ -1359,7 +1349,7 @@ class Place:
         found, folder = os.fstat(descriptor), os.fstat(self.folder)
         regular = stat.S_ISREG(found.st_mode)
         foreign = found.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(found.st_mode))
-        planted = None
+        planted = ""
         if foreign and (private or folder.st_mode & stat.S_ISVTX):
             planted = "it belongs to another user"
         elif regular and found.st_nlink > 1 and folder.st_mode & OTHERS_WRITE:
@@ -1370,43 +1360,36 @@ class Place:
         return descriptor
 
 
-class Lent:
-    """A file that was read, for a library that wants a path: in memory, so that nothing of it reaches a disk.
+def lend(file: PemFile) -> io.FileIO:
+    """Open what was read for a library that wants a path, the `name` of it: in memory, so it is on no disk.
 
-    Where the system has no such files, the library reads the file itself, if it is a regular one; entering
-    raises UsageError for any other.
+    Where the system has no such files, the file itself is opened, if it is a regular one; raises UsageError
+    for any other.
     """
-
-    def __init__(self, file: PemFile) -> None:
-        self._file = file
-        self._descriptor = -1
-
-    def __enter__(self) -> str:
-        try:
-            self._descriptor = os.memfd_create("httphases")
-            with open(self._descriptor, "wb", closefd=False) as memory:
-                memory.write(self._file.data)
-            path = f"/proc/self/fd/{self._descriptor}"
-            os.close(os.open(path, os.O_RDONLY))
-            return path
-        except (OSError, AttributeError):  # it has no memfd_create, or no /proc
-            self.__exit__()
-        if is_stdin(self._file.path) or not os.path.isfile(self._file.path):
-            needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
-            raise UsageError(f"{self._file}: {needed}")
-        return self._file.path
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    try:
+        os.stat("/proc/self/fd")
+        memory = io.FileIO(os.memfd_create("httphases"), "w")
+        memory.name = f"/proc/self/fd/{memory.fileno()}"
+        memory.write(file.data)
+        return memory
+    except (OSError, AttributeError):  # it has no /proc, or no memfd_create
+        pass
+    if is_stdin(file.path) or not os.path.isfile(file.path):
+        needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
+        raise UsageError(f"{file}: {needed}")
+    return io.FileIO(file.path)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
 # ---------------------------------------------------------------------------------------------------------
-def parse_number(text: str) -> float:
-    """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
+def parse_number(text: str, zero: bool = False) -> float:
+    """Read a positive finite decimal, with `zero` also 0; raises ValueError.
+
+    float() would take 1_000, nan and wide digits too.
+    """
+    if zero and re.fullmatch(r"0+(\.0*)?|\.0+", text):
+        return 0.0
     try:
         if not set(text) <= set("0123456789.eE+-"):
             raise ValueError
@@ -1430,8 +1413,27 @@ def parse_allowance(amount: str) -> Allowance:
     digits = amount.removesuffix("%")
     if not digits[:1].isdigit() and digits[:1] != ".":
         raise ValueError("is not a number")
-    value = 0.0 if re.fullmatch(r"0+(\.0*)?|\.0+", digits) else parse_number(digits)
-    return Allowance(value, digits != amount)
+    return Allowance(parse_number(digits, zero=True), digits != amount)
+
+
+BUDGETS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
+
+
+def parse_budget(key: str, amount: str) -> float | Allowance:
+    """Read MS, or +MS and +N% for a relative budget; raises SloError."""
+    relative, shown = amount.startswith("+"), f"SLO value '{amount}' of '{key}'"
+    phase, dot, _ = key.partition(".")
+    if relative and dot:
+        raise SloError(f"{shown}: relative budgets are of medians, expected {phase}")
+    try:
+        return parse_allowance(amount[1:]) if relative else parse_number(amount)
+    except ValueError as error:
+        expected = "milliseconds above 0"
+        if relative or amount.endswith("%"):
+            expected = "+10% or +25 (milliseconds)"
+        slips = {"s": ", without a unit", ",": ", without a comma after it"}
+        slip = slips.get(amount.lower()[-1:], "")
+        raise SloError(f"{shown} {error}: expected {expected}{slip}") from None
 
 
 def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
@@ -1442,29 +1444,17 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         if not equals:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
         key = name.lower()
-        phase, dot, statistic = key.partition(".")
-        if phase not in SLO_KEYS:
-            meant = suggest(phase, SLO_KEYS)
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}{meant}")
-        if dot and statistic not in SLO_STATS:
-            known = [f"{phase}.{each}" for each in SLO_STATS]
+        phase = key.partition(".")[0]
+        if phase not in BUDGETS:
+            expected = f"one of {', '.join(SLO_KEYS)}{suggest(phase, SLO_KEYS)}"
+            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
+        if key not in BUDGETS[phase]:
+            known = BUDGETS[phase][1:]
             expected = f"{phase} or one of {', '.join(known)}{suggest(key, known)}"
             raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
-        relative = amount.startswith("+")
-        if relative and dot:
-            what = "relative budgets are of medians"
-            raise SloError(f"SLO value '{amount}' of '{key}': {what}, expected {phase}")
-        expected = (
-            "+10% or +25 (milliseconds)" if relative or amount.endswith("%") else "milliseconds above 0"
-        )
-        try:
-            thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
-        except ValueError as error:
-            slips = {"s": ", without a unit", ",": ", without a comma after it"}
-            slip = slips.get(amount.lower()[-1:], "")
-            raise SloError(f"SLO value '{amount}' of '{key}' {error}: expected {expected}{slip}") from None
+        thresholds[key] = parse_budget(key, amount)
     return thresholds
 
 
@@ -1501,8 +1491,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
     """Merge --slo over --slo-file; raises SloError."""
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
-    known = [key + end for key in SLO_KEYS for end in ("", *(f".{statistic}" for statistic in SLO_STATS))]
-    return {key: thresholds[key] for key in known if key in thresholds}
+    return {key: thresholds[key] for known in BUDGETS.values() for key in known if key in thresholds}
 
 
 def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
@@ -1537,16 +1526,7 @@ IDNA_IGNORED = (
 IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
-BIDI_LABEL = "(L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*"
-# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
-JOINS_NEXT = (
-    r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
-    r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
-)
-JOINS_PREVIOUS = JOINS_NEXT + (
-    r"\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0"
-    r"\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
-)
+BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
 
 
 def map_character(char: str) -> str:
@@ -1575,21 +1555,18 @@ def map_name(text: str) -> str:
 
 
 def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner stands where it may not, or may not for all we know (RFC 5892 A.1 and A.2).
+    """Tell whether a joiner is where it may not be (RFC 5892 A.1 and A.2).
 
-    It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
-    them not counted.
+    It may follow a virama (combining class 9); U+200C may also part two Arabic letters, whether they would
+    join or not: unicodedata does not tell that.
     """
-    from unicodedata import category, combining
+    from unicodedata import bidirectional, combining
 
-    rest = ""
-    for before, char in zip(" " + label, label):
-        if char in "\u200c\u200d" and combining(before) == 9:
-            rest += " "
-        elif category(char) != "Mn":
-            rest += char
-    rest = re.sub(f"(?<=[{JOINS_NEXT}])\u200c(?=[{JOINS_PREVIOUS}])", "", rest)
-    return "\u200c" in rest or "\u200d" in rest
+    for before, char, after in zip(" " + label, label, label[1:] + " "):
+        parts = char == "\u200c" and bidirectional(before) == bidirectional(after) == "AL"
+        if char in "\u200c\u200d" and combining(before) != 9 and not parts:
+            return True
+    return False
 
 
 def encode_label(plain: str) -> str:
@@ -1623,10 +1600,8 @@ def ascii_host(text: str) -> str:
 
     labels = [decode_label(label) for label in map_name(text).split(".")]
     classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "o") for char in label) for label in labels]
-    if re.search("[RA]", "".join(classes)):
-        for each in filter(None, classes):
-            if not re.fullmatch(BIDI_LABEL, each):
-                raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
+    if re.search("[RA]", "".join(classes)) and not all(re.fullmatch(BIDI_LABEL, each) for each in classes):
+        raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
     return ".".join(map(encode_label, labels))
 
 
@@ -1788,22 +1763,20 @@ def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
     if not separator:
-        scheme, rest = "", text
+        scheme, rest = "http", text
+    scheme = scheme.lower()
     # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
-    hidden = "***@" if at else ""
-    shown = f"{source}: proxy '{scheme.lower()}{separator}{hidden}{address}'"
+    shown = f"{source}: proxy '{scheme + separator if separator else ''}{'***@' if at else ''}{address}'"
     if re.search(r"[/?#]", userinfo):
         raise UsageError(f"{shown}: / ? # in a user name or password are written %2F %3F %23")
     if not separator and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", rest):
         raise UsageError(f"{source}: a proxy scheme ends in ://, as in http://host:port")
-    if not separator:
-        scheme = "http"
-    kind = PROXY_SCHEMES.get(scheme.lower())
+    kind = PROXY_SCHEMES.get(scheme)
     if not kind:
         expected = " or ".join(", ".join(PROXY_SCHEMES).rsplit(", ", 1))
-        raise UsageError(f"{shown} has the scheme '{scheme.lower()}': expected {expected}")
+        raise UsageError(f"{shown} has the scheme '{scheme}': expected {expected}")
     if re.search(r"[\x00-\x20\x7f]", rest):
         raise UsageError(f"{shown} holds blanks or control characters")
     try:
@@ -1813,7 +1786,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
     name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
     if kind.opener == "socks" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
-    return Proxy(scheme.lower(), host, port, name if at else None, secret if colon else None)
+    return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
 def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -2000,16 +1973,15 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
 
 def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
-    if args.user_agent is not None:
-        yield "-A", f"User-Agent: {args.user_agent}"
-    if args.referer is not None:
-        yield "-e", f"Referer: {args.referer}"
     if not all("=" in text for text in args.cookie):
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
-    if args.cookie:
-        yield "-b", f"Cookie: {'; '.join(args.cookie)}"
-    if args.compressed:
-        yield "--compressed", "Accept-Encoding: gzip, deflate, br, zstd"
+    fields = (
+        ("-A", "User-Agent", args.user_agent),
+        ("-e", "Referer", args.referer),
+        ("-b", "Cookie", "; ".join(args.cookie) or None),
+        ("--compressed", "Accept-Encoding", "gzip, deflate, br, zstd" if args.compressed else None),
+    )
+    return ((option, f"{name}: {value}") for option, name, value in fields if value is not None)
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
@@ -2186,12 +2158,12 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_amount(option: str, text: str | None, otherwise: float, expected: str) -> float:
-    """Read a number above 0, `otherwise` where none was given; raises UsageError."""
+def parse_amount(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
+    """Read a number above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
     if text is None:
         return otherwise
     try:
-        return parse_number(text)
+        return parse_number(text, zero)
     except ValueError as error:
         raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
 
@@ -2210,14 +2182,6 @@ def parse_duration(text: str) -> int:
     if 1 <= seconds <= MAX_DURATION:
         return seconds
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
-
-
-def parse_interval(text: str | None) -> float:
-    """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
-    if re.fullmatch(r"0+(\.0*)?|\.0+", text or ""):
-        return 0.0
-    expected = "seconds, for example 0.5, or 0 for one after the other"
-    return parse_amount("--interval", text, DEFAULT_INTERVAL, expected)
 
 
 def is_json(data: bytes) -> bool:
@@ -2412,8 +2376,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         return identity.password
 
     try:
-        with Lent(identity.certificate) as certificate, Lent(identity.key) as key:
-            context.load_cert_chain(certificate, key, password)
+        with lend(identity.certificate) as certificate, lend(identity.key) as key:
+            context.load_cert_chain(certificate.name, key.name, password)
     except ssl.SSLError as error:
         raise explain_identity(context, identity, error, asked) from None
     except OSError as error:
@@ -3005,8 +2969,8 @@ def choose_series(args: argparse.Namespace) -> Series:
     times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
     if args.count is not None:
         times = parse_count(args.count)
-    if args.interval is not None:
-        interval = parse_interval(args.interval)
+    expected = "seconds, for example 0.5, or 0 for one after the other"
+    interval = parse_amount("--interval", args.interval, interval, expected, zero=True)
     duration = None if args.duration is None else parse_duration(args.duration)
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
