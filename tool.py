@@ -193,7 +193,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, partial
-    from itertools import groupby
+    from itertools import combinations, groupby
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -412,7 +412,7 @@ def server_name(host: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a port: an IPv6 address in brackets (RFC 3986 section 3.2.2)."""
+    """Return a host as it is written before a port: IPv6 in brackets (RFC 3986 section 3.2.2)."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -549,7 +549,7 @@ class Series(NamedTuple):
 
 
 class PemFile(NamedTuple):
-    """A file with certificates or a key, as it was read; as text, what messages call it."""
+    """A file with certificates or a key, as it was read. Messages name it by option and path."""
 
     option: str  # or the variable, SSL_CERT_FILE
     path: str
@@ -1136,7 +1136,7 @@ NO_TEXT = (int, float, datetime.datetime, type(None))
 
 
 def masked(value: Any, secrets: Secrets) -> Any:
-    """Return a record, or what is in one, with no credential in any text of it, but for OWN_TEXT.
+    """Return a record, or a field of one, with all credentials masked in all text but OWN_TEXT.
 
     A field that is added to a record is masked like the others. Bytes that hold none stay as they came.
     """
@@ -1201,11 +1201,11 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
 
 @cache
 def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages. What several
-    sides name is read once, for a pipe would give nothing more: kept until the command line is read.
+    """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it.
 
-    Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
-    end in `seconds`; OSError when this machine has a limit that forbids it.
+    The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
+    when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
+    `seconds`; OSError when a limit of this machine forbids it.
     """
     try:
         descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -1256,34 +1256,21 @@ def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bo
         return False
 
 
-def device_of_proc() -> int:
-    """Return the number (st_dev) of the file system at /proc, -1 where there is none."""
-    try:
-        return os.lstat("/proc/self").st_dev
-    except OSError:
-        return -1
-
-
-def split_path(path: str) -> list[str]:
-    """Return the names of a path, the first one last; an empty one is `.`, the folder itself."""
-    return [name or "." for name in reversed(path.split("/"))]
-
-
 LOOK = getattr(os, "O_PATH", os.O_RDONLY)  # to look at a file, neither to read nor to write it
 
 
 class Place:
-    """Where a file is, or is to be: a name in a folder that is open. Making one raises OSError.
+    """Where a file is, or is to be: a name in an open folder. Making one raises OSError.
 
-    The way there is gone by descriptors, a name at a time: what is swapped on it later changes nothing. A
-    symbolic link where others may write may be a trap: it has to belong to us, or to the folder's owner. The
-    kernel's protected_symlinks says so of sticky folders alone, and not everywhere.
+    Each folder on the way is opened from the one before, so that swapping one later changes nothing. A
+    symbolic link where others may write may be a trap: it must belong to us, or to the folder's owner. The
+    kernel's protected_symlinks demands that in sticky folders alone, and not on every machine.
     """
 
     def __init__(self, path: str) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self._rest = split_path(path)  # what is still to be gone through
+        self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
         self.folder = os.open("/" if path.startswith("/") else ".", LOOK)
         try:
@@ -1301,7 +1288,7 @@ class Place:
 
     def _step(self) -> None:
         """Go on by one name."""
-        self.name, self.found = self._rest.pop(), None
+        self.name, self.found = self._rest.pop() or ".", None  # an empty name is the folder itself
         try:
             descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
         except FileNotFoundError:
@@ -1325,13 +1312,13 @@ class Place:
         if folder.st_mode & OTHERS_WRITE and link.st_uid not in (os.geteuid(), folder.st_uid):
             whose = f"the symbolic link '{self.name}' in a folder that others may write to is another user's"
             raise OSError(errno.EACCES, f"{whose}: name the file itself")
-        if self._rest and link.st_dev == device_of_proc():
+        target = os.readlink("", dir_fd=descriptor)
+        if self._rest and os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev:
             self._go(self.name, 0)  # /proc/1/root leads where its text does not
             return
-        target = os.readlink("", dir_fd=descriptor)
         if target.startswith("/"):
             self._go("/", 0)
-        self._rest += split_path(target)
+        self._rest += target.split("/")[::-1]
 
     def _go(self, name: str, flags: int) -> None:
         """Enter a folder; O_DIRECTORY has what is mounted on demand mounted."""
@@ -1340,9 +1327,9 @@ class Place:
         self.folder = folder
 
     def open(self, flags: int, private: bool) -> int:
-        """Open what is there for writing, or make it; raises OSError where another user may have planted it.
+        """Open or make the file, for writing; raises OSError where another user may have planted it.
 
-        With `private` that is all that belongs to another, otherwise only what is in a sticky folder.
+        With `private` that is any file of another user, otherwise only one in a sticky folder.
         """
         flags |= os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(self.name, flags, 0o600, dir_fd=self.folder)
@@ -1361,10 +1348,9 @@ class Place:
 
 
 def lend(file: PemFile) -> io.FileIO:
-    """Open what was read for a library that wants a path, the `name` of it: in memory, so it is on no disk.
+    """Open what was read as a file in memory, for a library that wants a path: that is its `name`.
 
-    Where the system has no such files, the file itself is opened, if it is a regular one; raises UsageError
-    for any other.
+    Where the system has no such files, open the file itself; raises UsageError if it is no regular one.
     """
     try:
         os.stat("/proc/self/fd")
@@ -1402,8 +1388,8 @@ def parse_number(text: str, zero: bool = False) -> float:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest of what is known was meant; "" where nothing is near."""
-    difflib = optional("difflib")  # not at every start: it is for slips alone
+    """Ask whether the nearest of the known words was meant; "" where none is near."""
+    difflib = optional("difflib")  # only for slips, so not imported at every start
     near = difflib.get_close_matches(word.lower(), known, 1) if difflib else []
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -1515,7 +1501,7 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
 # 7a. Names. A host that is not ASCII -> the name that browsers ask for (UTS #46, non-transitional). What this
 #    Python's Unicode data cannot tell for sure is refused: another host is never asked.
 # ---------------------------------------------------------------------------------------------------------
-# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata can tell, but for these.
+# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata has. These are the exceptions.
 IDNA_DEVIATIONS = {"ß": "ß", "ẞ": "ß", "ς": "ς", "\u200c": "\u200c", "\u200d": "\u200d"}
 IDNA_DOTS = "\u3002\uff0e\uff61"
 IDNA_IGNORED = (
@@ -1543,7 +1529,7 @@ def map_character(char: str) -> str:
         raise ValueError(f"U+{ord(char):04X} is not in Unicode {unidata_version}, which this Python knows")
     mapped = re.sub(IDNA_IGNORED, "", normalize("NFKC", normalize("NFKC", char).casefold()))
     if re.search(IDNA_DISALLOWED, mapped) or any(category(each)[0] in "CZ" for each in mapped):
-        raise ValueError(f"U+{ord(char):04X} cannot stand in a name")
+        raise ValueError(f"U+{ord(char):04X} cannot be in a name")
     return mapped
 
 
@@ -1575,7 +1561,7 @@ def encode_label(plain: str) -> str:
 
 
 def decode_label(label: str) -> str:
-    """Return a mapped label as it is read, its xn-- form undone; raises ValueError for what is no label."""
+    """Return a mapped label with its xn-- form undone; raises ValueError where it is not a valid label."""
     from unicodedata import category
 
     plain = label
@@ -1590,7 +1576,7 @@ def decode_label(label: str) -> str:
     if plain and category(plain[0])[0] == "M":
         raise ValueError("a label begins with a combining mark")
     if stray_joiner(plain):
-        raise ValueError("U+200C or U+200D stands where it is not known to belong")
+        raise ValueError("U+200C or U+200D is not known to belong where it is")
     return plain
 
 
@@ -1691,13 +1677,13 @@ def remove_dot_segments(path: str) -> str:
 
 
 def percent_encode(text: str) -> str:
-    """Return text in ASCII: a space, a control character and what is not ASCII percent-encoded as UTF-8."""
+    """Return text with spaces, control characters and all that is not ASCII percent-encoded, as UTF-8."""
     printable = bytes(range(0x21, 0x7F))
     return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
 
 
 def normal_target(target: str) -> str:
-    """Return a path and query as they are asked for: from a slash on, without dot segments, in ASCII."""
+    """Return a path and query as they are sent: beginning with a slash, without dot segments, in ASCII."""
     path, mark, query = target.partition("?")
     if not path.startswith("/"):
         path = "/" + path
@@ -1708,7 +1694,7 @@ INSTEAD_OF_USERINFO = '-H "Authorization: Basic …" (or Bearer …)'
 
 
 def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks, and what was meant."""
+    """Say what a URL without a scheme lacks, and which URL may have been meant."""
     shown = re.sub(r"^[^/?#]*@", "***@", clip(mask_location(text)))
     if re.match(r"(?i)https?:", shown):
         message = "URL '{}' lacks the // after its scheme: expected https://host/path"
@@ -1765,7 +1751,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
     if not separator:
         scheme, rest = "http", text
     scheme = scheme.lower()
-    # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
+    # The last @ ends the credentials: a password may have been written with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
     shown = f"{source}: proxy '{scheme + separator if separator else ''}{'***@' if at else ''}{address}'"
@@ -1867,7 +1853,7 @@ def route_to(url: Url, options: Options) -> Route:
 def resolve_reference(base: str, reference: str) -> str:
     """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
 
-    What has a scheme stays as it is: parse_url makes it normal, or refuses it.
+    A reference with a scheme is returned unchanged: parse_url normalises or refuses it.
     """
     reference = reference.partition("#")[0]
     scheme, _, rest = base.partition("://")
@@ -1900,7 +1886,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     """
     if len(set(locations)) > 1:
         raise redirect_error("the redirect names two different Locations")
-    # Bytes that are not UTF-8 are to be percent-encoded as they are.
+    # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     shown = foreign(mask_location(decode(locations[0])))
     if not text.partition("#")[0]:
@@ -1948,8 +1934,7 @@ def parse_header(place: str, text: str) -> Header:
     if not colon:
         raise UsageError(f"{place}: a header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        what = "what stands before the colon is not a header name"
-        raise UsageError(f"{place}: {what}: expected 'Name: value'")
+        raise UsageError(f"{place}: the text before the colon is no header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
         raise UsageError(f"{place}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
@@ -1985,7 +1970,7 @@ def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give what user:password may come back as; True beside what is masked however short it is."""
+    """Give the forms in which user:password may come back; True beside those to mask even when short."""
     user, _, password = pair.partition(b":")
     yield decode(user), False
     yield decode(password), True
@@ -1994,7 +1979,7 @@ def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
 
 
 def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
-    """Give what of a field may come back alone: cookies, or token, parameters, and Basic's user:password."""
+    """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
     if name.lower() == "cookie":
         for cookie in value.split(";"):
             before, equals, after = cookie.partition("=")
@@ -2007,21 +1992,21 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
     for parameter, content, token in words:
         if parameter.lower() not in PUBLIC_PARAMETERS:
             yield (token or content).strip('"'), False
-    if scheme.lower() == "bearer":  # whatever is in it: RFC 6750 section 2.1 is not kept by all
+    if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
         yield rest.strip(), False
     if scheme.lower() == "basic":
         token = rest.strip(" =")
         try:
             yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
         except ValueError:
-            pass  # no Basic, whatever it says
+            pass  # it only says that it is Basic
 
 
 def any_of(texts: Collection[str]) -> str:
-    """Return a pattern for the longest of some texts, which looks at no character of them twice.
+    """Return a pattern for the longest of some texts, in which a common beginning is written once.
 
-    What several begin with stands in it once: tok, token1 and token2 become tok(?:en(?:1|2))?. If each of 64
-    texts were tried at every character, a megabyte would take 1 s in place of 0.06.
+    tok, token1 and token2 become tok(?:en(?:1|2))?. Trying each of 64 texts at every character of a megabyte
+    would take 1 s, this takes 0.06.
     """
     head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
     groups: dict[str, set[str]] = {}
@@ -2034,24 +2019,24 @@ def any_of(texts: Collection[str]) -> str:
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search; True beside one that is masked however short it is.
+    """Arrange credentials for a search; True beside one to mask even when it is short.
 
-    A long one is masked wherever it stands, also in the middle of a word. One of less than MIN_SECRET
-    characters is masked as a word alone: of the password `abc`, abc and :abc@, but nothing of abcd.
+    A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
+    masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
     ranked = sorted(wanted, key=lambda secret: (-len(secret), secret))
     long: set[str] = set()
     short: set[str] = set()
     for secret in ranked[:MAX_SECRETS]:
-        # A host, a scheme and over HTTP/2 the name of a field are turned to lower case before they are shown.
+        # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
         for text in (secret, secret.lower()):
             forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
             forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
             # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
             forms |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in forms}
             (long if len(secret) >= MIN_SECRET else short).update(forms)
-    # The text stands first, before what must not be around it: re finds what is literal quickly.
+    # The text comes before the conditions on its surroundings: re finds literal text quickly.
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
     patterns = [any_of(long) if long else "", words]
@@ -2114,9 +2099,7 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
 
 
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the addresses to measure, of those that were given, without those of the other family; raises
-    UsageError where none is left, one comes twice, or there are too many.
-    """
+    """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
     targets: dict[bytes, str] = {}
     for text, _, address in entries:
         if not is_ip(address, family):
@@ -2228,9 +2211,7 @@ def data_file(option: str, text: str) -> str | None:
 
 
 def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> Body | None:
-    """Load what -d and its like give, each with its option, and name the media type of it all, unless the
-    user did (`typed`); raises UsageError.
-    """
+    """Load the body from options like -d, with its media type unless it is `typed`; raises UsageError."""
     if not given:
         return None
     parts: list[bytes] = []
@@ -2271,10 +2252,10 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 # ---------------------------------------------------------------------------------------------------------
 PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
 PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
-# What a file is that is no PEM, how it begins, and what makes PEM of it. All are sequences in DER or BER
-# (X.690 section 8.1), and the first thing in one tells: in PKCS #12 the version 3 (RFC 7292 section 4), in a
-# key the version 0 or 1 (RFC 5958, 8017, 5915), in an encrypted key a sequence that begins with an object
-# identifier (RFC 5958 section 3), in a certificate any other sequence.
+# Files that are not PEM: the name, the first thing in the file, the command that makes PEM of it. All are a
+# sequence in DER or BER (X.690 section 8.1). It begins with version 3 in PKCS #12 (RFC 7292 section 4), with
+# version 0 or 1 in a key (RFC 5958, 8017, 5915), with a sequence that begins with an object identifier in an
+# encrypted key (RFC 5958 section 3), with any other sequence in a certificate.
 DER_LENGTH = rb"(?:[\0-\x80]|\x81.|\x82..|\x83.{3}|\x84.{4})"
 DER_SEQUENCE = rb"\x30" + DER_LENGTH
 NOT_PEM = (
@@ -2345,21 +2326,20 @@ def explain_identity(
 ) -> UsageError:
     """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used.
 
-    It does not tell which of the two it cannot read: as one that is trusted, the certificate is read alone.
+    OpenSSL does not tell which of the two it cannot read: so the certificate is read again, alone.
     """
     if error.reason in MISMATCHES:
         return UsageError(f"{identity.key} is not the key of the first certificate in {identity.certificate}")
     if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
-        words = error.reason.lower().replace("_", " ")
-        weak = f"this machine's OpenSSL finds it too weak to be safe ({words})"
-        return UsageError(f"{identity.certificate}: {weak}")
+        weak = f"too weak to be safe ({error.reason.lower().replace('_', ' ')})"
+        return UsageError(f"{identity.certificate}: this machine's OpenSSL finds it {weak}")
     if asked:
         return UsageError(f"{identity.key}: the password in --key-password-file does not open it")
     blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate.data)
     try:
-        context.load_verify_locations(cadata=b"\n".join(blocks).decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        return UsageError(f"{identity.certificate} holds a certificate that cannot be read")
+        load_ca_bundle(context, identity.certificate._replace(data=b"\n".join(blocks)))
+    except UsageError as unreadable:
+        return unreadable
     return UsageError(f"{identity.key} holds a private key that cannot be read")
 
 
@@ -2386,41 +2366,46 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         raise UsageError(f"{identity.certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
 
 
-def check_interface(text: str, family: int) -> None:
-    """Raise UsageError for an address that no connection can begin at, or that is not of the `family`."""
+def choose_family(args: argparse.Namespace) -> tuple[int, str]:
+    """Return the family of the addresses that are used, and which option chose it.
+
+    Raises UsageError for an --interface that is an address where no connection can begin.
+    """
+    family, text = socket.AF_UNSPEC, args.interface or ""
+    if args.ipv4 or args.ipv6:
+        family = socket.AF_INET if args.ipv4 else socket.AF_INET6
     own = ip_family(text)
-    if not own:
-        return  # it is the name of a network interface, whatever the machine has
+    if not own:  # it is the name of a network interface, if anything
+        return family, "-4 or -6"
     packed = socket.inet_pton(own, text.partition("%")[0])
     if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
         wrong = "is no address that a connection can begin at: give one of its own"
         raise UsageError(f"--interface '{text}' {wrong}")
     if not is_ip(text, family):
-        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if family == socket.AF_INET else '-6'} excludes"
+        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if args.ipv4 else '-6'} excludes"
         raise UsageError(f"--interface '{text}' is an {excluded}")
+    return own, "-4 or -6" if family else "--interface"
 
 
 def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
-    """Return what is to be read from standard input: the option, and what it names that by."""
+    """Return the options that read standard input, each with the path by which it names that."""
+    options = ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file")
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
         *((option, data_file(option, text)) for option, text in args.data),
-        ("--cacert", args.cacert),
-        ("--slo-file", args.slo_file),
-        ("--baseline", args.baseline),
-        ("--cert", args.cert),
-        ("--key", None if is_stdin(args.cert) else args.key),
-        ("--key-password-file", args.key_password_file),
+        *((option, getattr(args, option[2:].replace("-", "_"))) for option in options),
+        ("--key", None if is_stdin(args.cert) else args.key),  # the same PEM as that of --cert
     ]
     return [(reader, path) for reader, path in paths if is_stdin(path)]
 
 
-def check_standard_input(args: argparse.Namespace, *sides: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice: the second reader would find nothing. Only
-    what sides name by the same words is read once.
+def check_standard_input(*sides: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice: the second reader would find nothing.
+
+    What several sides name by the same words is read once.
     """
-    found = read_from_stdin(args)
+    found: list[tuple[str, str | None]] = []
     for side in sides:
         found += [each for each in read_from_stdin(side) if each not in found]
     if len(found) > 1:
@@ -2443,23 +2428,19 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def percent_decode(text: str) -> str:
-    """Undo percent-encoding; raises ValueError where it is malformed or not UTF-8."""
-    if re.search("%(?![0-9A-Fa-f]{2})", text):
-        raise ValueError
-    return urllib.parse.unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8")
-
-
 def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Read key=value,key=value, percent-encoded, as W3C Baggage has it; raises UsageError, which repeats
     nothing of it: it may hold a credential.
     """
-    text = environ.get(variable, "")
-    entries = text.split(",") if text.strip() else []
+    text = environ.get(variable, "").encode("utf-8", "surrogateescape")
+    entries = text.split(b",") if text.strip() else []
     pairs = []
     for number, entry in enumerate(entries, 1):
         try:
-            key, equals, value = (percent_decode(part.strip()) for part in entry.partition("="))
+            if re.search(b"%(?![0-9A-Fa-f]{2})", entry):
+                raise ValueError
+            parts = (urllib.parse.unquote_to_bytes(part.strip()) for part in entry.partition(b"="))
+            key, equals, value = (part.decode("utf-8") for part in parts)
         except ValueError:
             key = equals = value = ""
         if not key or not equals:
@@ -2474,7 +2455,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
     headers: dict[str, Header] = {}
     for number, (name, value) in enumerate(parse_pairs(HEADERS_VARIABLE, environ), 1):
         if not is_token(name.encode()):
-            raise UsageError(f"{HEADERS_VARIABLE}: what stands before = in entry {number} is no header name")
+            raise UsageError(f"{HEADERS_VARIABLE}: entry {number} has no header name before the =")
         if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
             raise UsageError(f"{HEADERS_VARIABLE}: the value of '{name}' holds a control character")
         if name.lower() in OWN_FIELDS:
@@ -2484,7 +2465,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user says that traces are of; raises UsageError."""
+    """Return the attributes that the user gives the source of the traces; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs(RESOURCE_VARIABLE, environ))}
     service = environ.get(SERVICE_VARIABLE)
     if service:
@@ -2516,8 +2497,8 @@ ABSENT = type(None)
 
 
 def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field of an export that is of one of these kinds; what is another document raises something
-    of NO_EXPORT. Whatever text an export may hold, a user:password in it is never shown.
+    """Return a field of an export, with every user:password masked; raises one of NO_EXPORT if it is not of
+    one of these kinds.
     """
     value = fields[name]
     if type(value) not in kinds:
@@ -2541,7 +2522,7 @@ def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
 def pick_timing(fields: Mapping[str, Any]) -> Timing:
     """Return the times of a step, which exports have in ms."""
     values = [pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields]
-    if not all(value is None or 0 <= value < 1e12 for value in values) or fields["total_ms"] is None:
+    if not all(0 <= (value or 0) < 1e12 for value in values) or fields["total_ms"] is None:
         raise ValueError("a time is missing, or none")
     times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
     return Timing(*times)
@@ -2591,7 +2572,7 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
 
 
 def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
+    """Return the runs of an export; of one with sides those of A. Raises UsageError for several addresses."""
     if "runs" not in document:
         return [document]
     runs = pick(document, "runs", list)
@@ -2602,7 +2583,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
-# What a document of another form makes, but for UsageError: OverflowError is of numbers without end.
+# The exceptions that a document of another form makes: OverflowError comes from numbers without end.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -2633,7 +2614,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
-# What curl has and this has not, and what there is instead; --dns-* is all that begins with --dns-.
+# The options that only curl has = what there is instead; --dns-* is every option that begins with --dns-.
 CURL_OPTIONS = """
 -u --user --basic --oauth2-bearer -n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4*
   --delegation --sasl-* --service-name --login-options = credentials go as a header, -H "Authorization: Basic
@@ -2872,8 +2853,8 @@ def explain_options(words: Iterable[str]) -> str:
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Put curl's ways of writing into argparse's: text that begins with -, and flags in one word, as in
-    -sSLo/dev/null, of which it would name the first at most. Raises UsageError for -count.
+    """Give words as argparse understands them: text that begins with - behind a =, and the flags of
+    -sSLo/dev/null one by one, so that all unknown ones are named. Raises UsageError for -count.
     """
     rest = iter(words)
     for word in rest:
@@ -2935,8 +2916,8 @@ def build_parser(width: int) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    # Every argument stands in a group: for one of the parser's own argparse makes a help formatter at once,
-    # which on Python 3.14 imports dataclasses and inspect, on any where it is told no width, shutil with bz2.
+    # Every argument is in a group. For one in no group argparse makes a help formatter at once, which imports
+    # dataclasses and inspect on Python 3.14, and shutil with bz2 where it is told no width.
     positional = parser.add_argument_group("positional arguments")
     positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
     for title, options in OPTIONS.items():
@@ -2980,7 +2961,7 @@ def is_given(args: argparse.Namespace, option: str) -> bool:
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other, or want one another."""
+    """Raise UsageError for options that exclude each other, or lack one that they need."""
     given = partial(is_given, args)
     for option, expected in NOT_EMPTY.items():
         if getattr(args, NAMES[option]) == "":
@@ -3008,11 +2989,9 @@ def check_files(args: argparse.Namespace) -> None:
     if size > MAX_SOCKET_PATH:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
         raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
-    exports = list_exports(args)
-    for number, option in enumerate(exports):
-        for other in list(exports)[:number]:
-            if same_file(exports[other], exports[option], is_stdout):
-                raise UsageError(f"{other} and {option} both write to '{exports[option]}'")
+    for (other, first), (option, path) in combinations(list_exports(args).items(), 2):
+        if same_file(first, path, is_stdout):
+            raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
 def check_routes(options: Options) -> None:
@@ -3027,7 +3006,7 @@ def check_routes(options: Options) -> None:
 
 
 def check_targets(options: Options) -> None:
-    """Raise UsageError, or SloError, for what cannot be asked of each address by itself."""
+    """Raise UsageError, or SloError, for options that --all-addresses cannot go with."""
     if not options.series.every_address:
         return
     route = route_to(options.request.url, options)
@@ -3057,7 +3036,7 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
 
 
 def check_tracing(options: Options) -> None:
-    """Raise UsageError where a request would name two traces, or more runs than a collector gets at once."""
+    """Raise UsageError where a request would name two traces, or there are too many runs for one message."""
     if options.tracing is None:
         return
     if options.tracing.propagate and "traceparent" in field_names(options.request.headers):
@@ -3068,7 +3047,7 @@ def check_tracing(options: Options) -> None:
 
 
 def explain_no_url(args: argparse.Namespace) -> str:
-    """Say where the URL may have gone, or how it is given."""
+    """Say which option may have taken the URL, or how a URL is given."""
     values = [*vars(args).values(), *(text for _, text in args.data)]
     taken = [value for value in values if isinstance(value, str) and "://" in value]
     taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
@@ -3078,7 +3057,7 @@ def explain_no_url(args: argparse.Namespace) -> str:
 
 
 def check_urls(args: argparse.Namespace) -> None:
-    """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
+    """Raise UsageError unless there is just one URL; the message repeats no part of a header."""
     for word in args.url:
         name, colon, rest = word.partition(":")
         field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
@@ -3096,13 +3075,8 @@ def check_urls(args: argparse.Namespace) -> None:
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
 
-def first_given(flags: Mapping[Thing, bool], otherwise: Thing) -> Thing:
-    """Return what the first flag that is given stands for."""
-    return next((meaning for meaning, given in flags.items() if given), otherwise)
-
-
 def warn_of_series(options: Options) -> Iterator[str]:
-    """Say what would only show after many runs: a file without a folder, a budget without a value."""
+    """Warn of what would show only after many runs: a file without a folder, a budget without a value."""
     if options.series.single:
         return
     for option, path in options.exports.items():
@@ -3115,7 +3089,7 @@ def warn_of_series(options: Options) -> Iterator[str]:
 
 
 def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Say what may not be meant of a body; `given` is what it was made of, each part with its option."""
+    """Warn of a body that may not be meant; `given` is each part of it with its option."""
     if request.body is None:
         return
     if request.method in ("GET", "HEAD"):
@@ -3126,7 +3100,7 @@ def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
-    """Say what of the command line goes ahead but may not be meant."""
+    """Warn of what is done but may not be meant."""
     request = options.request
     yield from warn_of_body(request, args.data)
     if args.compact and args.metrics_only:
@@ -3139,14 +3113,14 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
 
 
 def warn_of_the_whole(options: Options) -> Iterator[str]:
-    """Say what no side uses, and what will not be masked."""
+    """Warn of an address that no side uses, and of credentials that will not be masked."""
     every = [side.options for side in options.sides] or [options]
-    places = {(each.request.url.host, each.request.url.port): None for each in every}
+    places = dict.fromkeys(each.request.url.origin[1:] for each in every)
+    urls = " or ".join(f"{host}:{port}" for host, port in places)
     if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
-        for host, port in dict.fromkeys(place for each in every for place in each.overrides):
-            if (host, port) not in places:
-                urls = " or ".join(f"{name}:{number}" for name, number in places)
-                yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
+        given = {place: None for each in every for place in each.overrides if place not in places}
+        for host, port in given:
+            yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
     if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
         yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
 
@@ -3161,7 +3135,7 @@ def check_certificates(options: Options) -> None:
 
 
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
-    """Return the header fields that are asked for; -H wins over what other options stand for."""
+    """Return the header fields of all options; -H wins over those of other options."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
     others = [parse_header(*line) for line in own_fields(args)]
     return [*headers, *without_fields(others, field_names(headers))]
@@ -3186,15 +3160,11 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    family: int = first_given({socket.AF_INET: args.ipv4, socket.AF_INET6: args.ipv6}, socket.AF_UNSPEC)
-    chosen_by = "-4 or -6" if family else "--interface"
-    if args.interface is not None:
-        check_interface(args.interface, family)
-        family = ip_family(args.interface) or family
+    family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
     series = choose_series(args)
     if series.every_address:
-        here = [entry for entry in entries if entry.place == (url.host, url.port)]
+        here = [entry for entry in entries if entry.place == url.origin[1:]]
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     check_families(entries, family, chosen_by)
@@ -3228,10 +3198,10 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     check_statistics(absolute, options.series.times if is_series(args) else 0, options.series.reuse)
     expected = parse_expect(args.expect)
-    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
-        style=first_given(styles, "waterfall"),
+        style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
         exports=list_exports(args),
         thresholds=absolute,
@@ -3255,7 +3225,7 @@ def check_options(args: argparse.Namespace, options: Options) -> Options:
 # 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
 # ---------------------------------------------------------------------------------------------------------
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-SHARED = ("-f", "--expect")  # of these groups, but for the whole
+SHARED = ("-f", "--expect")  # options of these groups that are for all sides
 
 
 def parse_side(words: str, parser: Parser) -> argparse.Namespace:
@@ -3278,11 +3248,11 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     return args
 
 
-HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # what stands for header fields
+HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # options that make them
 
 
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
-    """Return the command line that a side stands for, but for the base's header fields; raises UsageError."""
+    """Return a side's command line, with all but header fields from the base's; raises UsageError."""
     changes = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     if own.cert is not None:
         changes.update(key=own.key, key_password_file=own.key_password_file)
@@ -3300,7 +3270,7 @@ def mask_field(text: str) -> str:
     return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
 
 
-MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or of a body, which is not kept
+MASKED: dict[str, Callable[[str], str]] = {  # how the value of an option is shown that may hold a credential
     "header": mask_field,
     "cookie": lambda _: "***",
     "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
@@ -3309,7 +3279,7 @@ MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or
 
 
 def masked_words(words: str, secrets: Secrets) -> str:
-    """Return the words of a side, its credentials masked; those without one as they were written."""
+    """Return the words of a side with its credentials masked; without any, just as they were written."""
     import shlex
 
     given = list(split_words(shlex.split(words)))
@@ -3325,9 +3295,9 @@ def masked_words(words: str, secrets: Secrets) -> str:
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
-    """Return the options of a side; raises UsageError for all that would be one on its own command line.
+    """Return the options of a side; raises UsageError as for a command line of its own.
 
-    What says who asks does not go to another origin, as after a redirect (RFC 9110 section 15.4).
+    The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
     own_headers = read_headers_given(own, base.max_time)  # before the URL, which may be half of a header
     merged, start, left = merge_side(args, own), base, []
@@ -3351,9 +3321,9 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
 
 def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
-    """Return the options with the sides of --versus, the first of which is the command line itself.
+    """Return the options with the sides of --versus, the first of which is the base; raises UsageError.
 
-    Each knows the credentials of all, so that none is shown in the report of another. Raises UsageError.
+    Each side masks the credentials of all, so that none is shown in the report of another.
     """
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
@@ -3383,7 +3353,7 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
 
-    `width` is how many columns --help may take.
+    --help takes `width` columns.
     """
     read_local.cache_clear()
     parser = build_parser(width)
