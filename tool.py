@@ -148,8 +148,8 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
 def import_http_client() -> Any:
     """Return http.client without email, which would take 6 ms of every start.
 
-    Only reading responses needs email, and here it writes requests: one class to inherit from is enough.
-    Other code that imports http.client gets the real one.
+    It needs email to read responses, but here it only writes requests: a class to inherit from is enough.
+    Whoever else imports http.client gets the real one.
     """
     from types import SimpleNamespace
 
@@ -193,7 +193,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, partial
-    from itertools import combinations, groupby
+    from itertools import groupby
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -734,9 +734,6 @@ class Response(NamedTuple):
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 4b. Outcomes. Records of how a request went, and of what was made of it.
-# ---------------------------------------------------------------------------------------------------------
 class Timing(NamedTuple):
     """Durations in microseconds; None for a phase that was not reached."""
 
@@ -1047,7 +1044,7 @@ def parse_length(text: bytes, base: int) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4c. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
+# 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
 # ---------------------------------------------------------------------------------------------------------
 def names_credential(name: str) -> bool:
     """Tell whether a field or parameter of this name is for a credential."""
@@ -1147,9 +1144,8 @@ def masked(value: Any, secrets: Secrets) -> Any:
         shown = masked(text, secrets)
         return value if shown == text else shown.encode("utf-8")
     if hasattr(value, "_fields"):
-        own = OWN_TEXT.get(type(value).__name__, ())
-        fields = {name: field for name, field in zip(value._fields, value) if name not in own}
-        return value._replace(**{name: masked(field, secrets) for name, field in fields.items()})
+        others = set(value._fields).difference(OWN_TEXT.get(type(value).__name__, ()))
+        return value._replace(**{name: masked(getattr(value, name), secrets) for name in others})
     if isinstance(value, tuple):
         return tuple(masked(each, secrets) for each in value)
     if isinstance(value, NO_TEXT):
@@ -1464,7 +1460,7 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     except UnicodeDecodeError as error:
         raise SloError(f"--slo-file '{path}' is not UTF-8: byte {error.start} cannot be read") from None
     lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
-    entries = [line for line in lines if line and not line.startswith("#")]
+    entries = [line for line in lines if line[:1] not in ("", "#")]
     if not entries:
         raise SloError(f"Empty SLO specification: '{path}' has no KEY=MS line")
     try:
@@ -1486,12 +1482,9 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
     if reuse:
         values, what = count - 1, "runs on a kept connection"
     for key in thresholds:
-        statistic = key.partition(".")[2]
-        if not statistic:
-            continue
-        if not count:
+        needed = SUPPORT.get(key.partition(".")[2], 0)
+        if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
-        needed = SUPPORT[statistic]
         if values < needed:
             message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
             raise SloError(f"{message}: expected --count {needed + reuse} or more")
@@ -1645,13 +1638,12 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
     literal = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
     if literal:
-        address, percent, zone = literal[1].partition("%")
-        if zone.startswith("25") and len(zone) > 2:
-            zone = zone[2:]
-        wrong_zone = percent and not re.fullmatch(r"[\w.~-]+", zone, re.A)
-        if wrong_zone or not is_ip(address, socket.AF_INET6):
+        # RFC 6874 section 2: a zone follows %25, or % alone.
+        address = re.fullmatch(r"([^%]*)(?:%(?:25)?([\w.~-]+))?", literal[1], re.A)
+        if not address or not is_ip(address[1], socket.AF_INET6):
             raise UsageError(f"'[{literal[1]}]' is not an IPv6 address")
-        host, port = address.lower() + percent + zone, literal[2]
+        zone = f"%{address[2]}" if address[2] else ""
+        host, port = address[1].lower() + zone, literal[2]
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -1700,15 +1692,10 @@ def no_scheme(text: str) -> UsageError:
         message = "URL '{}' lacks the // after its scheme: expected https://host/path"
         return UsageError(message, foreign(shown))
     rest = shown.lstrip("/")
-    meant = f"did you mean 'https://{rest}'?"
+    meant = f"did you mean 'https://{rest.removeprefix('***@')}'"
     if rest.startswith("***@"):
-        meant = f"did you mean 'https://{rest[4:]}' with {INSTEAD_OF_USERINFO}?"
-    else:
-        try:
-            split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
-        except UsageError:
-            meant = "expected https://host/path"
-    return UsageError("URL '{}' has no scheme: {}", foreign(shown), foreign(meant))
+        meant += f" with {INSTEAD_OF_USERINFO}"
+    return UsageError("URL '{}' has no scheme: {}?", foreign(shown), foreign(meant))
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -2806,17 +2793,12 @@ NOT_EMPTY = {  # what a value must be that cannot be empty
     "--interface": "the name of a network interface, or an address",
     "--label": "a text that tells this probe from others",
 }
-NO_ADDRESS = ": a unix socket has no address"
+ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
     ("--count", "--duration", ": a number of runs, or a time"),
     ("-k", "--cacert", ": verify with that bundle, or not at all"),
-    ("--unix-socket", "-x", NO_ADDRESS),
-    ("--unix-socket", "--resolve", NO_ADDRESS),
-    ("--unix-socket", "-4", NO_ADDRESS),
-    ("--unix-socket", "-6", NO_ADDRESS),
-    ("--unix-socket", "--interface", NO_ADDRESS),
-    ("--unix-socket", "--all-addresses", NO_ADDRESS),
+    *(("--unix-socket", option, ": a unix socket has no address") for option in ADDRESS_OPTIONS),
     ("--versus", "--all-addresses", ": each compares in a way of its own"),
     ("--versus", "--baseline", ": compare with one thing at a time"),
     ("--baseline", "--all-addresses", ": name one address with --resolve"),
@@ -2842,7 +2824,7 @@ def instead_of(name: str) -> str:
 
 def explain_options(words: Iterable[str]) -> str:
     """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = [re.split(r"[^\w.-]", word)[0] if word.startswith("--") else word[:2] for word in words]
+    names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words]
     found: dict[str, list[str]] = {}  # by hint
     for name in names:
         found.setdefault(instead_of(name) or "; --help lists the options there are", []).append(name)
@@ -2989,9 +2971,11 @@ def check_files(args: argparse.Namespace) -> None:
     if size > MAX_SOCKET_PATH:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
         raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
-    for (other, first), (option, path) in combinations(list_exports(args).items(), 2):
-        if same_file(first, path, is_stdout):
-            raise UsageError(f"{other} and {option} both write to '{path}'")
+    exports = list(list_exports(args).items())
+    for number, (option, path) in enumerate(exports):
+        for other, earlier in exports[:number]:
+            if same_file(earlier, path, is_stdout):
+                raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
 def check_routes(options: Options) -> None:
