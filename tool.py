@@ -42,7 +42,7 @@ What the records are, and which is made of which:
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
-A single run is a series of one: it goes the same way, and is told in a form of its own.
+A single run is a series of one. It goes the same way, and its report has a form of its own.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
@@ -72,8 +72,8 @@ Three rules:
    no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
    for it, and so it keeps the deadline, whatever the measuring thread is stuck in.
 
-Some lines are there only for a truer time. tests/bench/devices.py takes each out and says what it is worth.
-A comment gives such a line its name there, as a Device, and the error of a phase without it and with it.
+Some lines only make a time truer. tests/bench/devices.py takes each out and measures what it is worth. The
+comment at such a line names it (Device "…"), with the error of a phase without it and with it.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1973,9 +1973,8 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
             yield (after if equals else before).strip(' \t"'), False
         return
     yield value, False
-    scheme, blank, rest = value.partition(" ")
-    parameters = rest if blank else value
-    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', parameters.strip(" ="))
+    scheme, _, rest = value.partition(" ")
+    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
     for parameter, content, token in words:
         if parameter.lower() not in PUBLIC_PARAMETERS:
             yield (token or content).strip('"'), False
@@ -2067,17 +2066,12 @@ def parse_resolve(text: str) -> Override:
     return Override(text, place, address)
 
 
-def check_families(entries: Iterable[Override], family: int, chosen_by: str) -> None:
-    """Raise UsageError for an address that is not of the family that an option has chosen."""
-    for text, _, address in entries:
-        if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
-
-
-def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]:
-    """Return the address of each host and port; raises UsageError where one has two."""
+def collect_overrides(entries: Iterable[Override], family: int, chosen_by: str) -> dict[tuple[str, int], str]:
+    """Return the address of each host and port; raises UsageError for a second one or an excluded family."""
     overrides: dict[tuple[str, int], str] = {}
     for text, place, address in entries:
+        if not is_ip(address, family):
+            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
         if place in overrides:
             here = f"{bracketed(place[0])}:{place[1]}"
             raise UsageError(f"--resolve '{text}': {here} was given before (--all-addresses takes several)")
@@ -2087,17 +2081,16 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
 
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
     """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
+    fitting = [entry for entry in entries if is_ip(entry.address, family)]
+    if not fitting:
+        collect_overrides(entries, family, chosen_by)  # which refuses the first
     targets: dict[bytes, str] = {}
-    for text, _, address in entries:
-        if not is_ip(address, family):
-            continue
+    for text, _, address in fitting:
         plain, _, zone = address.partition("%")
         key = socket.inet_pton(ip_family(plain), plain) + zone.encode()
         if key in targets:
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
-    if not targets:
-        check_families(entries, family, chosen_by)
     if len(targets) > MAX_TARGETS:
         message = f"{len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
         raise UsageError(f"--resolve: {message}")
@@ -2382,7 +2375,7 @@ def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
         *((option, data_file(option, text)) for option, text in args.data),
         *((option, getattr(args, option[2:].replace("-", "_"))) for option in options),
-        ("--key", None if is_stdin(args.cert) else args.key),  # the same PEM as that of --cert
+        ("--key", None if is_stdin(args.cert) else args.key),  # one reading gives both
     ]
     return [(reader, path) for reader, path in paths if is_stdin(path)]
 
@@ -3151,7 +3144,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
         here = [entry for entry in entries if entry.place == url.origin[1:]]
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
-    check_families(entries, family, chosen_by)
+    overrides = collect_overrides(entries, family, chosen_by)
     patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
     options = base or Options(request, NO_SECRETS, environ)
@@ -3164,7 +3157,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
         ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
         family=family,
-        overrides=collect_overrides(entries),
+        overrides=overrides,
         series=series,
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
@@ -3209,7 +3202,8 @@ def check_options(args: argparse.Namespace, options: Options) -> Options:
 # 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
 # ---------------------------------------------------------------------------------------------------------
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-SHARED = ("-f", "--expect")  # options of these groups that are for all sides
+FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
+FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
 def parse_side(words: str, parser: Parser) -> argparse.Namespace:
@@ -3222,11 +3216,9 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
         raise UsageError(f"its words cannot be told apart: {str(error).lower()}") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
-    for group, options in OPTIONS.items():
-        for text, *_ in options:
-            option = text.split()[0]
-            if (group not in SIDE_GROUPS or option in SHARED) and is_given(args, option):
-                raise UsageError(f"{option} is for all sides: it stands outside of the quotes")
+    for option in FOR_ALL:
+        if is_given(args, option):
+            raise UsageError(f"{option} is for all sides: it stands outside of the quotes")
     if args.url:
         check_urls(args)
     return args
