@@ -1559,13 +1559,12 @@ def decode_label(label: str) -> str:
 
     plain = label
     if label.startswith("xn--"):
-        wrong = f"'{label}' is no xn-- form"
         try:
             plain = label[4:].encode("ascii").decode("punycode")
         except UnicodeError:
-            raise ValueError(wrong) from None
+            plain = ""
         if plain.startswith("xn--") or map_name(plain) != plain or encode_label(plain) != label:
-            raise ValueError(wrong)
+            raise ValueError(f"'{label}' is no xn-- form")
     if plain and category(plain[0])[0] == "M":
         raise ValueError("a label begins with a combining mark")
     if stray_joiner(plain):
