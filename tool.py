@@ -3109,7 +3109,7 @@ def list_exports(args: argparse.Namespace) -> dict[str, str]:
 def check_files(args: argparse.Namespace) -> None:
     """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
     check_standard_input(args)
-    if re.match(r"\s*[{\[]", args.json or ""):
+    if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     size = len(os.fsencode(args.unix_socket or ""))
     if size > MAX_SOCKET_PATH:
@@ -3261,11 +3261,10 @@ def warn_of_the_whole(options: Options) -> Iterator[str]:
 
 def check_certificates(options: Options) -> None:
     """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.ca_bundle:
-        load_ca_bundle(context, options.ca_bundle)
+        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.ca_bundle)
     if options.identity:
-        load_identity(context, options.identity)
+        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.identity)
 
 
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
