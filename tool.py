@@ -9163,12 +9163,6 @@ def shortest(value: float) -> str:
     return f"{value:.15g}" if value < 1e15 else repr(value)
 
 
-def up_to_three(value: float) -> str:
-    """Return at least one and at most three decimals."""
-    whole, point, decimals = f"{value:.3f}".partition(".")
-    return whole + point + (decimals.rstrip("0") or "0")
-
-
 def second_text(moment: datetime.datetime | None) -> str | None:
     """Return RFC 3339, UTC, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
@@ -9221,40 +9215,50 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
 def compact_line(step: Step, turn: Turn | None = None) -> str:
     """Return the line of a step for a reader."""
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
-    status, end = "ERROR", size_text(step.body_bytes)
-    if step.error:
-        end = f"{step.error.kind}: {step.error.message}"
-    elif step.answer:
-        status = str(step.answer.status)
+    status = step.answer.status if step.answer else "ERROR"
+    end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     title = step_title(step.number, turn)
     return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
 
 
+SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 
 
-def summary_line(
-    summary: Summary, url: bool, verdict: Verdict | None, comparison: Comparison | None, compact: bool
-) -> str:
-    """Return the key=value line of a summary; `url` tells whether it is needed to tell two apart."""
+def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     decimals, unit = (1, "ms") if compact else (3, "")
+    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+
+
+def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[str]:
+    """Say what came out of comparing a step; the last summary of a variant has the verdicts on the whole."""
+    compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
+    comparison, verdict = compared.get(summary.number), None
+    if summary is [each for each in report.summaries if each.variant == summary.variant][-1]:
+        comparison = compared.get(None, comparison)
+        verdict = report.verdicts.get(summary.variant)
+    if comparison:
+        middle, interval, _ = comparison.differences["total"]
+        low, high = interval or (None, None)
+        ends = {"total_diff": middle, "total_diff_low": low, "total_diff_high": high}
+        yield from time_tokens(ends, compact)
+        yield f"verdict={comparison.verdict}"
+    if verdict:
+        yield from verdict_tokens(verdict)
+
+
+def summary_line(summary: Summary, report: Report, compact: bool) -> str:
+    """Return the key=value line of a summary; its URL where another one of the step is summed up too."""
     tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
-    for key in (*PHASES, "ttfb", "total"):
-        for name in SUMMARY_STATS:
-            tokens.append(f"{key}_{name}={fixed(to_ms(summary.stat(key, name)), decimals, unit)}")
-    if url:
+    times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
+    tokens += time_tokens(times, compact)
+    place = summary.variant, summary.number
+    if len({each.url for each in report.summaries if (each.variant, each.number) == place}) > 1:
         tokens.append(f"url={clip(summary.url).replace(' ', '')}")
     tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
-    if comparison:
-        middle, interval, _ = comparison.differences["total"]
-        low, high = interval or (None, None)
-        for name, us in (("total_diff", middle), ("total_diff_low", low), ("total_diff_high", high)):
-            tokens.append(f"{name}={fixed(to_ms(us), decimals, unit)}")
-        tokens.append(f"verdict={comparison.verdict}")
-    if verdict:
-        tokens += verdict_tokens(verdict)
+    tokens += outcome_tokens(summary, report, compact)
     return f"Summary {summary.number}: " + " ".join(tokens)
 
 
@@ -9294,20 +9298,20 @@ def lacks_certificate(step: Step) -> bool:
     return refused and tls is not None and tls.wanted and tls.shown == "none given"
 
 
+# What is said of a step, or of how many runs; of a step the first one tells for how long.
+STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
 
 
-def lacking_text(step: Step) -> str:
-    return f"in step {step.number} {LACKING}"
+def starved_text(step: Step) -> str:
+    return f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
 
 
 def status_text(state: RunState) -> str:
     """Say what a run is doing, for the status line."""
     current = state.current
-    if not current:
-        return ""
-    history = current.log.history()
-    if not history.start:
+    history = current and current.log.history()
+    if not (current and history and history.start):
         return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
@@ -9385,21 +9389,13 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
     """Name the last statuses that --expect does not; of a series of `runs`, say in how many of them."""
-    found = [sample.code or 0 for sample in samples if sample.last and sample.bad_status]
-    if found:
-        where = f"in {len(found)} of {runs} runs " if runs is not None else ""
-        statuses = " or ".join(map(str, sorted(set(found))))
+    bad = bad_codes(sample for sample in samples if sample.last)
+    if bad:
+        statuses, where = bad_ones(bad, runs)
         yield f"{where}the last status, {statuses}, is none that --expect names"
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
-
-
-def starved_runs_text(starved: int, runs: int) -> str:
-    return (
-        f"in {starved} of {runs} runs this process was kept waiting for a CPU: "
-        "times that end on this machine may be too long"
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9407,8 +9403,10 @@ def starved_runs_text(starved: int, runs: int) -> str:
 # ---------------------------------------------------------------------------------------------------------
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields, of each that is a credential the value masked."""
-    masked = ((name, "***" if is_credential(name, value) else decode(value)) for name, value in headers)
-    return [{"name": name, "value": value} for name, value in masked]
+    return [
+        {"name": name, "value": "***" if is_credential(name, value) else decode(value)}
+        for name, value in headers
+    ]
 
 
 NO_TLS = TlsInfo(None, None, None, False, False, ())
@@ -9464,7 +9462,7 @@ def network_document(step: Step) -> dict[str, Any]:
         **tls_fields(network.tls, step.started_at),
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
-        "tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,  # never 0: the kernel's word for unknown
+        "tcp_rtt_ms": to_ms(network.rtt_us),
         "tcp_retransmits": network.retransmits,
     }
     if network.reused is not None:
@@ -9523,15 +9521,15 @@ def step_document(step: Step) -> dict[str, Any]:
 
 def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     """Return a verdict; in a series violations name the worst run, or the variant."""
-    names = ["key", "threshold_ms", "actual_ms", "delta_ms"]
-    violations = [{name: getattr(each, name) for name in names} for each in verdict.violations]
+    violations = []
+    for each in verdict.violations:
+        fields = {name: getattr(each, name) for name in ("key", "threshold_ms", "actual_ms", "delta_ms")}
+        if series:
+            fields.update(run_number=each.run_number, **variant_fields(each.variant))
+        if each.baseline_ms is not None:
+            fields["baseline_ms"] = each.baseline_ms
+        violations.append(fields)
     document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
-    if series:
-        for fields, violation in zip(violations, verdict.violations):
-            fields.update(run_number=violation.run_number, **variant_fields(violation.variant))
-    for fields, violation in zip(violations, verdict.violations):
-        if violation.baseline_ms is not None:
-            fields["baseline_ms"] = violation.baseline_ms
     if series or verdict.not_judged:
         document["not_judged"] = list(verdict.not_judged)
     return document
@@ -9758,7 +9756,7 @@ def har_request(step: Step) -> dict[str, Any]:
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": {"h2": "HTTP/2"}.get((step.network.tls and step.network.tls.alpn) or "", "HTTP/1.1"),
+        "httpVersion": "HTTP/2" if (step.network.tls or NO_TLS).alpn == "h2" else "HTTP/1.1",
         "cookies": cookies,
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
@@ -9820,11 +9818,6 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
-
-
-def har_entries(run: Run) -> Iterator[dict[str, Any]]:
-    for step in run.steps:
-        yield har_entry(step, f"page_{run.turn.number}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9960,7 +9953,7 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give every gauge of a step; of a series some are the last run's, if it came so far."""
     single, newest = report.single is not None, summary.newest
     labels = {**sorting_labels(summary.variant, summary.reused), "step": str(summary.number)}
-    stats = {key: stats_in_metrics(key, summary, single) for key in (*PHASES, "ttfb", "total")}
+    stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
         by = {**labels, "phase": phase}
         yield "request_duration_seconds", by, stats[phase]["median"]
@@ -9990,10 +9983,9 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
         ends = [chain[-1] for chain in chains]
-        used = {sample.run for sample in usable(ends)}
-        totals = [sum(sample.timing.total for sample in chain) for chain in chains if chain[0].run in used]
+        totals = known_times("total", times_of_chains([sample for chain in chains for sample in chain]))
         yield "success", labels, int(all(sample.good for sample in ends))
-        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals).stats["median"])
+        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals.values()).stats["median"])
         yield "slo_pass", labels, verdict and int(verdict.passed)
         yield "last_run_timestamp_seconds", labels, end_of(ends[-1]).timestamp()
         if report.single is None:
@@ -10005,11 +9997,6 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
 LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def label_text(labels: Mapping[str, str]) -> str:
-    """Return labels as they stand in braces."""
-    return ",".join(f'{name}="{value.translate(LABEL_ESCAPES)}"' for name, value in labels.items())
-
-
 def exposition(report: Report) -> Iterator[bytes]:
     """Give the metrics, family by family: HELP and TYPE stand by the samples that there are.
 
@@ -10017,22 +10004,20 @@ def exposition(report: Report) -> Iterator[bytes]:
     """
     targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
     here = metrics_target(report.url)
-    common = {}
-    if report.probe.label is not None:
-        common["label"] = report.probe.label
+    label = {} if report.probe.label is None else {"label": report.probe.label}
     steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
     gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
     for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
-            target = {"target": targets.get(labels.get("side"), here)}
-            line = f"httphases_{family}{{{label_text({**target, **common, **labels})}}} {value!r}\n"
-            lines.setdefault(family, []).append(line)
+            named = {"target": targets.get(labels.get("side"), here), **label, **labels}
+            words = ",".join(f'{name}="{each.translate(LABEL_ESCAPES)}"' for name, each in named.items())
+            lines.setdefault(family, []).append(f"httphases_{family}{{{words}}} {value!r}\n")
     for family, explanation in FAMILIES.items():
         if family in lines:
             name = f"httphases_{family}"
-            yield f"# HELP {name} {explanation}\n# TYPE {name} gauge\n".encode("ascii")
-            yield "".join(lines[family]).encode("utf-8")
+            head = f"# HELP {name} {explanation}\n# TYPE {name} gauge\n"
+            yield (head + "".join(lines[family])).encode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10096,9 +10081,9 @@ def step_attributes(step: Step) -> dict[str, object]:
     """Return what is told of a step. The query of its URL may hold secrets and is left out. The peer is the
     proxy where there is one.
     """
-    network, route, response, error = step.network, step.route, step.response, step.error
+    network, route, response = step.network, step.route, step.response
     tls = network.tls or NO_TLS
-    return {
+    attributes = {
         "http.request.method": step.request.method,
         "url.full": step.url.partition("#")[0].partition("?")[0],
         **step_server(step.url),
@@ -10114,17 +10099,20 @@ def step_attributes(step: Step) -> dict[str, object]:
         "tls.cipher": tls.cipher,
         "httphases.proxy": route.proxy and route.proxy.shown,
         "httphases.reused": network.reused,
-        "httphases.tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,
+        "httphases.tcp_rtt_ms": to_ms(network.rtt_us),
         "httphases.tcp_retransmits": network.retransmits,
         "network.peer.port": network.ip and network.port,
         "network.transport": route.unix_socket and "unix",
-        "http.response.status_code": response and response.status,
-        "http.response.body.size": response and step.body_bytes,
-        "network.protocol.name": response and "http",
-        "network.protocol.version": response and response.http_version.partition("/")[2],
-        "httphases.error.phase": error and error.phase,
-        "httphases.error.hint": error and error.hint,
     }
+    if response:
+        attributes["http.response.status_code"] = response.status
+        attributes["http.response.body.size"] = step.body_bytes
+        attributes["network.protocol.name"] = "http"
+        attributes["network.protocol.version"] = response.http_version.partition("/")[2]
+    if step.error:
+        attributes["httphases.error.phase"] = step.error.phase
+        attributes["httphases.error.hint"] = step.error.hint
+    return attributes
 
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
@@ -10295,9 +10283,6 @@ class Look(NamedTuple):
     width: int
 
 
-SPREAD_KEYS = (*PHASES, "ttfb", "total")  # tones too
-
-
 def table_width(rows: Iterable[Sequence[str]]) -> int:
     """Return the columns of the terminal that a framed table of these cells takes."""
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
@@ -10312,7 +10297,7 @@ def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
     """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
     rows: list[Sequence[Cell]] = []
     begin = 0
-    for key in SPREAD_KEYS:
+    for key in SUMMARY_KEYS:
         length: int | None = getattr(timing, key)
         tone = "bad" if key == failed else key
         cells = row_of((key, ms_text(timing.ms(key)), percent_text(length, timing.total)), tone)
@@ -10423,13 +10408,6 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Path", (Span(f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"),)
 
 
-def starved_text(step: Step) -> str:
-    return (
-        f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
-        "times that end on this machine may be too long"
-    )
-
-
 def cache_text(cache: CacheUse) -> str:
     """Say what a cache did, as far as it is told, and where that stands."""
     parts = [cache.status or ""]
@@ -10490,7 +10468,7 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
     if lacks_certificate(step):
-        yield "Note", (Span(lacking_text(step), "warn"),)
+        yield "Note", (Span(f"in step {step.number} {LACKING}", "warn"),)
 
 
 def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
@@ -10610,12 +10588,12 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
     for item in verdict.violations:
-        text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
-        text += f" (+{up_to_three(item.delta_ms)}ms)"
+        text = f"{item.key}: {round(item.actual_ms, 3)}ms > {shortest(item.threshold_ms)}ms"
+        text += f" (+{round(item.delta_ms, 3)}ms)"
         if item.variant:
             text += f" at {item.variant}"
         if item.baseline_ms is not None:
-            text += f", beside {up_to_three(item.baseline_ms)}ms"
+            text += f", beside {round(item.baseline_ms, 3)}ms"
         if item.run_number:
             text += f", worst in run {item.run_number}"
         lines.append((Span(f"• {text}", "bad"),))
@@ -10651,7 +10629,7 @@ def short_number(ms: float | None) -> str:
 def spread_rows(summary: Summary, names: Sequence[str], short: bool = False) -> list[list[str]]:
     """Return the statistics of each phase, in ms, below their names."""
     rows = [["Phase", *names]]
-    for key in SPREAD_KEYS:
+    for key in SUMMARY_KEYS:
         values = (to_ms(summary.stat(key, name)) for name in names)
         rows.append([key, *map(short_number if short else number_text, values)])
     return rows
@@ -10670,14 +10648,14 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     yield (Span(f"{which}, in ms{scale}:"),)
     if table_width(rows) > look.width:
         for key, *row in spread_rows(summary, SUMMARY_STATS, short=True):
-            tone = key if key in SPREAD_KEYS else "strong"
+            tone = key if key in SUMMARY_KEYS else "strong"
             yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
         return
     headings, *body = rows
     cells: list[Sequence[Cell]] = [row_of(row, row[0]) for row in body]
     if drawn:
         headings.append("distribution")
-        for place, key in enumerate(SPREAD_KEYS):
+        for place, key in enumerate(SUMMARY_KEYS):
             values = [getattr(sample.timing, key) for sample in summary.used]
             told = [value for value in values if value is not None]
             cells[place] = (*cells[place], Strip(told, 0, end, key))
@@ -10818,57 +10796,42 @@ SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
-class VariantSummary(NamedTuple):
-    """All runs of a step of one variant: as a whole, in parts (cold and warm, and by URL), and the part whose
-    medians a table tells.
-    """
-
-    whole: Summary
-    parts: Sequence[Summary]
-    usual: Summary
-
-    @property
-    def variant(self) -> str | None:
-        return self.whole.variant
-
-    @property
-    def status_text(self) -> str:
-        return ", ".join(map(str, self.whole.statuses))
-
-    @property
-    def outcome(self) -> str:
-        """Return its statuses, and whether any run failed."""
-        return ", ".join(filter(None, (self.status_text, "ERROR" if self.whole.failed else "")))
-
-    @property
-    def certificates(self) -> dict[str | None, Certificate]:
-        """Return the certificates that it showed, by their SHA-256; those of failed runs too."""
-        servers = [part.server for part in self.parts]
-        servers += [sample.server for part in self.parts for sample in part.answered]
-        shown = [each.certificate for each in servers if each.certificate]
-        return {certificate.sha256: certificate for certificate in shown}
-
-
 def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
     """Order the parts of a variant's runs: the good ones last, of these those on kept connections."""
     return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
-def sum_up_step(samples: Sequence[Sample]) -> VariantSummary:
-    """Sum up all samples of a step and variant, of which there is one at least."""
-    parts = sum_up_all(samples)
-    ordered = sorted(samples, key=lambda sample: sample.reused or False)
-    return VariantSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
+class VariantRow:
+    """What a row of a table of variants is made of: a step of one variant, `whole` and in `parts` (cold and
+    warm, and by URL). `usual` is the part whose medians are told: if it can be, of good answers and on kept
+    connections.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.variant = str(samples[0].variant)
+        self.whole = Summary(sorted(samples, key=lambda sample: sample.reused or False))
+        self.parts = sum_up_all(samples)
+        self.usual = max(self.parts, key=part_for_medians)
+        self.statuses = ", ".join(map(str, self.whole.statuses))
+        self.outcome = ", ".join(filter(None, (self.statuses, "ERROR" if self.whole.failed else "")))
+        servers = [part.server for part in self.parts]
+        servers += [sample.server for sample in self.whole.answered]
+        shown = [server.certificate for server in servers if server.certificate]
+        self.certificates = {certificate.sha256: certificate for certificate in shown}
+
+    def median(self, key: str) -> str:
+        """Return the median of a key in ms."""
+        return number_text(to_ms(self.usual.stat(key)))
 
 
-def rows_of(samples: Sequence[Sample], number: int) -> list[VariantSummary]:
+def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
     """Return what a step was like, of each variant that came so far, in the order of the first round."""
-    variants = dict.fromkeys(sample.variant for sample in samples)
-    groups = group_by(lambda sample: sample.variant, (each for each in samples if each.number == number))
-    return [sum_up_step(groups[variant]) for variant in variants if variant in groups]
+    groups = group_by(lambda sample: sample.variant, samples)
+    steps = ([each for each in group if each.number == number] for group in groups.values())
+    return [VariantRow(step) for step in steps if step]
 
 
-def apart(values: Mapping[Any, Any]) -> list[Any]:
+def apart(values: Mapping[str, Any]) -> list[str]:
     """Return whose value is not the one that more than half have: all of them if none is. An empty value does
     not count.
     """
@@ -10881,10 +10844,8 @@ def far_above(own: float, usual: float) -> bool:
     return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
 
 
-def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str | None:
+def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
     """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
-    if certificate is None:
-        return None
     days = certificate.days_left(now)
     left = "no legible expiry" if days is None else f"{counted(days, 'day')} left"
     return f"{(certificate.sha256 or '?')[:8]}, {left}"
@@ -10904,7 +10865,7 @@ def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
         yield f"is slow: median {'; '.join(parts)}"
 
 
-def row_words(row: VariantSummary, rows: Sequence[VariantSummary]) -> Iterator[str]:
+def row_words(row: VariantRow, rows: Sequence[VariantRow]) -> Iterator[str]:
     """Say how an address fails, how often if not always, and why its times are not like the others'."""
     whole = row.whole
     for count, failure in whole.failures.values():
@@ -10915,45 +10876,44 @@ def row_words(row: VariantSummary, rows: Sequence[VariantSummary]) -> Iterator[s
     yield from slow_words(row.usual, [other.usual for other in rows if other is not row])
 
 
-def odd_words(rows: Sequence[VariantSummary], now: datetime.datetime) -> dict[str | None, list[str]]:
+def odd_words(rows: Sequence[VariantRow], now: datetime.datetime) -> dict[str, list[str]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
     words = {row.variant: list(row_words(row, rows)) for row in rows}
-    statuses = {row.variant: row.status_text for row in rows}
     # Where most have an error page, the one that has none is not the only odd one.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
-    not_good = [row.variant for row in rows if healthy and row.whole.bad_status]
-    for address in dict.fromkeys([*apart(statuses), *not_good]):
-        words[address].append(f"answers {statuses[address]}")
-    shown = {row.variant: row.certificates for row in rows}
-    for address in apart({name: tuple(sorted(map(str, each))) for name, each in shown.items()}):
-        named = "; ".join(str(certificate_words(each, now)) for each in shown[address].values())
-        count = len(shown[address])
-        what = "another certificate" if count == 1 else f"{count} certificates"
-        words[address].append(f"shows {what}: {named}")
+    other_status = apart({row.variant: row.statuses for row in rows})
+    other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
+    for row in rows:
+        if row.variant in other_status or (healthy and row.whole.bad_status):
+            words[row.variant].append(f"answers {row.statuses}")
+        if row.variant in other_certificate:
+            count = len(row.certificates)
+            what = "another certificate" if count == 1 else f"{count} certificates"
+            named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
+            words[row.variant].append(f"shows {what}: {named}")
     return words
 
 
 NUMBERS = ("Wait", "Total", "Connect", "TLS", "Round trip", "Resent")
 
 
-def address_cells(row: VariantSummary, odd: bool, now: datetime.datetime) -> dict[str, str]:
+def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
     """Return what a table may tell of an address, by heading."""
     usual, server = row.usual, row.usual.server
     cells = {
         "Address": f"! {row.variant}" if odd else row.variant,
         "Status": row.outcome,
-        "Certificate (SHA-256)": certificate_words(server.certificate, now),
+        "Certificate (SHA-256)": server.certificate and certificate_words(server.certificate, now),
         "Resent": usual.retransmits,
         "Server": server.software and clip(server.software, 40),
         "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
         "Round trip": number_text(to_ms(usual.rtt_us)),
+        **{heading: row.median(heading.lower()) for heading in ("Wait", "Total", "Connect", "TLS")},
     }
-    for heading in ("Wait", "Total", "Connect", "TLS"):
-        cells[heading] = number_text(to_ms(usual.stat(heading.lower())))
     return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
 
 
-def differing(rows: Sequence[VariantSummary], table: Sequence[Mapping[str, str]]) -> list[str]:
+def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the headings of the columns in which the servers that answered differ."""
     headings = []
     for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
@@ -10975,14 +10935,19 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
         width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
         if width <= look.width and any(cells[heading] != "-" for cells in table):
             shown = wider
-    rows = []
-    for cells in table:
-        tone = "warn" if cells["Address"].startswith("!") else ""
-        rows.append(row_of((cells[each] for each in shown), tone))
+    rows = [
+        row_of((cells[each] for each in shown), "warn" if cells["Address"].startswith("!") else "")
+        for cells in table
+    ]
     return Table(shown, NUMBERS, rows)
 
 
-def medians_sentence(report: Report, rows: Sequence[VariantSummary]) -> str:
+def late_starts(count: int) -> list[str]:
+    """Name the late starts, where there are any."""
+    return [counted(count, "late start")] if count else []
+
+
+def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
     """Say how many addresses there are, where they are from, of how many runs the medians in their table are,
     and how many of those started late.
     """
@@ -10991,36 +10956,32 @@ def medians_sentence(report: Report, rows: Sequence[VariantSummary]) -> str:
     if report.lookup_us is not None:
         found = f"found in {ms_text(to_ms(report.lookup_us))}"
     kept = sum(row.usual.runs for row in rows if row.usual.reused)
-    new = sum(row.usual.runs for row in rows if not row.usual.reused)
-    runs = counted(new, "run")
-    if kept:
-        runs = f"{counted(kept, 'run')} on kept connections"
-    if kept and new:
-        runs += f" and {counted(new, 'run')} on new ones"
-    late = sum(row.usual.late for row in rows)
-    if late:
-        runs += f", {counted(late, 'late start')}"
-    return f"{count}, {found}; medians in ms of {runs}:"
+    new = sum(row.usual.runs for row in rows) - kept
+    runs = [f"{counted(kept, 'run')} on kept connections"] if kept else []
+    if new:
+        runs.append(counted(new, "run") + (" on new ones" if kept else ""))
+    told = [" and ".join(runs), *late_starts(sum(row.usual.late for row in rows))]
+    return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
 def address_notes(
-    rows: Sequence[VariantSummary], odd: Mapping[str | None, Sequence[str]], headings: Sequence[str]
-) -> Iterator[Span]:
+    rows: Sequence[VariantRow], odd: Mapping[str, Sequence[str]], headings: Sequence[str]
+) -> Iterator[Line]:
     """Say what is odd about any address, or that they are alike, and in what they differ all the same."""
     for address, words in odd.items():
         for each in words:
-            yield Span(f"! {address} {each}", "warn")
-    bad = [str(row.variant) for row in rows if row.usual.none_good]
+            yield (Span(f"! {address} {each}", "warn"),)
+    bad = [row.variant for row in rows if row.usual.none_good]
     if bad:
-        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+        yield (Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn"),)
     for row in rows:
         warmth = reuse_sentence(row.usual, row.parts)
         if warmth:
-            yield Span(f"{row.variant}: {warmth}")
+            yield (Span(f"{row.variant}: {warmth}"),)
     if not any(odd.values()) and len(rows) > 1:
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
-        yield Span(f"{who} are alike{but}.", "good")
+        yield (Span(f"{who} are alike{but}.", "good"),)
 
 
 def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -11036,8 +10997,7 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
         yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
         yield (Span(medians_sentence(report, rows)),)
         yield addresses_table(table, headings, look)
-        for note in address_notes(rows, odd, headings):
-            yield (note,)
+        yield from address_notes(rows, odd, headings)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11059,8 +11019,7 @@ def change_text(us: float | None) -> str:
     """Return a difference with its sign."""
     if us is None:
         return "-"
-    (size,) = plain_ms([us])
-    return f"{'−' if us < 0 else '+'}{size} ms"
+    return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
 def cause_words(parts: Sequence[Comparison], middle: float) -> str:
@@ -11068,18 +11027,15 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
 
     A phase that most rounds do not have makes no difference to them: with kept connections, setting up.
     """
-    sums = dict.fromkeys(PHASES, 0.0)
-    for part in parts:
-        for phase in PHASES:
-            difference = part.differences[phase]
-            if 2 * difference.n >= part.n:
-                sums[phase] += difference.middle or 0
-    large = [phase for phase in PHASES if sums[phase] / middle >= LARGE_PART] if middle else []
+    sums = {}
+    for phase in PHASES:
+        differences = [part.differences[phase] for part in parts if 2 * part.differences[phase].n >= part.n]
+        sums[phase] = sum(each.middle or 0 for each in differences)
+    large = [phase for phase in PHASES if middle and sums[phase] / middle >= LARGE_PART]
     causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
-    if not causes:
-        return ""
     sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
-    return f", most of it {' and '.join(f'{phase} {size}' for phase, size in zip(causes, sizes))}"
+    named = " and ".join(f"{phase} {size}" for phase, size in zip(causes, sizes))
+    return f", most of it {named}" if named else ""
 
 
 def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
@@ -11107,16 +11063,14 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     return words + cause_words(parts, middle)
 
 
-def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
-    """Return what the ends of a side's chains usually were like, besides their times."""
-    certificates = [each.server.certificate for each in ends]
-    return {
-        "protocol": usual([each.server.http_version or "none" for each in ends]),
-        "address family": usual([family_of(each.server.ip) if each.server.ip else "none" for each in ends]),
-        "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
-        "number of steps": usual([str(each.number) for each in ends]),
-        "connection": usual(["kept" if each.reused else "new" for each in ends]),
-    }
+# What is told of two sides besides their times, where it usually differs: of the last sample of a run.
+HABITS: dict[str, Callable[[Sample], str]] = {
+    "protocol": lambda end: end.server.http_version or "none",
+    "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
+    "certificate": lambda end: ((end.server.certificate or NO_CERTIFICATE).sha256 or "none")[:8],
+    "number of steps": lambda end: str(end.number),
+    "connection": lambda end: "kept" if end.reused else "new",
+}
 
 
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
@@ -11124,9 +11078,11 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     ends = [usable(each for each in part if each.last) for part in (own, other)]
     if not all(ends):
         return ""
-    mine, theirs = map(habits, ends)
-    unlike = [name for name in mine if mine[name] != theirs[name]]
-    words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
+    words = []
+    for name, habit in HABITS.items():
+        mine, theirs = (usual(list(map(habit, part))) for part in ends)
+        if mine != theirs:
+            words.append(f"{name} {mine} and {theirs}")
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
@@ -11138,54 +11094,44 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
-    steps = [each for each in parts if each.number]
-    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(parts[-1].verdict, "")
-    named = f"{side}: " if parts[-1].verdict == "too_few" and len(report.sides) > 2 else ""
-    yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
+    whole, steps = parts[-1], [each for each in parts if each.number]
+    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
+    named = f"{side}: " if whole.verdict == "too_few" and len(report.sides) > 2 else ""
+    yield (Span(named + verdict_sentence(whole, steps), tone),)
     words = unlike_words(report.samples_of(side), other)
     if words:
-        yield (Span(f"{(side or NOW).capitalize()} and {parts[-1].against} differ besides: {words}", "warn"),)
+        yield (Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn"),)
 
 
 COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[VariantSummary], changes: Mapping[str | None, str], look: Look) -> Table:
+def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Look) -> Table:
     """Compare sides: medians in ms, and by how much total is above the first one's."""
-    first, *others = [str(row.variant) for row in rows]
+    first, *others = [row.variant for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
     for count in range(len(FIRST_LEFT_OUT) + 1):
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
-        headings, table = ["Side", "Status", *keys, heading], []
+        table = [["Side", "Status", *keys, heading]]
         for row in rows:
-            medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
-            table.append([str(row.variant), row.outcome, *medians, changes.get(row.variant, "")])
-        if table_width([headings, *table]) <= look.width:
+            table.append([row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")])
+        if table_width(table) <= look.width:
             break
-    return Table(headings, (*COMPARED, heading), [row_of(cells) for cells in table])
+    return Table(table[0], (*COMPARED, heading), list(map(row_of, table[1:])))
 
 
-def strips_table(rows: Sequence[VariantSummary], look: Look) -> Iterator[Table]:
+def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
     """Draw how the totals of all sides lie on one scale, where there is room for it."""
-    totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
-    every = [total for each in totals for total in each]
-    names = [str(row.variant) for row in rows]
-    room = look.width - table_width([["Side"], *([name] for name in names)]) - 3
+    totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
+    every = [total for each in totals.values() for total in each]
+    room = look.width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
     scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)))
-    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in zip(names, totals)]
+    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in totals.items()]
     yield Table(("Side", scale), (), strips)
-
-
-def chain_words(report: Report) -> Iterator[Line]:
-    """Tell the medians of whole chains, where there is more than one step."""
-    for side in report.sides:
-        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
-        if chains:
-            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
@@ -11194,11 +11140,8 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
     for number, first in sorted(firsts.items()):
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
-        changes: dict[str | None, str] = {
-            each.side or NOW: change_text(each.differences["total"].middle)
-            for each in report.comparisons
-            if each.number == number
-        }
+        compared = (each for each in report.comparisons if each.number == number)
+        changes = {each.side or NOW: change_text(each.differences["total"].middle) for each in compared}
         if len(firsts) > 1:
             yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
         yield sides_table(rows, changes, look)
@@ -11216,13 +11159,15 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
     yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
     rounds = len({sample.round for sample in report.samples})
     late = sum(sample.late for sample in report.samples if sample.number == 1)
-    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides"]
-    told += [counted(late, "late start")] if late else []
+    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides", *late_starts(late)]
     yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
     yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
     yield from compared_blocks(report, report.samples, SIDES[0], look)
-    if any(each.number is None for each in report.comparisons):
-        yield from chain_words(report)
+    chained = any(each.number is None for each in report.comparisons)
+    for side in report.sides if chained else ():
+        totals = sorted(known_times("total", times_of_chains(report.samples_of(side.name))).values())
+        if totals:
+            yield (Span(f"  {side.name}  all steps together: {time_text(median(totals))}"),)
     for side in report.sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
@@ -11230,8 +11175,7 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
 def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
     """Show what was measured beside what an earlier export holds."""
     told = [f"{baseline.path}, {baseline.started_at}"]
-    for name in ("host", "label"):
-        value = getattr(baseline, name)
+    for name, value in (("host", baseline.host), ("label", baseline.label)):
         if value != getattr(report.probe, name):
             told.append(f"{name} {value}" if value else f"no {name}")
     urls = {each.number: each.url for each in report.samples}
@@ -11269,21 +11213,6 @@ def report_blocks(report: Report, look: Look) -> Iterator[Block]:
             yield from baseline_blocks(report, report.baseline, look)
     if report.verdict:
         yield slo_panel(report.verdict, report)
-
-
-def summary_lines(report: Report, compact: bool) -> Iterator[str]:
-    """Return the line of each summary; the last one of a variant bears its verdict."""
-    places = {(each.variant, each.number, each.url) for each in report.summaries}  # cold and warm are one
-    kinds = collections.Counter((variant, number) for variant, number, _ in places)
-    last = {each.variant: each for each in report.summaries}
-    compared = {(each.side, each.number): each for each in report.comparisons}
-    for summary in report.summaries:
-        alike = kinds[summary.variant, summary.number] > 1
-        verdict, comparison = None, compared.get((summary.variant, summary.number))
-        if summary is last[summary.variant]:
-            verdict = report.verdicts.get(summary.variant)
-            comparison = compared.get((summary.variant, None), comparison)
-        yield summary_line(summary, alike, verdict, comparison, compact)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11707,12 +11636,11 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
     lines: list[str] = []
-    if options.style != "waterfall" and report.single:
-        lines = run_lines(report.single, options.style, None)
-        if report.baseline:
-            lines += summary_lines(report, options.style == "compact")
-    elif options.style != "waterfall":
-        lines = list(summary_lines(report, options.style == "compact"))
+    if options.style != "waterfall":
+        if report.single:
+            lines = run_lines(report.single, options.style, None)
+        if report.baseline or not report.single:
+            lines += [summary_line(each, report, options.style == "compact") for each in report.summaries]
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
@@ -11819,7 +11747,7 @@ def json_items(run: Run, single: bool) -> Iterator[str]:
 
 
 def har_items(run: Run, _: bool) -> Iterator[str]:
-    yield from map(json_text, har_entries(run))
+    yield from (json_text(har_entry(step, f"page_{run.turn.number}")) for step in run.steps)
 
 
 class Export(NamedTuple):
@@ -11898,7 +11826,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             warn(starved_text(step), options)
         if lacks_certificate(step):
-            warn(lacking_text(step), options)
+            warn(f"in step {step.number} {LACKING}", options)
 
 
 def send_traces(spans: Iterable[str], options: Options) -> bool:
@@ -12068,7 +11996,7 @@ class Results:
         if report.single:
             return
         if self.starved:
-            yield starved_runs_text(self.starved, runs)
+            yield f"in {self.starved} of {runs} runs {STARVED.format('')}"
         if self.lacking:
             yield f"in {self.lacking} of {runs} runs {LACKING}"
         if self.limited:
