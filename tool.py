@@ -9308,7 +9308,6 @@ def starved_text(step: Step) -> str:
 
 
 def status_text(state: RunState) -> str:
-    """Say what a run is doing, for the status line."""
     current = state.current
     history = current and current.log.history()
     if not (current and history and history.start):
@@ -9377,7 +9376,6 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
-    """Say why budgets on statistics could not be judged."""
     text = "not judged, too few good answers"
     if report.series.reuse:
         text += " on a kept connection"
@@ -9554,7 +9552,6 @@ def run_fields(run: Run) -> dict[str, Any]:
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """Return one run of a series."""
     return {
         "run_number": run.turn.number,
         "round": run.turn.round,
@@ -9671,15 +9668,10 @@ def series_fields(report: Report) -> dict[str, Any]:
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
     first = report.samples[0]
+    fields = series_fields(report)
     if report.single:
-        fields = {
-            **report.probe._asdict(),
-            **comparison_fields(report),
-            **run_fields(report.single),
-            "steps": [],
-        }
-    else:
-        fields = series_fields(report)
+        fields = {**report.probe._asdict(), **comparison_fields(report), **run_fields(report.single)}
+        fields["steps"] = []
     return {
         "schema_version": 1,
         "tool_version": __version__,
@@ -9693,7 +9685,6 @@ def json_document(report: Report) -> dict[str, Any]:
 # 27b. Documents, HAR 1.2: a page a run, an entry a step.
 # ---------------------------------------------------------------------------------------------------------
 def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
-    """Return the page of one run."""
     total = sum(sample.timing.total for sample in samples)
     # The clock on the wall, by which the steps start, may have been set back in between.
     last = (samples[-1].started_at - samples[0].started_at) // datetime.timedelta(microseconds=1)
@@ -9918,10 +9909,9 @@ def end_of(step: Step | Sample) -> datetime.datetime:
 
 
 def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
-    """Return the labels by which a series is sorted."""
-    address, side = (variant_fields(variant).get(name) for name in ("target", "side"))
+    fields = variant_fields(variant)
     kept = None if reused is None else str(reused).lower()
-    labels = {"address": address, "side": side, "reused": kept}
+    labels = {"address": fields["target"], "side": fields.get("side"), "reused": kept}
     return {name: value for name, value in labels.items() if value}
 
 
@@ -9960,7 +9950,7 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
         for name in () if single else SUMMARY_STATS:
             yield "request_duration_stat_seconds", {**by, "stat": name}, stats[phase][name]
     values = {
-        "request_success": int(len(summary.used) == summary.runs and not summary.none_good),
+        "request_success": int(not (summary.failed or summary.bad_status)),
         "request_ttfb_seconds": stats["ttfb"]["median"],
         "request_elapsed_seconds": stats["total"]["median"],
         "response_status_code": summary.largest_code,
@@ -9982,16 +9972,16 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
-        ends = [chain[-1] for chain in chains]
+        ends = Summary([chain[-1] for chain in chains])
         totals = known_times("total", times_of_chains([sample for chain in chains for sample in chain]))
-        yield "success", labels, int(all(sample.good for sample in ends))
+        yield "success", labels, int(not (ends.failed or ends.bad_status))
         yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals.values()).stats["median"])
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(ends[-1]).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
         if report.single is None:
-            yield "runs", labels, len(ends)
-            yield "runs_failed", labels, sum(1 for sample in ends if sample.error)
-            yield "runs_bad_status", labels, sum(sample.bad_status for sample in ends)
+            yield "runs", labels, ends.runs
+            yield "runs_failed", labels, ends.failed
+            yield "runs_bad_status", labels, ends.bad_status
 
 
 LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -10289,7 +10279,6 @@ def table_width(rows: Iterable[Sequence[str]]) -> int:
 
 
 def row_of(cells: Iterable[str], tone: str = "") -> Line:
-    """Return a row of a table, all of it in one tone."""
     return tuple(Span(cell, tone) for cell in cells)
 
 
@@ -10574,31 +10563,35 @@ def chain_table(run: Run, look: Look) -> Table:
     return Table((*headings, request, scale), numbers, rows)
 
 
+def violation_text(violation: Violation) -> str:
+    text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
+    text += f" (+{round(violation.delta_ms, 3)}ms)"
+    if violation.variant:
+        text += f" at {violation.variant}"
+    if violation.baseline_ms is not None:
+        text += f", beside {round(violation.baseline_ms, 3)}ms"
+    if violation.run_number:
+        text += f", worst in run {violation.run_number}"
+    return text
+
+
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets or "-"))]
+    first: Line = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
-        lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
+        first += (Span(f"  (status {bad})", "bad"),)
+    lines = [first]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
-    for item in verdict.violations:
-        text = f"{item.key}: {round(item.actual_ms, 3)}ms > {shortest(item.threshold_ms)}ms"
-        text += f" (+{round(item.delta_ms, 3)}ms)"
-        if item.variant:
-            text += f" at {item.variant}"
-        if item.baseline_ms is not None:
-            text += f", beside {round(item.baseline_ms, 3)}ms"
-        if item.run_number:
-            text += f", worst in run {item.run_number}"
-        lines.append((Span(f"• {text}", "bad"),))
-    for key in verdict.not_judged:
-        lines.append((Span(f"• {key}: {not_judged_text(verdict, report)}", "bad"),))
+    words = [violation_text(violation) for violation in verdict.violations]
+    words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
+    lines += [(Span(f"• {text}", "bad"),) for text in words]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10652,15 +10645,12 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
             yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
         return
     headings, *body = rows
-    cells: list[Sequence[Cell]] = [row_of(row, row[0]) for row in body]
-    if drawn:
-        headings.append("distribution")
-        for place, key in enumerate(SUMMARY_KEYS):
-            values = [getattr(sample.timing, key) for sample in summary.used]
-            told = [value for value in values if value is not None]
-            cells[place] = (*cells[place], Strip(told, 0, end, key))
-    cells.insert(len(PHASES), ())
-    yield Table(headings, QUARTERS, cells)
+    table: list[Sequence[Cell]] = []
+    for key, *row in body:
+        values = [us for us, _ in values_of_key(key, summary.used)]
+        table.append((*row_of((key, *row), key), *([Strip(values, 0, end, key)] if drawn else ())))
+    table.insert(len(PHASES), ())
+    yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
 
 
 def series_title(summary: Summary, report: Report) -> str:
@@ -10728,8 +10718,7 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
         f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
         f"setting the connection up costs {time_text(cost)}"
     )
-    first, longest = cold.stat("wait"), summary.stat("wait", "max")
-    if first is not None and longest is not None and first >= longest + FIRST_SLOW_US:
+    if (cold.stat("wait") or 0) >= (summary.stat("wait", "max") or 0) + FIRST_SLOW_US:
         words += FIRST_SLOW
     return words
 
@@ -10943,7 +10932,6 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
 
 
 def late_starts(count: int) -> list[str]:
-    """Name the late starts, where there are any."""
     return [counted(count, "late start")] if count else []
 
 
@@ -11016,7 +11004,6 @@ def plain_ms(us: Iterable[float]) -> list[str]:
 
 
 def change_text(us: float | None) -> str:
-    """Return a difference with its sign."""
     if us is None:
         return "-"
     return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
@@ -11154,7 +11141,6 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
 
 
 def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Show what --versus has measured."""
     first = report.samples[0]
     yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
     rounds = len({sample.round for sample in report.samples})
@@ -11189,7 +11175,6 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn of a series."""
     if report.runs < report.expected:
         runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
         if duration:
@@ -11264,10 +11249,10 @@ ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
 ASCII_FORMS = {"←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
 
 
-def choose_glyphs(stream: Any) -> Glyphs:
+def choose_glyphs(encoding: str) -> Glyphs:
     try:
-        "".join((*UNICODE, *ASCII_FORMS)).encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeError, LookupError):
+        "".join((*UNICODE, *ASCII_FORMS)).encode(encoding)
+    except UnicodeError:
         return ASCII
     return UNICODE
 
@@ -11289,7 +11274,6 @@ def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
 
 
 def char_cells(char: str) -> int:
-    """Return how many cells a character takes."""
     if char < "\u0300":
         return 1
     import unicodedata
@@ -11384,13 +11368,15 @@ class Painter:
     def __init__(self, stream: Any, width: int, tones: Mapping[str, str]) -> None:
         self._stream, self._width, self._tones = stream, width, tones
         self.frame = min(width, WIDEST)
-        self._glyphs = choose_glyphs(stream)
+        self._encoding = getattr(stream, "encoding", None) or "ascii"
+        self._glyphs = choose_glyphs(self._encoding)
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[Line]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        drawn = [line for block in blocks for line in drawers.get(type(block), self._line)(block)]
+        folded = partial(self._folded, width=self._width)
+        drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
         self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
 
     def _coloured(self, span: Span) -> str:
@@ -11398,13 +11384,12 @@ class Painter:
         if not (self._tones and span.tone):
             return span.text
         style = " ".join(self._tones.get(word, word) for word in span.tone.split())
-        text: str = optional("rich.style").Style.parse(style).render(span.text)
-        return text
+        return str(optional("rich.style").Style.parse(style).render(span.text))
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
-        encoding = getattr(self._stream, "encoding", None) or "ascii"
-        return visible(text).translate(self._forms).encode(encoding, "backslashreplace").decode(encoding)
+        shown = visible(text).translate(self._forms)
+        return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _folded(self, line: Line, width: int) -> Iterator[Line]:
         """Break a line into lines of at most `width` cells."""
@@ -11414,9 +11399,6 @@ class Painter:
             at = text.index(part, at)
             yield cut(line, at, at + len(part))
             at += len(part)
-
-    def _line(self, line: Line) -> Iterator[Line]:
-        return self._folded(line, self._width)
 
     def _fields(self, fields: Fields) -> Iterator[Line]:
         for label, line in fields.rows:
@@ -11528,14 +11510,11 @@ class Interruption:
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
-    def asked(self) -> bool:
-        return self.signal is not None
-
     def go_on(self, _: int, __: object) -> None:
         self.continued = True
 
     def come(self, number: int, _: object) -> None:
-        if self.sums_up and not self.asked():
+        if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
             return
         if self._ending or (number == self.signal and time.monotonic() - self._at < ECHO):
@@ -11891,8 +11870,7 @@ class Results:
         self.begun = self.ended = 0  # perf_counter_ns
         self.starved = 0  # runs
         self.lacking = 0  # runs in which a client certificate was asked for in vain
-        self.limited = 0  # runs that ended at the limit of redirects
-        self.loop = ""  # of the first of them with one
+        self.limited: list[str] = []  # of each run that ended at the limit of redirects its loop, if any
         self.lookup_us: int | None = None
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
@@ -11916,8 +11894,7 @@ class Results:
         self.samples += self._samples(run)
         self.lacking += any(map(lacks_certificate, run.steps))
         if run.limit_reached:
-            self.limited += 1
-            self.loop = self.loop or loop_text(run)
+            self.limited.append(loop_text(run))
         if run.turn.number <= self.traces:
             self.spans += span_texts(run)
         if self._single:
@@ -12000,7 +11977,8 @@ class Results:
         if self.lacking:
             yield f"in {self.lacking} of {runs} runs {LACKING}"
         if self.limited:
-            yield f"{self.limited} of {runs} runs stopped after {MAX_REDIRECTS} redirects{self.loop}"
+            loop = next(filter(None, self.limited), "")
+            yield f"{len(self.limited)} of {runs} runs stopped after {MAX_REDIRECTS} redirects{loop}"
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
@@ -12121,7 +12099,7 @@ class LiveReport:
     def __init__(self, options: Options, results: Results, rich: bool) -> None:
         series = options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval, self._single = series.interval, series.single
+        self._interval = series.interval
         self.expected = series.times  # runs
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
@@ -12131,7 +12109,7 @@ class LiveReport:
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
         self.whole = True  # all of it could be written so far
-        self._summed = 0.0  # when (time.monotonic)
+        self._summed = 0  # when (perf_counter_ns)
         self._tells_all = True  # each run, not only what has changed with it
         self._explained: set[str] = set()  # kinds of failures
 
@@ -12153,7 +12131,7 @@ class LiveReport:
         """Wait until a round is to be prepared, the first at once, and return when it is due (0 for at once);
         None when the series is to end.
         """
-        while self.wanted and not INTERRUPTION.asked():
+        while self.wanted and not INTERRUPTION.signal:
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
@@ -12170,7 +12148,7 @@ class LiveReport:
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Print the lines of a run that has ended, or those of what has changed with it."""
-        if self._single:
+        if self._options.series.single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
@@ -12211,16 +12189,16 @@ class LiveReport:
         self.schedule.look()
         if self.status.ready:
             self.status.draw(status_text(state))
-        if INTERRUPTION.asked():
+        if INTERRUPTION.signal:
             raise Stopped
 
     def _sum_up(self) -> None:
         """Make the text of the bar, only between two runs: many samples would hold up a run."""
-        now, duration = time.monotonic(), self._options.series.duration or 0
-        if self.status.stream is not None and not self._single and now - self._summed > 0.2:
+        series, now = self._options.series, time.perf_counter_ns()
+        if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
             self._summed = now
-            begun = self.schedule.begun or time.perf_counter_ns()
-            time_left = max(0.0, duration - (time.perf_counter_ns() - begun) / 1e9), duration
+            duration = series.duration or 0
+            time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
             self.status.bar = series_progress(
                 self._interval, self.expected, self._results.samples, self.status.width, time_left
             )
@@ -12354,9 +12332,10 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     for warning in results.warnings(report):
         warn(warning, options)
     live.print(lambda: write_report(report, options, live.stream, rich))
-    crashed = crash is not None and not INTERRUPTION.asked()
-    written = write_exports(results, report, crashed)
-    if crash and crashed:
+    if INTERRUPTION.signal:
+        crash = None
+    written = write_exports(results, report, crash is not None)
+    if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
     sent = (results.traces > 0 or options.tracing is None) and send_traces(results.spans, options)
