@@ -9141,7 +9141,7 @@ RATED_US = 50_000  # what took less says little about how fast it goes
 
 
 def amount_text(count: int, coding: str | None, us: int | None) -> str:
-    """Return a size and its coding, and how fast it went where that can be told."""
+    """Return a size with its coding, and its rate where the time is long enough to tell one."""
     text = size_text(count)
     if count and coding:
         text += f" ({clip(coding, MAX_FOREIGN)})"
@@ -9186,7 +9186,7 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
 
 
 def step_title(number: int, turn: Turn | None) -> str:
-    """Return what the line of a step begins with; in a series it tells the run, and the address if chosen."""
+    """Return what the line of a step begins with; in a series that is its run, and its address or side."""
     if turn is None:
         return f"Step {number}"
     return " ".join(word for word in (f"Run {turn.number} Step {number}", turn.variant) if word)
@@ -9213,7 +9213,6 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
 
 
 def compact_line(step: Step, turn: Turn | None = None) -> str:
-    """Return the line of a step for a reader."""
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     status = step.answer.status if step.answer else "ERROR"
     end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
@@ -9231,7 +9230,7 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
 
 
 def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[str]:
-    """Say what came out of comparing a step; the last summary of a variant has the verdicts on the whole."""
+    """Give the tokens of a step's comparison; a variant's last summary has the verdicts on the whole."""
     compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
     comparison, verdict = compared.get(summary.number), None
     if summary is [each for each in report.summaries if each.variant == summary.variant][-1]:
@@ -9263,7 +9262,6 @@ def summary_line(summary: Summary, report: Report, compact: bool) -> str:
 
 
 def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
-    """Say why a step failed and what to try, in one line."""
     title = step_title(number, turn).replace("Run", "run").replace("Step", "step")  # but a side is a capital
     return f"{title}: {failure.message.rstrip('.')}. {failure.hint}"
 
@@ -9274,7 +9272,7 @@ def event_line(event: SeriesEvent) -> str:
 
 
 def outage_line(outage: Outage) -> str:
-    """Return an outage from its beginning to its end, or how far it has come."""
+    """Describe an outage, from its beginning to its end or to the last run so far."""
     labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
     line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
     if not outage.over:
@@ -9320,7 +9318,7 @@ def status_text(state: RunState) -> str:
 
 
 def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
-    """Give the median of ttfb so far, and what went wrong how often."""
+    """Give the median of ttfb so far, and how many runs failed or were bad."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
         middle = median(sorted(value for value, _ in values)) / 1000
@@ -9332,8 +9330,8 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
 def series_progress(
     interval: float, wanted: int, samples: Sequence[Sample], width: int, time_left: tuple[float, int] = (0, 0)
 ) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; of one with a
-    duration, how much of that is left, and of how much (s).
+    """Say how far a series of `wanted` runs is, with `interval` seconds from one to the next. `time_left` (s)
+    is for a series with a duration: how much of it is left, and the duration.
 
     What does not fit `width` columns is shortened: the run, the median and the failures stay.
     """
@@ -9358,7 +9356,7 @@ def series_progress(
 
 
 def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
-    """Name statuses that are not good; of a series of `runs`, say in how many of them they came."""
+    """Name bad statuses; for a series of `runs`, say in how many runs they came."""
     statuses, where = " or ".join(map(str, sorted(counted))), ""
     if runs is not None:
         where = f"in {sum(counted.values())} of {runs} runs "
@@ -9366,7 +9364,7 @@ def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
 
 
 def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> Iterator[str]:
-    """Say that budgets were held against an error page, which a quick one would keep, or left it out."""
+    """Warn where a bad answer, which may be a quick one, was held against the budgets or left out."""
     bad = verdict and (verdict.bad_statuses or verdict.left_out)
     if verdict and bad and not fail:
         statuses, where = bad_ones(bad, runs)
@@ -9386,7 +9384,7 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
 
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
-    """Name the last statuses that --expect does not; of a series of `runs`, say in how many of them."""
+    """Name the last statuses that --expect does not; for a series of `runs`, say in how many they came."""
     bad = bad_codes(sample for sample in samples if sample.last)
     if bad:
         statuses, where = bad_ones(bad, runs)
@@ -9400,7 +9398,7 @@ NONE_GOOD = "no answer was good, so the statistics are of all answers"
 # 27a. Documents, JSON. Report -> values.
 # ---------------------------------------------------------------------------------------------------------
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
-    """Return header fields, of each that is a credential the value masked."""
+    """Return header fields; the values of credentials are masked."""
     return [
         {"name": name, "value": "***" if is_credential(name, value) else decode(value)}
         for name, value in headers
@@ -9411,7 +9409,7 @@ NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
 def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
-    """Return what TLS agreed on; all of it is null without TLS, and but for the chain, which is empty."""
+    """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
     info = agreed or NO_TLS
     certificate = info.certificate or NO_CERTIFICATE
     return {
@@ -9534,7 +9532,7 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
 
 
 def run_fields(run: Run) -> dict[str, Any]:
-    """Return what is said of any run, but for the steps."""
+    """Return the fields that a single run and each run of a series have, except for the steps."""
     steps = run.steps
     last = steps[-1]
     summary: dict[str, Any] = {
@@ -9590,7 +9588,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return what one side is beside another; of times in ms."""
+    """Return a comparison of two sides; times in ms."""
     differences = {
         f"{key}_ms": {
             "median_ms": to_ms(each.middle),
@@ -9609,7 +9607,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_fields(report: Report) -> dict[str, Any]:
-    """Return what is said of all that was compared; nothing where nothing was."""
+    """Return the fields of --versus and --baseline; none without them."""
     fields: dict[str, Any] = {}
     if report.sides:
         fields["sides"] = [
@@ -9637,7 +9635,7 @@ def event_document(event: SeriesEvent) -> dict[str, Any]:
 
 
 def series_fields(report: Report) -> dict[str, Any]:
-    """Return what the export of a series has in place of the fields of a single run."""
+    """Return the fields of a series that a single run does not have."""
     failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
     summary: dict[str, Any] = {
         "runs": report.runs,
@@ -9735,20 +9733,19 @@ def cookie_list(pairs: Iterable[str]) -> list[dict[str, str]]:
 
 
 def query_fields(url: str) -> list[tuple[str, str]]:
-    """Return the parameters of a URL's query by name, the first of many."""
+    """Return the parameters of a URL's query, no more than MAX_QUERY_FIELDS."""
     query = "&".join(url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
     return urllib.parse.parse_qsl(query, keep_blank_values=True)
 
 
 def har_request(step: Step) -> dict[str, Any]:
-    """Return what was asked; the body is only measured."""
+    """Return what was asked. Of the body it has the size alone."""
     given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
-    cookies = cookie_list(part for value in given for part in decode(value).split(";"))
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if (step.network.tls or NO_TLS).alpn == "h2" else "HTTP/1.1",
-        "cookies": cookies,
+        "cookies": cookie_list(part for value in given for part in decode(value).split(";")),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
         "headersSize": step.sent_header_bytes or -1,
@@ -9765,17 +9762,14 @@ NO_RESPONSE = Response(0, "", "unknown", (), None)
 
 
 def har_response(step: Step) -> dict[str, Any]:
-    """Return what was answered; HAR asks for empty values where there was nothing."""
-    response = step.response or NO_RESPONSE
-    cookies = cookie_list(
-        decode(value).partition(";")[0] for value in values_of(response.headers, "set-cookie")
-    )
-    answer = step.answer or NO_RESPONSE
+    """Return the response; where there was none HAR asks for empty values."""
+    response, answer = step.response or NO_RESPONSE, step.answer or NO_RESPONSE
+    given = values_of(response.headers, "set-cookie")
     return {
         "status": answer.status,
         "statusText": answer.reason,
         "httpVersion": response.http_version,
-        "cookies": cookies,
+        "cookies": cookie_list(decode(value).partition(";")[0] for value in given),
         "headers": header_list(response.headers),
         "content": {
             "size": step.body_bytes,
@@ -9789,7 +9783,7 @@ def har_response(step: Step) -> dict[str, Any]:
 
 
 def har_entry(step: Step, page: str) -> dict[str, Any]:
-    """Return the entry of a step; on a kept connection with the name of the one that was opened."""
+    """Return the entry of a step, which names the connection that it was sent on."""
     timings = har_timings(step.timing)
     entry = {
         "pageref": page,
@@ -9819,7 +9813,7 @@ UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Return what JSON makes of a value, on several lines; nothing in it moves a terminal's cursor."""
+    """Return indented JSON in which no character can move a terminal's cursor."""
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
@@ -9830,9 +9824,9 @@ def json_text(value: dict[str, Any]) -> str:
 
 
 def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
-    """Give a document as UTF-8, piece by piece, `items` (JSON) in place of the empty list that ends it.
+    """Give a document as UTF-8, in pieces. `items` (JSON texts) replace the empty list at its end.
 
-    Each item may hold a megabyte of header fields: one at a time is in memory.
+    Each item may hold a megabyte of header fields, so only one at a time is in memory.
     """
     head, _, tail = json_text(document).rpartition("[]")
     last_line = head.rpartition("\n")[2]
@@ -9846,9 +9840,8 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 
 
 class CompressedTexts:
-    """Texts that are kept compressed, one stream for all of them: in a series each is much like the last.
-
-    The texts of all exports stand there in turn, each by the name of its export, because they are alike too.
+    """The texts of all exports, each after the name of its export. Runs and exports are alike, so they are
+    compressed as one stream.
     """
 
     def __init__(self) -> None:
@@ -9916,7 +9909,7 @@ def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
 
 
 def metrics_target(url: Url) -> str:
-    """Return a URL without its query, which may hold secrets, and each of whose values would be a series."""
+    """Return a URL without its query, which may hold secrets; besides, each query would make a new series."""
     return f"{url.scheme}://{bracketed(url.host)}:{url.port}{url.target.partition('?')[0]}"
 
 
@@ -9926,10 +9919,9 @@ def in_seconds(us: float | None) -> float | None:
 
 
 def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, float | None]:
-    """Return the statistics of a key in seconds.
+    """Return the statistics of a key in seconds. Plain http has no tls.
 
-    Plain http has no tls. A single run that failed has times too, but for the phase that it failed in, which
-    is not known to the end, and for the total.
+    A single run that failed has the times that are known to their end: not the failed phase, not total.
     """
     samples = [summary.newest] if single else summary.used
     if key == "tls":
@@ -9940,7 +9932,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 
 
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
-    """Give every gauge of a step; of a series some are the last run's, if it came so far."""
+    """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
     single, newest = report.single is not None, summary.newest
     labels = {**sorting_labels(summary.variant, summary.reused), "step": str(summary.number)}
     stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
@@ -9967,7 +9959,7 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
-    """Give every gauge of the chains: of a variant, the cold ones apart from those on kept connections."""
+    """Give the gauges of whole chains, by variant, and new connections apart from kept ones."""
     runs = group_by(lambda sample: sample.run, report.samples).values()
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
@@ -9988,9 +9980,8 @@ LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def exposition(report: Report) -> Iterator[bytes]:
-    """Give the metrics, family by family: HELP and TYPE stand by the samples that there are.
-
-    A step is summed up whichever URLs it led to.
+    """Give the metrics by family, with HELP and TYPE where a family has samples. A step has one sample for
+    all URLs that redirects led to.
     """
     targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
     here = metrics_target(report.url)
@@ -10050,7 +10041,7 @@ def finding_event(finding: Finding, at: int) -> dict[str, Any]:
 
 
 def step_server(url: str) -> dict[str, object]:
-    """Return whom a URL names; nothing for what a redirect made of one."""
+    """Return the host and port of a URL; nothing if a redirect led to something else."""
     parts = re.match(r"(https?)://(\[[^\]]*\]|[^/:?#]*)(?::([0-9]{1,5}))?(?=[/?#]|$)", url)
     if not parts:
         return {}
@@ -10068,8 +10059,8 @@ def error_type(step: Step) -> str | None:
 
 
 def step_attributes(step: Step) -> dict[str, object]:
-    """Return what is told of a step. The query of its URL may hold secrets and is left out. The peer is the
-    proxy where there is one.
+    """Return the attributes of a step's span. The query of its URL may hold secrets and is left out. With a
+    proxy the peer is the proxy.
     """
     network, route, response = step.network, step.route, step.response
     tls = network.tls or NO_TLS
@@ -10106,7 +10097,7 @@ def step_attributes(step: Step) -> dict[str, object]:
 
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
-    """Return the start and end of each phase that there was (ns): the end of one is the start of the next."""
+    """Return when each phase that took place began and ended (ns)."""
     bounds = {}
     at = unix_nano(step.started_at)
     for phase in PHASES:
@@ -10121,7 +10112,7 @@ def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
 def span_document(
     run: Run, name: str, bounds: tuple[int, int], failed: bool, message: str = "", **more: Any
 ) -> dict[str, Any]:
-    """Return a span; `more` is what only some spans have, or have in another way."""
+    """Return a span; `more` adds fields or replaces them."""
     return {
         "traceId": run.trace_id,
         "spanId": new_id(8),
@@ -10181,7 +10172,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def span_texts(run: Run) -> Iterator[str]:
-    """Give the spans of a run as they are sent; no text in them has the query of a URL."""
+    """Give the spans of a run as they are sent, without the query of any URL."""
     import json
 
     # In a string: from a question mark to the quote that ends what a sentence cites, else to the end.
@@ -10240,14 +10231,14 @@ class Scale(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Labels and what they say, in two columns; without any, nothing is drawn."""
+    """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
     rows: Sequence[tuple[str, Line]]
 
 
 class Table(NamedTuple):
     """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
-    last column takes what is left of the width; where nothing is, the widest one is folded.
+    last column takes the rest of the width; if there is none left, the widest column is folded.
     """
 
     headings: Sequence[str | Scale]
@@ -10283,7 +10274,7 @@ def row_of(cells: Iterable[str], tone: str = "") -> Line:
 
 
 def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
-    """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
+    """Lay the phases of a step out in time; `failed` is the phase that failed."""
     rows: list[Sequence[Cell]] = []
     begin = 0
     for key in SUMMARY_KEYS:
@@ -10306,16 +10297,14 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
         return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
-    tone = "good"
-    if days < 30:
-        tone = "warn"
+    tone = "good" if days >= 30 else "warn"
     if days < 7:
         tone = "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
 def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
-    """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
+    """Name the first certificate of a chain to expire, if that is not the server's own."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
     _, place = min(ends, default=(None, 0))
     if place == 0:
@@ -10324,14 +10313,14 @@ def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
 
 
 def short_name(name: str) -> str:
-    """Return what matters of a distinguished name: its common name, else its organization, else all of it."""
+    """Return the common name in a distinguished name, else the organization, else all of it."""
     parts = re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)
     by_kind = {part.partition("=")[0]: part.partition("=")[2] for part in reversed(parts)}
     return by_kind.get("CN") or by_kind.get("O") or name
 
 
 def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
-    """Name the certificates of a chain, then who issued the last one, where that is none of them."""
+    """Name the certificates of a chain, then the issuer of the last one if it was not sent."""
     for each in chain:
         name = each.common_name or next(iter(each.names or ()), None) or short_name(each.subject or "")
         yield name or "(no name)"
@@ -10343,7 +10332,7 @@ def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
-    """Show the attempts to connect, where there is more to say than that the first one succeeded."""
+    """Show the attempts to connect, unless the first one succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
@@ -10351,7 +10340,6 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
-    """Say what TLS agreed on, and whose certificate it was."""
     version = (info.version or "").replace("v", " ")
     agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
     verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
@@ -10364,7 +10352,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
 
 
 def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
-    """Say from where the server was reached, where that was chosen, and what it saw of who asks."""
+    """Show the interface and the client certificate, where options chose them."""
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
@@ -10398,7 +10386,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
 
 
 def cache_text(cache: CacheUse) -> str:
-    """Say what a cache did, as far as it is told, and where that stands."""
+    """Say what a cache did, and which field says so."""
     parts = [cache.status or ""]
     if cache.age_s is not None:
         parts.append(f"age {cache.age_s} s")
@@ -10424,7 +10412,7 @@ def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
-    """Show the header fields as JSON has them, of a megabyte of them the beginning."""
+    """Show header fields as the JSON export has them, up to MAX_DRAWN characters."""
     left = MAX_DRAWN
     for count, header in enumerate(header_list(response.headers)):
         if left <= 0:
@@ -10436,7 +10424,7 @@ def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
-    """Say what was sent, what came, and what to bear in mind when its times are read."""
+    """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         body = amount_text(len(step.request.body.data), None, step.timing.send)
@@ -10461,7 +10449,7 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
 
 
 def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
-    """Say where a step failed and what to try; a redirect that leads nowhere fails before any phase."""
+    """Say where a step failed, why, and what to try. A bad redirect fails before any phase."""
     where = f"in {error.phase} ({error.kind})"
     if error.kind == "redirect":
         where = "before the request (redirect)"
@@ -10471,7 +10459,7 @@ def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
 
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
-    """Say what the times mean; the JSON export has all findings. `often` is in how many runs, by id."""
+    """Show the findings that matter most. `often` says in how many runs of a series each was made, by id."""
     for finding in in_telling_order(findings)[:SHOWN_FINDINGS]:
         cost = ms_text(finding.cost_us / 1000)
         parts = [finding.phase, cost]
@@ -10497,7 +10485,7 @@ ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
 def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Line]]:
-    """Say how the server was reached, where that is not as it was one step before, and what it answered."""
+    """Show connection and response of a step; rows that say the same as one step before are only named."""
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
@@ -10511,7 +10499,6 @@ def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Li
 
 
 def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
-    """Show one step, and the one before it no more than is needed."""
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
     yield Fields(step_rows(step, look, before))
@@ -10531,7 +10518,7 @@ def axis_bar(step: Step, begin: int, end: int) -> Bar:
 
 
 def request_text(url: str, room: int) -> str:
-    """Return a URL, shortened in its middle to so many cells; where these are few, its path."""
+    """Shorten a URL in its middle to so many cells; if these are few, show its path alone."""
     text = visible(clip(url))
     if len(text) > room and room < LEAST_REQUEST:
         text = re.sub(r"^[a-z]+://[^/]*", "", text)
@@ -10540,7 +10527,7 @@ def request_text(url: str, room: int) -> str:
 
 
 def chain_table(run: Run, look: Look) -> Table:
-    """Show the steps of a chain on one time axis. What is narrow has short requests, then short words."""
+    """Show the steps of a chain on one time axis. A narrow one shortens the requests first, then words."""
     headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
     if look.width < NARROW:
         headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
@@ -10576,7 +10563,6 @@ def violation_text(violation: Violation) -> str:
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
-    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
     first: Line = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
@@ -10619,17 +10605,16 @@ def short_number(ms: float | None) -> str:
     return fixed(ms, 2 - ((ms or 0) >= 10) - ((ms or 0) >= 100))
 
 
-def spread_rows(summary: Summary, names: Sequence[str], short: bool = False) -> list[list[str]]:
+def spread_rows(
+    summary: Summary, names: Sequence[str], text: Callable[[float | None], str] = number_text
+) -> list[list[str]]:
     """Return the statistics of each phase, in ms, below their names."""
-    rows = [["Phase", *names]]
-    for key in SUMMARY_KEYS:
-        values = (to_ms(summary.stat(key, name)) for name in names)
-        rows.append([key, *map(short_number if short else number_text, values)])
-    return rows
+    rows = [[key, *(text(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
+    return [["Phase", *names], *rows]
 
 
 def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
-    """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
+    """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
     rows = spread_rows(summary, QUARTERS)
     room = look.width - table_width(rows)
     if room < 0:
@@ -10640,7 +10625,7 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield (Span(f"{which}, in ms{scale}:"),)
     if table_width(rows) > look.width:
-        for key, *row in spread_rows(summary, SUMMARY_STATS, short=True):
+        for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
             tone = key if key in SUMMARY_KEYS else "strong"
             yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
         return
@@ -10653,8 +10638,12 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
 
 
+def late_starts(count: int) -> list[str]:
+    return [counted(count, "late start")] if count else []
+
+
 def series_title(summary: Summary, report: Report) -> str:
-    """Say of which step, how often and how long, and what became of it."""
+    """Say how many runs a step had, how they ended, and how long the series took."""
     parts = [counted(summary.runs, "run")]
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
@@ -10662,15 +10651,14 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.bad_status:
         parts.append(f"{summary.bad_status} not good")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
-    if summary.late:
-        parts.append(counted(summary.late, "late start"))
+    parts += late_starts(summary.late)
     duration = f"in {report.duration_us / 1e6:.1f} s"
     parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
     return ", ".join(parts)
 
 
 def status_sentence(summary: Summary) -> str:
-    """Say how answers with different statuses differ: the rare ones first."""
+    """Say how many answers each status had, and how long they took: the rare statuses first."""
     *rare, (usual, (_, usual_us)) = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     parts = [
         f"{status}: {count} of {len(summary.answered)}, median {total / 1000:.1f} ms"
@@ -10700,15 +10688,15 @@ FIRST_SLOW = "; the first answer took longer at the server, whatever the connect
 
 
 def median_words(warmth: str, summary: Summary) -> str:
-    """Return the median of a summary; what is of one run is not called one."""
+    """Return the median of a summary; the time of a single run is not called a median."""
     count = len(summary.used)
     what = warmth if count == 1 else f"{warmth} median"
     return f"{what} {time_text(summary.stat('total') or 0)} ({counted(count, 'run')})"
 
 
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting a connection up costs, as the cold runs of a step have measured it, and whether that
-    is what made them slower than the warm ones.
+    """Say what setting a connection up costs, measured in the cold runs of a step, and whether the server was
+    slower to answer them too.
     """
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
@@ -10741,7 +10729,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
 
 
 def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Block]:
-    """Show what the runs of one step and URL have in common."""
+    """Show the runs of one step and URL together."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
@@ -10764,7 +10752,7 @@ SHOWN_EVENTS = 20  # the last ones
 
 
 def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
-    """Tell what has changed: an outage, from its beginning to its end, where its first event stands."""
+    """Tell what has changed. An outage has one line, in the place of its first event."""
     lines: dict[SeriesEvent | int, str] = {}
     for event in report.events:
         if event.outage is None:
@@ -10786,14 +10774,13 @@ SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
 def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
-    """Order the parts of a variant's runs: the good ones last, of these those on kept connections."""
+    """Order the parts of a variant's runs: good ones last, and among these the ones on kept connections."""
     return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
 class VariantRow:
-    """What a row of a table of variants is made of: a step of one variant, `whole` and in `parts` (cold and
-    warm, and by URL). `usual` is the part whose medians are told: if it can be, of good answers and on kept
-    connections.
+    """A step of one variant, for a row of a table: all its runs (`whole`), and the same in `parts`, cold and
+    warm and by URL. The table shows the medians of the `usual` part.
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -10821,8 +10808,8 @@ def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
 
 
 def apart(values: Mapping[str, Any]) -> list[str]:
-    """Return whose value is not the one that more than half have: all of them if none is. An empty value does
-    not count.
+    """Return the names whose value differs from the value of the majority: all names if there is no
+    majority. Empty values do not count.
     """
     told = {name: value for name, value in values.items() if value}
     counts = collections.Counter(told.values())
@@ -10841,7 +10828,7 @@ def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
 
 
 def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
-    """Say in which of its medians an address is far above the others."""
+    """Say which medians of an address are far above the median of the others."""
     parts = []
     kind = (usual.reused, usual.none_good)  # an error page may come sooner than what is wanted
     alike = [other for other in others if (other.reused, other.none_good) == kind]
@@ -10855,7 +10842,7 @@ def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
 
 
 def row_words(row: VariantRow, rows: Sequence[VariantRow]) -> Iterator[str]:
-    """Say how an address fails, how often if not always, and why its times are not like the others'."""
+    """Say how and how often an address fails, and what sets its times apart."""
     whole = row.whole
     for count, failure in whole.failures.values():
         often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
@@ -10903,7 +10890,7 @@ def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[st
 
 
 def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the headings of the columns in which the servers that answered differ."""
+    """Return the headings of the columns in which the addresses that answered differ."""
     headings = []
     for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
         column = [cells[heading] for cells in table]
@@ -10917,7 +10904,7 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
 
 
 def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], look: Look) -> Table:
-    """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
+    """Compare the addresses: medians in ms, and what differs. Columns that do not fit are left out."""
     shown = ["Address", "Status", "Wait", "Total"]
     for heading in (*headings, "Connect", "TLS"):
         wider = [*shown, heading]
@@ -10931,14 +10918,8 @@ def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str],
     return Table(shown, NUMBERS, rows)
 
 
-def late_starts(count: int) -> list[str]:
-    return [counted(count, "late start")] if count else []
-
-
 def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
-    """Say how many addresses there are, where they are from, of how many runs the medians in their table are,
-    and how many of those started late.
-    """
+    """Say how many addresses there are, how they were found, and how many runs the medians are of."""
     count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
     found = "given with --resolve"
     if report.lookup_us is not None:
@@ -10955,7 +10936,7 @@ def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
 def address_notes(
     rows: Sequence[VariantRow], odd: Mapping[str, Sequence[str]], headings: Sequence[str]
 ) -> Iterator[Line]:
-    """Say what is odd about any address, or that they are alike, and in what they differ all the same."""
+    """Say what is odd about each address, or that all are alike."""
     for address, words in odd.items():
         for each in words:
             yield (Span(f"! {address} {each}", "warn"),)
@@ -11010,9 +10991,8 @@ def change_text(us: float | None) -> str:
 
 
 def cause_words(parts: Sequence[Comparison], middle: float) -> str:
-    """Name the one or two phases that make most of a difference (us).
-
-    A phase that most rounds do not have makes no difference to them: with kept connections, setting up.
+    """Name the one or two phases that make most of a difference (us). A phase counts if at least half of the
+    rounds have it: on kept connections few have those of the set-up.
     """
     sums = {}
     for phase in PHASES:
@@ -11061,7 +11041,7 @@ HABITS: dict[str, Callable[[Sample], str]] = {
 
 
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
-    """Say in what two sides differ besides their times; nothing where they do not, or one has no answer."""
+    """Say in what two sides differ besides their times, if both have answers."""
     ends = [usable(each for each in part if each.last) for part in (own, other)]
     if not all(ends):
         return ""
@@ -11077,7 +11057,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
 
 
 def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
-    """Say what came out of a comparison, if there is one, and in what its sides differ besides."""
+    """Say the outcome of a comparison, if there is one, and in what else its sides differ."""
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
@@ -11095,21 +11075,22 @@ FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
 def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Look) -> Table:
-    """Compare sides: medians in ms, and by how much total is above the first one's."""
+    """Compare sides: medians in ms, and how far total is above that of the first side."""
     first, *others = [row.variant for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
     for count in range(len(FIRST_LEFT_OUT) + 1):
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
-        table = [["Side", "Status", *keys, heading]]
-        for row in rows:
-            table.append([row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")])
-        if table_width(table) <= look.width:
+        headings = ["Side", "Status", *keys, heading]
+        table = [
+            [row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")] for row in rows
+        ]
+        if table_width([headings, *table]) <= look.width:
             break
-    return Table(table[0], (*COMPARED, heading), list(map(row_of, table[1:])))
+    return Table(headings, (*COMPARED, heading), list(map(row_of, table)))
 
 
 def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
-    """Draw how the totals of all sides lie on one scale, where there is room for it."""
+    """Draw the totals of all sides as strips on one scale, if there is room."""
     totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
     every = [total for each in totals.values() for total in each]
     room = look.width - table_width([["Side"], *([name] for name in totals)]) - 3
@@ -11122,7 +11103,7 @@ def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
-    """Show sides below each other, step by step; `against` is the one that the others are compared with."""
+    """Show sides below each other, step by step; `against` is the side that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     for number, first in sorted(firsts.items()):
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
@@ -11159,7 +11140,7 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
 
 
 def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
-    """Show what was measured beside what an earlier export holds."""
+    """Compare what was measured with an earlier export."""
     told = [f"{baseline.path}, {baseline.started_at}"]
     for name, value in (("host", baseline.host), ("label", baseline.label)):
         if value != getattr(report.probe, name):
@@ -11191,7 +11172,7 @@ def series_blocks(report: Report, look: Look) -> Iterator[Block]:
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn at the end; of the compact style the panel alone."""
+    """Return what is drawn at the end; in compact style only the panel."""
     if look.style == "waterfall":
         yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
         if report.baseline:
@@ -11233,7 +11214,7 @@ COLOURS = {
 
 
 class Glyphs(NamedTuple):
-    """What bars, strips and frames are drawn with, in the encoding of the stream."""
+    """The characters of bars, strips and frames."""
 
     bar: str  # a cell, filled more and more from the left
     levels: str  # of a strip: nothing, then eight of them
@@ -11258,7 +11239,7 @@ def choose_glyphs(encoding: str) -> Glyphs:
 
 
 def terminal_width(stream: Any) -> int:
-    """Return the columns of a terminal; 80 for what is none, or does not know (0)."""
+    """Return the columns of a terminal, or 80 if the stream is none or its terminal does not know (0)."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
@@ -11315,16 +11296,15 @@ def cut(line: Line, first: int, end: int) -> Line:
 
 
 def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
-    """Fill a line up with blanks to so many cells; one that is wider stays as it is."""
     space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
 
 
 def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
-    """Return the part of a bar in each unit of a scale, None beside it.
+    """Return which part of a bar is in each unit of a scale; None where the bar is not.
 
-    A bar takes one unit at least, and none beyond the scale. One part alone begins at the `step` (of so many
-    units) in which its beginning lies, several at the nearest unit.
+    A bar has one unit at least and stays within the scale. If it has one part, it begins at a multiple of
+    `step` units; if it has several, at the nearest unit.
     """
     end = max(1, bar.end)
     drawn: list[Span | None] = []
@@ -11342,7 +11322,7 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
 
 
 def fill_cell(units: Sequence[Span | None], marks: str) -> Span:
-    """Draw a cell: the two tones that fill most of it, the second of them as the ground of the first."""
+    """Draw a cell in the two tones that fill most of it; the second tone is the ground of the first."""
     tones = [unit and unit.tone for unit in units]
     most = [tone for tone, _ in collections.Counter(tones).most_common(2)]
     kept = [tone for tone in tones if tone in most]
@@ -11354,7 +11334,7 @@ def fill_cell(units: Sequence[Span | None], marks: str) -> Span:
 
 
 def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
-    """Draw how values lie between two others: a cell is filled as it is full beside the fullest one."""
+    """Draw how values lie between two others. The fullest cell is drawn full, the others in proportion."""
     counts = [0] * cells
     for value in values:
         counts[min(cells - 1, (value - begin) * cells // max(1, end - begin))] += 1
@@ -11477,7 +11457,7 @@ class Painter:
 
 
 def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
-    """Return the painter for a stream; rich knows what colours it has."""
+    """Return the painter for a stream; rich tells how many colours it has."""
     tones: Mapping[str, str] = {}
     if rich and not environ.get("NO_COLOR"):
         colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
@@ -11486,7 +11466,7 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Paint
 
 
 def has_rich() -> bool:
-    """Import what a report may need of rich, before the clock starts and while it can be found."""
+    """Import what reports need of rich, before the clock starts."""
     return bool(optional("rich.console") and optional("rich.style"))
 
 
@@ -11498,9 +11478,9 @@ UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not 
 
 
 class Interruption:
-    """What a signal does: it ends the process, but a series that has results is first asked to end itself.
+    """What a signal does. It ends the process; a series that has results first stops measuring and reports.
 
-    It does not raise: it may come where no exception gets through, as in a callback of an import.
+    It never raises: a signal may come where Python swallows exceptions, as in a callback of an import.
     """
 
     def __init__(self) -> None:
@@ -11571,7 +11551,7 @@ class StatusLine:
 
 
 def say(message: str, speaker: str = "httphases: ") -> None:
-    """Print one line on stderr; nothing when it is closed or gone."""
+    """Print one line on stderr, if it is still open."""
     if sys.stderr is None:  # print(file=None) would mean stdout
         return
     try:
@@ -11580,13 +11560,13 @@ def say(message: str, speaker: str = "httphases: ") -> None:
         pass
 
 
-def warn(message: str, options: Options) -> None:
-    if options.style != "silent":
+def warn(options: Options, *messages: str) -> None:
+    for message in messages if options.style != "silent" else ():
         say(f"warning: {message}")
 
 
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
-    """Have something written and tell whether it was; that its reader has left is no failure."""
+    """Write something and tell whether that worked; a reader that has left is no failure."""
     try:
         write()
     except BrokenPipeError:
@@ -11598,7 +11578,7 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
 
 
 def write_out(stream: Any, write: Callable[[], object]) -> None:
-    """Have something written to a standard stream, all of it at once; raises OSError and ValueError."""
+    """Write to a standard stream and flush it; raises OSError and ValueError."""
     if stream is None:
         raise OSError(errno.EBADF, "standard output is closed")
     write()
@@ -11606,7 +11586,7 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
 
 
 def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
-    """Return the lines of a run: a compact one a step, or metrics; `turn` is its place in a series."""
+    """Return a line for each step of a run; `turn` is its place in a series."""
     if style == "metrics":
         return [metrics_line(step, run.verdict, turn) for step in run.steps]
     return [compact_line(step, turn) for step in run.steps]
@@ -11644,7 +11624,7 @@ def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = N
 
 
 def overwrite(descriptor: int, data: bytes) -> None:
-    """Write over a file in its place, and close it; raises OSError. What is in it survives a full disk."""
+    """Write over a file in its place and close it; raises OSError. On a full disk its old content stays."""
     size = os.fstat(descriptor).st_size
     try:
         os.posix_fallocate(descriptor, 0, max(1, len(data)))
@@ -11658,8 +11638,8 @@ def overwrite(descriptor: int, data: bytes) -> None:
 
 
 def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
-    """Write a new file beside the old one and rename it over; raises OSError and leaves nothing then. Its
-    mode is that of any new file (umask), unless one is given.
+    """Write a new file beside the old one and rename it; raises OSError, and leaves nothing then. Without a
+    `mode` it has that of any new file (umask).
     """
     temporary = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
@@ -11721,7 +11701,7 @@ def name_probe(options: Options) -> Probe:
 
 
 def json_items(run: Run, single: bool) -> Iterator[str]:
-    """Give what the JSON export lists: the steps of a single run, else the run."""
+    """Give the items of the JSON export: the steps of a single run, or one run of a series."""
     yield from map(json_text, map(step_document, run.steps) if single else [run_document(run)])
 
 
@@ -11748,20 +11728,20 @@ EXPORTS = {
 
 
 def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]]:
-    """Return how each export that lists all runs writes one of them."""
+    """Return for each export that lists all runs how it writes a run."""
     makers = ((option, EXPORTS[option].items) for option in options.exports)
     return {option: items for option, items in makers if items}
 
 
 def import_ahead(options: Options) -> bool:
-    """Import what is needed once the clock has started, because the archive may be replaced meanwhile, and
-    tell whether the report may be drawn in colours.
+    """Import what is needed after the clock has started: the archive may be replaced meanwhile. Tell
+    whether the report may be drawn in colours.
     """
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
-    budgets = bool(options.thresholds or options.allowances)
-    draws = options.style == "waterfall" or (options.style == "compact" and budgets)
-    follow = any(each.follow for each in (options, *(side.options for side in options.sides)))
+    budgets = options.thresholds or options.allowances
+    draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
+    follow = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
     needed = {
         "json": listed or options.tracing,
@@ -11778,24 +11758,24 @@ def import_ahead(options: Options) -> bool:
 
 
 def warn_of_parameters(run: Run, options: Options) -> None:
-    """Name the credentials that the files will have in URLs, those that a run was redirected to included."""
+    """Name the credentials that the files will have in URLs, also in those of redirects."""
     files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
     urls = [step.url for step in run.steps]
     urls += [step.response.get("location") or "" for step in run.steps if step.response]
-    fields = [field for url in urls for field in query_fields(url)] if files else []
+    fields = [field for url in urls for field in query_fields(url)]
     found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
-    if found:
+    if files and found:
         names = clip(", ".join(found), MAX_FOREIGN)
-        warn(f"{files} will have the URL parameter {names} in clear: it looks like a credential", options)
+        warn(options, f"{files} will have the URL parameter {names} in clear: it looks like a credential")
 
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
-    """Say on stderr what stdout cannot; `turn` is the run's place in a series, which sums up some of it."""
+    """Warn of what stdout does not show; `turn` is the run's place in a series."""
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
-        warn(f"stopped after {MAX_REDIRECTS} redirects{end}", options)
+        warn(options, f"stopped after {MAX_REDIRECTS} redirects{end}")
     elsewhere = run.steps[0].url != options.request.url.text  # a side's own URL
-    if turn is None or turn.number == 1 or (turn.round == 1 and elsewhere):
+    if run.turn.number == 1 or (run.turn.round == 1 and elsewhere):
         warn_of_parameters(run, options)
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
@@ -11803,13 +11783,13 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
         if options.style == "waterfall" or turn:
             continue
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
-            warn(starved_text(step), options)
+            warn(options, starved_text(step))
         if lacks_certificate(step):
-            warn(f"in step {step.number} {LACKING}", options)
+            warn(options, f"in step {step.number} {LACKING}")
 
 
 def send_traces(spans: Iterable[str], options: Options) -> bool:
-    """Send spans where --otlp says, if it does; tell whether nothing is left undone."""
+    """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
         return True
     sender = options.tracing.sender
@@ -11836,7 +11816,7 @@ TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
 
 
 def in_brief(step: Step) -> Step:
-    """Leave out of a response all header fields but the first: they may be a megabyte each time."""
+    """Keep only the first header fields of a response: all of them may be a megabyte."""
     if not step.response:
         return step
     kept, size = [], 0
@@ -11849,7 +11829,6 @@ def in_brief(step: Step) -> Step:
 
 
 def show_server(step: Step) -> ServerInfo:
-    """Return what the server of a step showed of itself."""
     chain, response = (step.network.tls or NO_TLS).chain, step.response
     return ServerInfo(
         certificate=next(iter(chain), None),
@@ -11861,7 +11840,7 @@ def show_server(step: Step) -> ServerInfo:
 
 
 class Results:
-    """What is kept of a series while it goes on: a few numbers of each step, and the texts of its exports."""
+    """What is kept of a series: a few numbers of each step, and the texts of its exports."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -11886,7 +11865,7 @@ class Results:
         self._brief = False
 
     def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
-        """Keep of a run what the reports and exports need; return what has changed with it."""
+        """Keep what reports and exports need of a run; return what has changed with it."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
@@ -11905,15 +11884,15 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        return [] if self._single else self.events.add(self.samples[-1], standstill)
+        return self.events.add(self.samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
-        """Keep what the exports will say of a run; in brief once there is much of it."""
+        """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
         if not self._brief and texts.size > MAX_TEXTS:
             self._brief = True
             why = f"all of them would take more memory than {MAX_TEXTS >> 20} MB"
             kept = "the exports have the first 4 KB of each header section alone"
-            warn(f"from run {run.turn.number} on {kept}: {why}", self.options)
+            warn(self.options, f"from run {run.turn.number} on {kept}: {why}")
         if self._brief:
             run = run._replace(steps=tuple(map(in_brief, run.steps)))
         for option, items in self._listings.items():
@@ -11921,7 +11900,7 @@ class Results:
                 texts.add(option, text)
 
     def _url(self, step: Step) -> str:
-        """Return the URL that a step is summed up by: some redirects lead to another one every time."""
+        """Return the URL under which a step is summed up: some redirects lead to a new one every time."""
         known = self._urls.setdefault(step.number, set())
         full = len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES
         if step.url not in known and full:
@@ -11962,7 +11941,7 @@ class Results:
             )
 
     def warnings(self, report: Report) -> Iterator[str]:
-        """Say what could be taken for good; of a single run `warn_about` has said the most."""
+        """Give the warnings about all runs; `warn_about` gives those about each run."""
         runs = report.runs
         several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
@@ -11985,7 +11964,7 @@ class Results:
                 yield f"{where}: {NONE_GOOD}"
 
     def report(self, expected: int) -> Report:
-        """Sum up what there is of so many runs that were to be."""
+        """Sum up all runs; `expected` is how many there were to be."""
         options, verdicts, comparisons = self.options, {}, []
         parts = group_by(lambda sample: sample.variant, self.samples)
         paired = options.baseline is None
@@ -12065,7 +12044,7 @@ class Schedule:
                 self._missed += max(0, asleep) // self._interval
 
     def due(self, number: int) -> int | None:
-        """Return when a round is due, 0 for at once, None if the series is over by then."""
+        """Return when a round is due: 0 for at once, None if the series is over by then."""
         if number == 1:
             return 0
         due = 0
@@ -12079,7 +12058,7 @@ class Schedule:
         return None if over else due
 
     def standstill(self, run: Run) -> Standstill:
-        """Return what is to be told with a run that has just ended: the rounds that were missed before it."""
+        """Return the standstill to be told with a run that has just ended."""
         self.begun = self.begun or run.started
         self.look()
         during = self._resumed > run.started
@@ -12092,7 +12071,7 @@ class Schedule:
 
 
 class LiveReport:
-    """What is said of a series while it goes on: a run as it ends, or what has changed with it, and on a
+    """What is printed while a series goes on: each run as it ends, or only what has changed, and on a
     terminal what is under way.
     """
 
@@ -12113,13 +12092,8 @@ class LiveReport:
         self._tells_all = True  # each run, not only what has changed with it
         self._explained: set[str] = set()  # kinds of failures
 
-    @property
-    def wanted(self) -> bool:
-        """Tell whether anybody still waits for more runs."""
-        return bool(self._options.exports or self._options.tracing) or self._read
-
     def expect(self, variants: int) -> None:
-        """Expect so many runs in each round; without any, the lookup has failed and is the one run."""
+        """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
         series = self._options.series
         self.expected = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
@@ -12128,10 +12102,9 @@ class LiveReport:
         self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
     def wait(self, number: int) -> int | None:
-        """Wait until a round is to be prepared, the first at once, and return when it is due (0 for at once);
-        None when the series is to end.
-        """
-        while self.wanted and not INTERRUPTION.signal:
+        """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
+        kept = self._options.exports or self._options.tracing  # whoever may read the report
+        while (kept or self._read) and not INTERRUPTION.signal:
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
@@ -12147,7 +12120,7 @@ class LiveReport:
         return None
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Print the lines of a run that has ended, or those of what has changed with it."""
+        """Print the lines of a run that has ended, or only what has changed with it."""
         if self._options.series.single:
             return
         self.status.clear()
@@ -12173,7 +12146,7 @@ class LiveReport:
         choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
 
     def print(self, write: Callable[[], object]) -> None:
-        """Have something written to the report, as long as that can be done."""
+        """Write to the report, as long as that works and somebody reads it."""
 
         def attempt() -> None:
             try:
@@ -12193,7 +12166,7 @@ class LiveReport:
             raise Stopped
 
     def _sum_up(self) -> None:
-        """Make the text of the bar, only between two runs: many samples would hold up a run."""
+        """Make the text of the bar; only between two runs, because with many samples it takes long."""
         series, now = self._options.series, time.perf_counter_ns()
         if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
             self._summed = now
@@ -12207,7 +12180,7 @@ class LiveReport:
 def each_turn(
     variants: Sequence[Variant], results: Results, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
-    """Give the place of each run when it is next: round by round, on a fixed schedule."""
+    """Give each variant with the place of its next run, when that is due."""
     number = 0
     for turn in range(1, live.expected // len(variants) + 1):
         backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
@@ -12220,7 +12193,7 @@ def each_turn(
 
 
 def at_address(options: Options, address: str) -> Variant:
-    """Return a variant of the request: its URL's host and port at one address."""
+    """Return the variant that asks for the URL at one address."""
     url = options.request.url
     overrides = {**options.overrides, (url.host, url.port): address}
     return Variant(address, options._replace(address=address, overrides=overrides))
@@ -12229,9 +12202,9 @@ def at_address(options: Options, address: str) -> Variant:
 def find_variants(
     options: Options, pool: ConnectionPool, results: Results, live: LiveReport
 ) -> Sequence[Variant]:
-    """Return what is to be measured: the request as it stands, or at each address of its name.
+    """Return what is to be measured: the request, its sides, or each address of its name.
 
-    There is none where the lookup of the name failed, which is a failed run.
+    None are left if the lookup of the name failed, which counts as a failed run.
     """
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
@@ -12247,12 +12220,12 @@ def find_variants(
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_TARGETS:
-        warn(f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured", options)
+        warn(options, f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
 def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
-    """Name an interval with which a duration does not take more runs than there may be."""
+    """Warn if a duration takes more runs than there may be, and name an interval that fits."""
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
         yield (
@@ -12262,20 +12235,20 @@ def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
 
 
 def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
-    """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
+    """Measure run after run, until all are done, nobody wants more, or an interruption ends it."""
     series = options.series
     variants = find_variants(options, pool, results, live)
     if not variants:
         return
     live.expect(len(variants))
     runs = live.expected
-    if options.tracing and runs > MAX_TRACES and series.duration:
-        warn(f"--otlp sends the first {MAX_TRACES} runs alone", options)
-    elif options.tracing and runs > MAX_TRACES:
-        warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
-        results.traces = 0
-    for warning in length_warnings(series, len(variants), runs):
-        warn(warning, options)
+    if options.tracing and runs > MAX_TRACES:
+        if series.duration:
+            warn(options, f"--otlp sends the first {MAX_TRACES} runs alone")
+        else:
+            warn(options, f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
+            results.traces = 0
+    warn(options, *length_warnings(series, len(variants), runs))
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -12289,7 +12262,7 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
     if series.duration and not series.interval and turn.number == runs:
-        warn(f"{runs} runs are the most there may be: the series ended before its time was over", options)
+        warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
 
 
 def write_exports(results: Results, report: Report, crashed: bool) -> bool:
@@ -12306,7 +12279,7 @@ def write_exports(results: Results, report: Report, crashed: bool) -> bool:
 def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     """Measure a series, of one run or many; report it, and return the exit code.
 
-    Raises ToolError, and whatever crashed, once what was measured before is reported.
+    Raises ToolError. After a crash it reports what was measured before, then raises.
     """
     results = Results(options)
     live = LiveReport(options, results, rich)
@@ -12325,12 +12298,10 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.expected)
-    for warning in pool.warnings:
-        warn(warning, options)
+    warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
-    for warning in results.warnings(report):
-        warn(warning, options)
+    warn(options, *results.warnings(report))
     live.print(lambda: write_report(report, options, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None
@@ -12351,10 +12322,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 def run_tool(
     argv: Sequence[str] | None, environ: Mapping[str, str], take_store: Callable[[], ssl.SSLContext | None]
 ) -> int:
-    """Go the whole way once; raises ToolError."""
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
-    for warning in options.warnings:
-        warn(warning, options)
+    warn(options, *options.warnings)
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
@@ -12416,7 +12385,7 @@ def main(
 
 
 def claim_standard_streams() -> None:
-    """Keep 0, 1 and 2 from being given to a socket, and make what cannot be encoded print as an escape."""
+    """Keep sockets from getting the numbers 0, 1 and 2; print what cannot be encoded as an escape."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
