@@ -210,6 +210,7 @@ if TYPE_CHECKING:
 
     Thing = TypeVar("Thing")
     StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
+    TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
 
     class NamedTuple(tuple):
@@ -9137,7 +9138,7 @@ def size_text(count: int) -> str:
     return f"{count / (1024 * 1024):.1f} MB"
 
 
-RATED_US = 50_000  # what took less says little about how fast it goes
+RATED_US = 50_000  # a shorter time says little about the rate
 
 
 def amount_text(count: int, coding: str | None, us: int | None) -> str:
@@ -9684,7 +9685,7 @@ def json_document(report: Report) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------
 def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
     total = sum(sample.timing.total for sample in samples)
-    # The clock on the wall, by which the steps start, may have been set back in between.
+    # The steps' starts are by the clock on the wall, which may have been set back in between.
     last = (samples[-1].started_at - samples[0].started_at) // datetime.timedelta(microseconds=1)
     loaded = max(total, last + samples[-1].timing.total) / 1000
     return {
@@ -9808,7 +9809,7 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------
 # 27c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
 # ---------------------------------------------------------------------------------------------------------
-# What could move a terminal's cursor or turn its text around, were the file shown there.
+# These could move a terminal's cursor or turn its text around, if the file is shown there.
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
@@ -9819,7 +9820,7 @@ def json_text(value: dict[str, Any]) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
     if "\x7f" not in text and (text.isascii() or not re.search(UNSAFE, text)):
         return text
-    # str.translate, for the unsafe ones alone, takes ten times as long.
+    # To escape only the unsafe ones, by str.translate, takes ten times as long.
     return json.dumps(value, indent=2, allow_nan=False)
 
 
@@ -10175,7 +10176,7 @@ def span_texts(run: Run) -> Iterator[str]:
     """Give the spans of a run as they are sent, without the query of any URL."""
     import json
 
-    # In a string: from a question mark to the quote that ends what a sentence cites, else to the end.
+    # In a string: from a question mark to the quote that ends a quotation, else to the end of the string.
     inner = r'(?:[^"\\]|\\.)*'
     query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
     for span in run_spans(run):
@@ -10203,6 +10204,7 @@ class Span(NamedTuple):
     tone: str = ""
 
 
+SPACE = Span(" ")
 Line = tuple[Span, ...]
 
 
@@ -10233,7 +10235,7 @@ class Scale(NamedTuple):
 class Fields(NamedTuple):
     """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
-    rows: Sequence[tuple[str, Line]]
+    rows: Iterable[tuple[str, Line]]
 
 
 class Table(NamedTuple):
@@ -10507,7 +10509,7 @@ def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
     yield Fields([*failed, *reading_rows(read_step(step))])
 
 
-NARROW, LEAST_REQUEST = 64, 16  # cells of a table, and of what it says of a request but for the path
+NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
 
 
 def axis_bar(step: Step, begin: int, end: int) -> Bar:
@@ -10590,11 +10592,11 @@ def run_blocks(run: Run, look: Look) -> Iterator[Block]:
         yield chain_table(run, look)
         gap = " " if look.width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
-    yield Fields(list(reading_rows(read_chain(run))))
+    yield Fields(reading_rows(read_chain(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a series. Report -> blocks: a header, the median run, how the times lie, and what is odd.
+# 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
 # ---------------------------------------------------------------------------------------------------------
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
@@ -10745,7 +10747,7 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
         yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
         yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, look)
-    yield Fields(list(series_rows(summary, report)))
+    yield Fields(series_rows(summary, report))
 
 
 SHOWN_EVENTS = 20  # the last ones
@@ -10767,7 +10769,7 @@ def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28d. Views of addresses. Report -> one table, a row an address, and what is odd about any of them.
+# 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
@@ -10830,7 +10832,7 @@ def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
 def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
     """Say which medians of an address are far above the median of the others."""
     parts = []
-    kind = (usual.reused, usual.none_good)  # an error page may come sooner than what is wanted
+    kind = (usual.reused, usual.none_good)  # an error page may come sooner than a good answer
     alike = [other for other in others if (other.reused, other.none_good) == kind]
     for key in SLOW_KEYS:
         own, medians = usual.stat(key), [other.stat(key) for other in alike]
@@ -10855,7 +10857,7 @@ def row_words(row: VariantRow, rows: Sequence[VariantRow]) -> Iterator[str]:
 def odd_words(rows: Sequence[VariantRow], now: datetime.datetime) -> dict[str, list[str]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
     words = {row.variant: list(row_words(row, rows)) for row in rows}
-    # Where most have an error page, the one that has none is not the only odd one.
+    # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
     other_status = apart({row.variant: row.statuses for row in rows})
     other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
@@ -10933,9 +10935,7 @@ def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
     return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
-def address_notes(
-    rows: Sequence[VariantRow], odd: Mapping[str, Sequence[str]], headings: Sequence[str]
-) -> Iterator[Line]:
+def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: list[str]) -> Iterator[Line]:
     """Say what is odd about each address, or that all are alike."""
     for address, words in odd.items():
         for each in words:
@@ -10970,11 +10970,11 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28e. Views of a comparison. Sides -> a table, a row a side, and in a sentence which is better.
+# 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 # ---------------------------------------------------------------------------------------------------------
 NEEDED = {True: 6, False: 7}  # values for an interval: of paired rounds, of each of two series
-LARGE_PART = 0.2  # of a difference, from which on a phase is named
-OTHER_SIZE = 0.1  # of a body, from which on it is another one
+LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
+OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
 
 
 def plain_ms(us: Iterable[float]) -> list[str]:
@@ -11030,7 +11030,7 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     return words + cause_words(parts, middle)
 
 
-# What is told of two sides besides their times, where it usually differs: of the last sample of a run.
+# Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
     "protocol": lambda end: end.server.http_version or "none",
     "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
@@ -11116,7 +11116,7 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
         yield from strips_table(rows, look)
         for row in rows:
             for count, failure in row.whole.failures.values():
-                yield Fields(list(failure_rows(failure, f"{row.variant}, {times_text(count)} ")))
+                yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
                 yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
 
@@ -11168,7 +11168,7 @@ def series_blocks(report: Report, look: Look) -> Iterator[Block]:
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, look)
-    yield Fields(list(events_rows(report)))
+    yield Fields(events_rows(report))
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -11202,7 +11202,7 @@ SHADES = {
     "warn": "color(130)",
     "bad": "color(161)",
 }
-# With fewer, none that a usual background or palette hides; what is missing has the terminal's own colour.
+# With fewer colours, only those that can be read on usual backgrounds; "" is the terminal's own colour.
 COLOURS = {
     **dict.fromkeys(SHADES, ""),
     **dict.fromkeys(("ttfb", "total", "strong"), "bold"),
@@ -11300,14 +11300,14 @@ def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
     return (space, *line) if to_the_right else (*line, space)
 
 
-def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
-    """Return which part of a bar is in each unit of a scale; None where the bar is not.
+def place_bar(bar: Bar, units: int, step: int) -> list[Span]:
+    """Return which part of a bar is in each unit of a scale; SPACE where the bar is not.
 
     A bar has one unit at least and stays within the scale. If it has one part, it begins at a multiple of
     `step` units; if it has several, at the nearest unit.
     """
     end = max(1, bar.end)
-    drawn: list[Span | None] = []
+    drawn: list[Span] = []
     done = 0
     for length, part in bar.parts:
         done += length
@@ -11318,19 +11318,19 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
     del drawn[units:]
     first = round(bar.begin * units / end) if len(bar.parts) > 1 else bar.begin * units // end
     first = min(first, units - len(drawn)) // step * step
-    return [*[None] * first, *drawn, *[None] * (units - first - len(drawn))]
+    return [*[SPACE] * first, *drawn, *[SPACE] * (units - first - len(drawn))]
 
 
-def fill_cell(units: Sequence[Span | None], marks: str) -> Span:
+def fill_cell(units: Sequence[Span], marks: str) -> Span:
     """Draw a cell in the two tones that fill most of it; the second tone is the ground of the first."""
-    tones = [unit and unit.tone for unit in units]
+    tones = [unit.tone for unit in units]
     most = [tone for tone, _ in collections.Counter(tones).most_common(2)]
     kept = [tone for tone in tones if tone in most]
-    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), kept[0])
+    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), "")
     mark = marks[kept.count(first) * len(marks) // len(kept) - 1]
-    if first is None:
-        return Span(mark, f"reverse {second}") if second else Span(" ")
-    return Span(mark, first if second in (first, None) else f"{first} on {second}")
+    if not first:
+        return Span(mark, f"reverse {second}") if second else SPACE
+    return Span(mark, f"{first} on {second}" if second else first)
 
 
 def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
@@ -11392,10 +11392,9 @@ class Painter:
         marks = self._glyphs.bar
         letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
         size = 1 if letters else len(marks)
-        units = place_bar(bar, width * size, 1 if self._tones else size)
-        cells = [unit or Span(" ") for unit in units]
+        cells = place_bar(bar, width * size, 1 if self._tones else size)
         if not letters:
-            cells = [fill_cell(units[at : at + size], marks) for at in range(0, len(units), size)]
+            cells = [fill_cell(cells[at : at + size], marks) for at in range(0, len(cells), size)]
         alike = groupby(cells, key=itemgetter(1))
         return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
 
@@ -11436,12 +11435,12 @@ class Painter:
 
     def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Line]:
         columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
-        side, blank = Span(self._glyphs.side), Span(" ")
+        side = Span(self._glyphs.side)
         for number in range(max(map(len, columns))):
             drawn: Line = (side,)
             for heading, width, lines in zip(table.headings, widths, columns):
                 line = lines[number] if number < len(lines) else ()
-                drawn += (blank, *pad(line, width, heading in table.numbers), blank, side)
+                drawn += (SPACE, *pad(line, width, heading in table.numbers), SPACE, side)
             yield drawn
 
     def _panel(self, panel: Panel) -> Iterator[Line]:
@@ -11452,7 +11451,7 @@ class Painter:
         side = Span(glyphs.side, tone)
         for line in panel.lines:
             for part in self._folded(line, inner):
-                yield (side, Span(" "), *pad(part, inner), Span(" "), side)
+                yield (side, SPACE, *pad(part, inner), SPACE, side)
         yield self._rule([inner], glyphs.bottom, tone)
 
 
@@ -11473,8 +11472,8 @@ def has_rich() -> bool:
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
-ECHO = 0.03  # seconds: a signal that comes twice within them counts once, since timeout(1) passes it on
-UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
+UNFINISHED: list[Callable[[], None]] = []  # what to call before a signal ends the process
 
 
 class Interruption:
@@ -11651,7 +11650,7 @@ def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
 
     UNFINISHED.append(undo)
     try:
-        # It has its final rights from the start: whoever opened it before could read on.
+        # It has its final rights from the start: a reader who opened it before they changed could read on.
         first = 0o666 if mode is None else mode
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=place.folder)
         if mode is not None:
@@ -11689,7 +11688,7 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None)
         try:
             replace_file(place, mode, make())
         except PermissionError:
-            # An unwritable folder, or a sticky one with a file of somebody else's, which is refused.
+            # The folder is not writable, or is sticky and the file another user's, which `open` refuses.
             if not found:
                 raise
             data = b"".join(make())
@@ -11809,10 +11808,10 @@ def send_traces(spans: Iterable[str], options: Options) -> bool:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
-BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
-MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
-TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
+MAX_TEXTS = 64 << 20  # bytes of compressed exports; with more, further runs are kept in brief
+BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
+MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
+TOLD_IN_FULL = 20  # with more runs, a waterfall on a terminal has no line for each
 
 
 def in_brief(step: Step) -> Step:
@@ -12075,15 +12074,14 @@ class LiveReport:
     terminal what is under way.
     """
 
-    def __init__(self, options: Options, results: Results, rich: bool) -> None:
-        series = options.series
+    def __init__(self, results: Results, rich: bool) -> None:
+        options, series = results.options, results.options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval = series.interval
-        self.expected = series.times  # runs
+        self._interval, self.expected = series.interval, series.times  # runs
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
-        # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
+        # An export to stdout has it for itself; if then nobody sees the report, that is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
@@ -12183,7 +12181,7 @@ def each_turn(
     """Give each variant with the place of its next run, when that is due."""
     number = 0
     for turn in range(1, live.expected // len(variants) + 1):
-        backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
+        backwards = results.options.sides and turn % 2 == 0  # the first one may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
             due = live.wait(1 if place else turn)  # the others of a round follow at once
             if due is None:
@@ -12199,13 +12197,12 @@ def at_address(options: Options, address: str) -> Variant:
     return Variant(address, options._replace(address=address, overrides=overrides))
 
 
-def find_variants(
-    options: Options, pool: ConnectionPool, results: Results, live: LiveReport
-) -> Sequence[Variant]:
+def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> Sequence[Variant]:
     """Return what is to be measured: the request, its sides, or each address of its name.
 
     None are left if the lookup of the name failed, which counts as a failed run.
     """
+    options = results.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
@@ -12234,10 +12231,10 @@ def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
         )
 
 
-def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
+def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     """Measure run after run, until all are done, nobody wants more, or an interruption ends it."""
-    series = options.series
-    variants = find_variants(options, pool, results, live)
+    options, series = results.options, results.options.series
+    variants = find_variants(pool, results, live)
     if not variants:
         return
     live.expect(len(variants))
@@ -12282,12 +12279,12 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     Raises ToolError. After a crash it reports what was measured before, then raises.
     """
     results = Results(options)
-    live = LiveReport(options, results, rich)
+    live = LiveReport(results, rich)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)
     try:
-        take_runs(options, pool, results, live)
+        take_runs(pool, results, live)
     except Exception as error:
         if not results.samples:
             raise
@@ -12319,9 +12316,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
-def run_tool(
-    argv: Sequence[str] | None, environ: Mapping[str, str], take_store: Callable[[], ssl.SSLContext | None]
-) -> int:
+def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     warn(options, *options.warnings)
     contexts = TlsContexts(options, take_store)
@@ -12330,7 +12325,7 @@ def run_tool(
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
     for side in options.sides:
-        if side.options.request.url.secure:  # before the first run: what cannot be made is no result
+        if side.options.request.url.secure:  # fails before the first run, or never
             pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
     return run_series(options, pool, rich)
 
@@ -12350,9 +12345,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
-def main(
-    argv: Sequence[str] | None = None, take_store: Callable[[], ssl.SSLContext | None] = no_store
-) -> int:
+def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
     collecting = gc.isenabled()
@@ -12396,7 +12389,7 @@ def claim_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
+def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
@@ -12406,7 +12399,7 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
             signal.signal(number, INTERRUPTION.come)
     signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
-        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
+        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory
     claim_standard_streams()
     os._exit(main(None, take_store))
 
