@@ -11695,10 +11695,6 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None)
             overwrite(place.open(0, private=False), data)
 
 
-def name_probe(options: Options) -> Probe:
-    return Probe(os.uname().nodename, options.label)
-
-
 def json_items(run: Run, single: bool) -> Iterator[str]:
     """Give the items of the JSON export: the steps of a single run, or one run of a series."""
     yield from map(json_text, map(step_document, run.steps) if single else [run_document(run)])
@@ -11787,14 +11783,14 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             warn(options, f"in step {step.number} {LACKING}")
 
 
-def send_traces(spans: Iterable[str], options: Options) -> bool:
+def send_traces(spans: Iterable[str], probe: Probe, options: Options) -> bool:
     """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
         return True
     sender = options.tracing.sender
     url = sender.request.url
     try:
-        deliver(sender, to_otlp(spans, options.tracing, name_probe(options)))
+        deliver(sender, to_otlp(spans, options.tracing, probe))
     except NetworkError as error:
         collector = f"{url.scheme}://{bracketed(url.host)}:{url.port}"
         say(f"error: --otlp {collector}: {render(error, sender.secrets)}")
@@ -11978,7 +11974,7 @@ class Results:
         return Report(
             series=options.series,
             url=options.request.url,
-            probe=name_probe(options),
+            probe=Probe(os.uname().nodename, options.label),
             samples=self.samples,
             expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
@@ -12306,7 +12302,9 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = (results.traces > 0 or options.tracing is None) and send_traces(results.spans, options)
+    sent = (results.traces > 0 or options.tracing is None) and send_traces(
+        results.spans, report.probe, options
+    )
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed
