@@ -210,6 +210,7 @@ if TYPE_CHECKING:
     Thing = TypeVar("Thing")
     StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
     Detail: TypeAlias = "str | int | Foreign"
+    TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
 
     class NamedTuple(tuple):
@@ -239,7 +240,7 @@ else:
             return type(self)(**{**self._asdict(), **changes})
 
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2957,7 +2958,7 @@ def list_exports(args: argparse.Namespace) -> dict[str, str]:
 def check_files(args: argparse.Namespace) -> None:
     """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
     check_standard_input(args)
-    if re.match(r"\s*[{\[]", args.json or ""):
+    if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     size = len(os.fsencode(args.unix_socket or ""))
     if size > MAX_SOCKET_PATH:
@@ -3103,11 +3104,10 @@ def warn_of_the_whole(options: Options) -> Iterator[str]:
 
 def check_certificates(options: Options) -> None:
     """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.ca_bundle:
-        load_ca_bundle(context, options.ca_bundle)
+        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.ca_bundle)
     if options.identity:
-        load_identity(context, options.identity)
+        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.identity)
 
 
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
@@ -5356,6 +5356,7 @@ def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
     """Return the header fields of a request: defaults first, where the user gave none of that name."""
+    given = {name.lower() for name, _ in request.headers}
     defaults = [
         ("Host", request.url.authority.encode("ascii")),
         ("User-Agent", f"httphases/{__version__}".encode("ascii")),
@@ -5364,7 +5365,7 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     if request.body is not None:
         defaults.append(("Content-Type", request.body.content_type.encode("ascii")))
         defaults.append(("Content-Length", str(len(request.body.data)).encode("ascii")))
-    return without_fields(defaults, field_names(request.headers)) + request.headers
+    return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
 
 
 def parse_status(text: bytes) -> int | None:
@@ -8970,11 +8971,11 @@ def size_text(count: int) -> str:
     return f"{count / (1024 * 1024):.1f} MB"
 
 
-RATED_US = 50_000  # what took less says little about how fast it goes
+RATED_US = 50_000  # a shorter time says little about the rate
 
 
 def amount_text(count: int, coding: str | None, us: int | None) -> str:
-    """Return a size and its coding, and how fast it went where that can be told."""
+    """Return a size with its coding, and its rate where the time is long enough to tell one."""
     text = size_text(count)
     if count and coding:
         text += f" ({clip(coding, MAX_FOREIGN)})"
@@ -8994,12 +8995,6 @@ def percent_text(us: int | None, total: int) -> str:
 def shortest(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
     return f"{value:.15g}" if value < 1e15 else repr(value)
-
-
-def up_to_three(value: float) -> str:
-    """Return at least one and at most three decimals."""
-    whole, point, decimals = f"{value:.3f}".partition(".")
-    return whole + point + (decimals.rstrip("0") or "0")
 
 
 def second_text(moment: datetime.datetime | None) -> str | None:
@@ -9025,7 +9020,7 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
 
 
 def step_title(number: int, turn: Turn | None) -> str:
-    """Return what the line of a step begins with; in a series it tells the run, and the address if chosen."""
+    """Return what the line of a step begins with; in a series that is its run, and its address or side."""
     if turn is None:
         return f"Step {number}"
     return " ".join(word for word in (f"Run {turn.number} Step {number}", turn.variant) if word)
@@ -9052,47 +9047,55 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
 
 
 def compact_line(step: Step, turn: Turn | None = None) -> str:
-    """Return the line of a step for a reader."""
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
-    status, end = "ERROR", size_text(step.body_bytes)
-    if step.error:
-        end = f"{step.error.kind}: {step.error.message}"
-    elif step.answer:
-        status = str(step.answer.status)
+    status = step.answer.status if step.answer else "ERROR"
+    end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     title = step_title(step.number, turn)
     return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
 
 
+SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 
 
-def summary_line(
-    summary: Summary, url: bool, verdict: Verdict | None, comparison: Comparison | None, compact: bool
-) -> str:
-    """Return the key=value line of a summary; `url` tells whether it is needed to tell two apart."""
+def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     decimals, unit = (1, "ms") if compact else (3, "")
+    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+
+
+def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[str]:
+    """Give the tokens of a step's comparison; a variant's last summary has the verdicts on the whole."""
+    compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
+    comparison, verdict = compared.get(summary.number), None
+    if summary is [each for each in report.summaries if each.variant == summary.variant][-1]:
+        comparison = compared.get(None, comparison)
+        verdict = report.verdicts.get(summary.variant)
+    if comparison:
+        middle, interval, _ = comparison.differences["total"]
+        low, high = interval or (None, None)
+        ends = {"total_diff": middle, "total_diff_low": low, "total_diff_high": high}
+        yield from time_tokens(ends, compact)
+        yield f"verdict={comparison.verdict}"
+    if verdict:
+        yield from verdict_tokens(verdict)
+
+
+def summary_line(summary: Summary, report: Report, compact: bool) -> str:
+    """Return the key=value line of a summary; its URL where another one of the step is summed up too."""
     tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
-    for key in (*PHASES, "ttfb", "total"):
-        for name in SUMMARY_STATS:
-            tokens.append(f"{key}_{name}={fixed(to_ms(summary.stat(key, name)), decimals, unit)}")
-    if url:
+    times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
+    tokens += time_tokens(times, compact)
+    place = summary.variant, summary.number
+    if len({each.url for each in report.summaries if (each.variant, each.number) == place}) > 1:
         tokens.append(f"url={clip(summary.url).replace(' ', '')}")
     tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
-    if comparison:
-        middle, interval, _ = comparison.differences["total"]
-        low, high = interval or (None, None)
-        for name, us in (("total_diff", middle), ("total_diff_low", low), ("total_diff_high", high)):
-            tokens.append(f"{name}={fixed(to_ms(us), decimals, unit)}")
-        tokens.append(f"verdict={comparison.verdict}")
-    if verdict:
-        tokens += verdict_tokens(verdict)
+    tokens += outcome_tokens(summary, report, compact)
     return f"Summary {summary.number}: " + " ".join(tokens)
 
 
 def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
-    """Say why a step failed and what to try, in one line."""
     title = step_title(number, turn).replace("Run", "run").replace("Step", "step")  # but a side is a capital
     return f"{title}: {failure.message.rstrip('.')}. {failure.hint}"
 
@@ -9103,7 +9106,7 @@ def event_line(event: SeriesEvent) -> str:
 
 
 def outage_line(outage: Outage) -> str:
-    """Return an outage from its beginning to its end, or how far it has come."""
+    """Describe an outage, from its beginning to its end or to the last run so far."""
     labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
     line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
     if not outage.over:
@@ -9127,20 +9130,19 @@ def lacks_certificate(step: Step) -> bool:
     return refused and tls is not None and tls.wanted and tls.shown == "none given"
 
 
+# What is said of a step, or of how many runs; of a step the first one tells for how long.
+STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
 
 
-def lacking_text(step: Step) -> str:
-    return f"in step {step.number} {LACKING}"
+def starved_text(step: Step) -> str:
+    return f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
 
 
 def status_text(state: RunState) -> str:
-    """Say what a run is doing, for the status line."""
     current = state.current
-    if not current:
-        return ""
-    history = current.log.history()
-    if not history.start:
+    history = current and current.log.history()
+    if not (current and history and history.start):
         return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
@@ -9150,7 +9152,7 @@ def status_text(state: RunState) -> str:
 
 
 def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
-    """Give the median of ttfb so far, and what went wrong how often."""
+    """Give the median of ttfb so far, and how many runs failed or were bad."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
         middle = median(sorted(value for value, _ in values)) / 1000
@@ -9162,8 +9164,8 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
 def series_progress(
     interval: float, wanted: int, samples: Sequence[Sample], width: int, time_left: tuple[float, int] = (0, 0)
 ) -> str:
-    """Say how far a series of `wanted` runs is, `interval` seconds from one to the next; of one with a
-    duration, how much of that is left, and of how much (s).
+    """Say how far a series of `wanted` runs is, with `interval` seconds from one to the next. `time_left` (s)
+    is for a series with a duration: how much of it is left, and the duration.
 
     What does not fit `width` columns is shortened: the run, the median and the failures stay.
     """
@@ -9188,7 +9190,7 @@ def series_progress(
 
 
 def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
-    """Name statuses that are not good; of a series of `runs`, say in how many of them they came."""
+    """Name bad statuses; for a series of `runs`, say in how many runs they came."""
     statuses, where = " or ".join(map(str, sorted(counted))), ""
     if runs is not None:
         where = f"in {sum(counted.values())} of {runs} runs "
@@ -9196,7 +9198,7 @@ def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
 
 
 def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> Iterator[str]:
-    """Say that budgets were held against an error page, which a quick one would keep, or left it out."""
+    """Warn where a bad answer, which may be a quick one, was held against the budgets or left out."""
     bad = verdict and (verdict.bad_statuses or verdict.left_out)
     if verdict and bad and not fail:
         statuses, where = bad_ones(bad, runs)
@@ -9206,7 +9208,6 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
-    """Say why budgets on statistics could not be judged."""
     text = "not judged, too few good answers"
     if report.series.reuse:
         text += " on a kept connection"
@@ -9217,38 +9218,32 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
 
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
-    """Name the last statuses that --expect does not; of a series of `runs`, say in how many of them."""
-    found = [sample.code or 0 for sample in samples if sample.last and sample.bad_status]
-    if found:
-        where = f"in {len(found)} of {runs} runs " if runs is not None else ""
-        statuses = " or ".join(map(str, sorted(set(found))))
+    """Name the last statuses that --expect does not; for a series of `runs`, say in how many they came."""
+    bad = bad_codes(sample for sample in samples if sample.last)
+    if bad:
+        statuses, where = bad_ones(bad, runs)
         yield f"{where}the last status, {statuses}, is none that --expect names"
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
-def starved_runs_text(starved: int, runs: int) -> str:
-    return (
-        f"in {starved} of {runs} runs this process was kept waiting for a CPU: "
-        "times that end on this machine may be too long"
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 27a. Documents, JSON. Report -> values.
 # ---------------------------------------------------------------------------------------------------------
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
-    """Return header fields, of each that is a credential the value masked."""
-    masked = ((name, "***" if is_credential(name, value) else decode(value)) for name, value in headers)
-    return [{"name": name, "value": value} for name, value in masked]
+    """Return header fields; the values of credentials are masked."""
+    return [
+        {"name": name, "value": "***" if is_credential(name, value) else decode(value)}
+        for name, value in headers
+    ]
 
 
 NO_TLS = TlsInfo(None, None, None, False, False, ())
 
 
 def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
-    """Return what TLS agreed on; all of it is null without TLS, and but for the chain, which is empty."""
+    """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
     info = agreed or NO_TLS
     certificate = info.certificate or NO_CERTIFICATE
     return {
@@ -9297,7 +9292,7 @@ def network_document(step: Step) -> dict[str, Any]:
         **tls_fields(network.tls, step.started_at),
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
-        "tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,  # never 0: the kernel's word for unknown
+        "tcp_rtt_ms": to_ms(network.rtt_us),
         "tcp_retransmits": network.retransmits,
     }
     if network.reused is not None:
@@ -9356,22 +9351,22 @@ def step_document(step: Step) -> dict[str, Any]:
 
 def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     """Return a verdict; in a series violations name the worst run, or the variant."""
-    names = ["key", "threshold_ms", "actual_ms", "delta_ms"]
-    violations = [{name: getattr(each, name) for name in names} for each in verdict.violations]
+    violations = []
+    for each in verdict.violations:
+        fields = {name: getattr(each, name) for name in ("key", "threshold_ms", "actual_ms", "delta_ms")}
+        if series:
+            fields.update(run_number=each.run_number, **variant_fields(each.variant))
+        if each.baseline_ms is not None:
+            fields["baseline_ms"] = each.baseline_ms
+        violations.append(fields)
     document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
-    if series:
-        for fields, violation in zip(violations, verdict.violations):
-            fields.update(run_number=violation.run_number, **variant_fields(violation.variant))
-    for fields, violation in zip(violations, verdict.violations):
-        if violation.baseline_ms is not None:
-            fields["baseline_ms"] = violation.baseline_ms
     if series or verdict.not_judged:
         document["not_judged"] = list(verdict.not_judged)
     return document
 
 
 def run_fields(run: Run) -> dict[str, Any]:
-    """Return what is said of any run, but for the steps."""
+    """Return the fields that a single run and each run of a series have, except for the steps."""
     steps = run.steps
     last = steps[-1]
     summary: dict[str, Any] = {
@@ -9389,7 +9384,6 @@ def run_fields(run: Run) -> dict[str, Any]:
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """Return one run of a series."""
     return {
         "run_number": run.turn.number,
         "round": run.turn.round,
@@ -9428,7 +9422,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return what one side is beside another; of times in ms."""
+    """Return a comparison of two sides; times in ms."""
     differences = {
         f"{key}_ms": {
             "median_ms": to_ms(each.middle),
@@ -9447,7 +9441,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_fields(report: Report) -> dict[str, Any]:
-    """Return what is said of all that was compared; nothing where nothing was."""
+    """Return the fields of --versus and --baseline; none without them."""
     fields: dict[str, Any] = {}
     if report.sides:
         fields["sides"] = [
@@ -9475,7 +9469,7 @@ def event_document(event: SeriesEvent) -> dict[str, Any]:
 
 
 def series_fields(report: Report) -> dict[str, Any]:
-    """Return what the export of a series has in place of the fields of a single run."""
+    """Return the fields of a series that a single run does not have."""
     failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
     summary: dict[str, Any] = {
         "runs": report.runs,
@@ -9506,15 +9500,10 @@ def series_fields(report: Report) -> dict[str, Any]:
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
     first = report.samples[0]
+    fields = series_fields(report)
     if report.single:
-        fields = {
-            **report.probe._asdict(),
-            **comparison_fields(report),
-            **run_fields(report.single),
-            "steps": [],
-        }
-    else:
-        fields = series_fields(report)
+        fields = {**report.probe._asdict(), **comparison_fields(report), **run_fields(report.single)}
+        fields["steps"] = []
     return {
         "schema_version": 1,
         "tool_version": __version__,
@@ -9528,9 +9517,8 @@ def json_document(report: Report) -> dict[str, Any]:
 # 27b. Documents, HAR 1.2: a page a run, an entry a step.
 # ---------------------------------------------------------------------------------------------------------
 def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
-    """Return the page of one run."""
     total = sum(sample.timing.total for sample in samples)
-    # The clock on the wall, by which the steps start, may have been set back in between.
+    # The steps' starts are by the clock on the wall, which may have been set back in between.
     last = (samples[-1].started_at - samples[0].started_at) // datetime.timedelta(microseconds=1)
     loaded = max(total, last + samples[-1].timing.total) / 1000
     return {
@@ -9579,20 +9567,19 @@ def cookie_list(pairs: Iterable[str]) -> list[dict[str, str]]:
 
 
 def query_fields(url: str) -> list[tuple[str, str]]:
-    """Return the parameters of a URL's query by name, the first of many."""
+    """Return the parameters of a URL's query, no more than MAX_QUERY_FIELDS."""
     query = "&".join(url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
     return urllib.parse.parse_qsl(query, keep_blank_values=True)
 
 
 def har_request(step: Step) -> dict[str, Any]:
-    """Return what was asked; the body is only measured."""
+    """Return what was asked. Of the body it has the size alone."""
     given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
-    cookies = cookie_list(part for value in given for part in decode(value).split(";"))
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": {"h2": "HTTP/2"}.get((step.network.tls and step.network.tls.alpn) or "", "HTTP/1.1"),
-        "cookies": cookies,
+        "httpVersion": "HTTP/2" if (step.network.tls or NO_TLS).alpn == "h2" else "HTTP/1.1",
+        "cookies": cookie_list(part for value in given for part in decode(value).split(";")),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
         "headersSize": step.sent_header_bytes or -1,
@@ -9609,17 +9596,14 @@ NO_RESPONSE = Response(0, "", "unknown", (), None)
 
 
 def har_response(step: Step) -> dict[str, Any]:
-    """Return what was answered; HAR asks for empty values where there was nothing."""
-    response = step.response or NO_RESPONSE
-    cookies = cookie_list(
-        decode(value).partition(";")[0] for value in values_of(response.headers, "set-cookie")
-    )
-    answer = step.answer or NO_RESPONSE
+    """Return the response; where there was none HAR asks for empty values."""
+    response, answer = step.response or NO_RESPONSE, step.answer or NO_RESPONSE
+    given = values_of(response.headers, "set-cookie")
     return {
         "status": answer.status,
         "statusText": answer.reason,
         "httpVersion": response.http_version,
-        "cookies": cookies,
+        "cookies": cookie_list(decode(value).partition(";")[0] for value in given),
         "headers": header_list(response.headers),
         "content": {
             "size": step.body_bytes,
@@ -9633,7 +9617,7 @@ def har_response(step: Step) -> dict[str, Any]:
 
 
 def har_entry(step: Step, page: str) -> dict[str, Any]:
-    """Return the entry of a step; on a kept connection with the name of the one that was opened."""
+    """Return the entry of a step, which names the connection that it was sent on."""
     timings = har_timings(step.timing)
     entry = {
         "pageref": page,
@@ -9655,33 +9639,28 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
     return entry
 
 
-def har_entries(run: Run) -> Iterator[dict[str, Any]]:
-    for step in run.steps:
-        yield har_entry(step, f"page_{run.turn.number}")
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 27c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
 # ---------------------------------------------------------------------------------------------------------
-# What could move a terminal's cursor or turn its text around, were the file shown there.
+# These could move a terminal's cursor or turn its text around, if the file is shown there.
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Return what JSON makes of a value, on several lines; nothing in it moves a terminal's cursor."""
+    """Return indented JSON in which no character can move a terminal's cursor."""
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
     if "\x7f" not in text and (text.isascii() or not re.search(UNSAFE, text)):
         return text
-    # str.translate, for the unsafe ones alone, takes ten times as long.
+    # To escape only the unsafe ones, by str.translate, takes ten times as long.
     return json.dumps(value, indent=2, allow_nan=False)
 
 
 def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
-    """Give a document as UTF-8, piece by piece, `items` (JSON) in place of the empty list that ends it.
+    """Give a document as UTF-8, in pieces. `items` (JSON texts) replace the empty list at its end.
 
-    Each item may hold a megabyte of header fields: one at a time is in memory.
+    Each item may hold a megabyte of header fields, so only one at a time is in memory.
     """
     head, _, tail = json_text(document).rpartition("[]")
     last_line = head.rpartition("\n")[2]
@@ -9695,9 +9674,8 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 
 
 class CompressedTexts:
-    """Texts that are kept compressed, one stream for all of them: in a series each is much like the last.
-
-    The texts of all exports stand there in turn, each by the name of its export, because they are alike too.
+    """The texts of all exports, each after the name of its export. Runs and exports are alike, so they are
+    compressed as one stream.
     """
 
     def __init__(self) -> None:
@@ -9758,15 +9736,14 @@ def end_of(step: Step | Sample) -> datetime.datetime:
 
 
 def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
-    """Return the labels by which a series is sorted."""
-    address, side = (variant_fields(variant).get(name) for name in ("target", "side"))
+    fields = variant_fields(variant)
     kept = None if reused is None else str(reused).lower()
-    labels = {"address": address, "side": side, "reused": kept}
+    labels = {"address": fields["target"], "side": fields.get("side"), "reused": kept}
     return {name: value for name, value in labels.items() if value}
 
 
 def metrics_target(url: Url) -> str:
-    """Return a URL without its query, which may hold secrets, and each of whose values would be a series."""
+    """Return a URL without its query, which may hold secrets; besides, each query would make a new series."""
     return f"{url.scheme}://{bracketed(url.host)}:{url.port}{url.target.partition('?')[0]}"
 
 
@@ -9776,10 +9753,9 @@ def in_seconds(us: float | None) -> float | None:
 
 
 def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, float | None]:
-    """Return the statistics of a key in seconds.
+    """Return the statistics of a key in seconds. Plain http has no tls.
 
-    Plain http has no tls. A single run that failed has times too, but for the phase that it failed in, which
-    is not known to the end, and for the total.
+    A single run that failed has the times that are known to their end: not the failed phase, not total.
     """
     samples = [summary.newest] if single else summary.used
     if key == "tls":
@@ -9790,17 +9766,17 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 
 
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
-    """Give every gauge of a step; of a series some are the last run's, if it came so far."""
+    """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
     single, newest = report.single is not None, summary.newest
     labels = {**sorting_labels(summary.variant, summary.reused), "step": str(summary.number)}
-    stats = {key: stats_in_metrics(key, summary, single) for key in (*PHASES, "ttfb", "total")}
+    stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
         by = {**labels, "phase": phase}
         yield "request_duration_seconds", by, stats[phase]["median"]
         for name in () if single else SUMMARY_STATS:
             yield "request_duration_stat_seconds", {**by, "stat": name}, stats[phase][name]
     values = {
-        "request_success": int(len(summary.used) == summary.runs and not summary.none_good),
+        "request_success": int(not (summary.failed or summary.bad_status)),
         "request_ttfb_seconds": stats["ttfb"]["median"],
         "request_elapsed_seconds": stats["total"]["median"],
         "response_status_code": summary.largest_code,
@@ -9817,55 +9793,46 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
-    """Give every gauge of the chains: of a variant, the cold ones apart from those on kept connections."""
+    """Give the gauges of whole chains, by variant, and new connections apart from kept ones."""
     runs = group_by(lambda sample: sample.run, report.samples).values()
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
-        ends = [chain[-1] for chain in chains]
-        used = {sample.run for sample in usable(ends)}
-        totals = [sum(sample.timing.total for sample in chain) for chain in chains if chain[0].run in used]
-        yield "success", labels, int(all(sample.good for sample in ends))
-        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals).stats["median"])
+        ends = Summary([chain[-1] for chain in chains])
+        totals = known_times("total", times_of_chains([sample for chain in chains for sample in chain]))
+        yield "success", labels, int(not (ends.failed or ends.bad_status))
+        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals.values()).stats["median"])
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(ends[-1]).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
         if report.single is None:
-            yield "runs", labels, len(ends)
-            yield "runs_failed", labels, sum(1 for sample in ends if sample.error)
-            yield "runs_bad_status", labels, sum(sample.bad_status for sample in ends)
+            yield "runs", labels, ends.runs
+            yield "runs_failed", labels, ends.failed
+            yield "runs_bad_status", labels, ends.bad_status
 
 
 LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def label_text(labels: Mapping[str, str]) -> str:
-    """Return labels as they stand in braces."""
-    return ",".join(f'{name}="{value.translate(LABEL_ESCAPES)}"' for name, value in labels.items())
-
-
 def exposition(report: Report) -> Iterator[bytes]:
-    """Give the metrics, family by family: HELP and TYPE stand by the samples that there are.
-
-    A step is summed up whichever URLs it led to.
+    """Give the metrics by family, with HELP and TYPE where a family has samples. A step has one sample for
+    all URLs that redirects led to.
     """
     targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
     here = metrics_target(report.url)
-    common = {}
-    if report.probe.label is not None:
-        common["label"] = report.probe.label
+    label = {} if report.probe.label is None else {"label": report.probe.label}
     steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
     gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
     for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
-            target = {"target": targets.get(labels.get("side"), here)}
-            line = f"httphases_{family}{{{label_text({**target, **common, **labels})}}} {value!r}\n"
-            lines.setdefault(family, []).append(line)
+            named = {"target": targets.get(labels.get("side"), here), **label, **labels}
+            words = ",".join(f'{name}="{each.translate(LABEL_ESCAPES)}"' for name, each in named.items())
+            lines.setdefault(family, []).append(f"httphases_{family}{{{words}}} {value!r}\n")
     for family, explanation in FAMILIES.items():
         if family in lines:
             name = f"httphases_{family}"
-            yield f"# HELP {name} {explanation}\n# TYPE {name} gauge\n".encode("ascii")
-            yield "".join(lines[family]).encode("utf-8")
+            head = f"# HELP {name} {explanation}\n# TYPE {name} gauge\n"
+            yield (head + "".join(lines[family])).encode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9908,7 +9875,7 @@ def finding_event(finding: Finding, at: int) -> dict[str, Any]:
 
 
 def step_server(url: str) -> dict[str, object]:
-    """Return whom a URL names; nothing for what a redirect made of one."""
+    """Return the host and port of a URL; nothing if a redirect led to something else."""
     parts = re.match(r"(https?)://(\[[^\]]*\]|[^/:?#]*)(?::([0-9]{1,5}))?(?=[/?#]|$)", url)
     if not parts:
         return {}
@@ -9926,12 +9893,12 @@ def error_type(step: Step) -> str | None:
 
 
 def step_attributes(step: Step) -> dict[str, object]:
-    """Return what is told of a step. The query of its URL may hold secrets and is left out. The peer is the
-    proxy where there is one.
+    """Return the attributes of a step's span. The query of its URL may hold secrets and is left out. With a
+    proxy the peer is the proxy.
     """
-    network, route, response, error = step.network, step.route, step.response, step.error
+    network, route, response = step.network, step.route, step.response
     tls = network.tls or NO_TLS
-    return {
+    attributes = {
         "http.request.method": step.request.method,
         "url.full": step.url.partition("#")[0].partition("?")[0],
         **step_server(step.url),
@@ -9947,21 +9914,24 @@ def step_attributes(step: Step) -> dict[str, object]:
         "tls.cipher": tls.cipher,
         "httphases.proxy": route.proxy and route.proxy.shown,
         "httphases.reused": network.reused,
-        "httphases.tcp_rtt_ms": network.rtt_us and network.rtt_us / 1000,
+        "httphases.tcp_rtt_ms": to_ms(network.rtt_us),
         "httphases.tcp_retransmits": network.retransmits,
         "network.peer.port": network.ip and network.port,
         "network.transport": route.unix_socket and "unix",
-        "http.response.status_code": response and response.status,
-        "http.response.body.size": response and step.body_bytes,
-        "network.protocol.name": response and "http",
-        "network.protocol.version": response and response.http_version.partition("/")[2],
-        "httphases.error.phase": error and error.phase,
-        "httphases.error.hint": error and error.hint,
     }
+    if response:
+        attributes["http.response.status_code"] = response.status
+        attributes["http.response.body.size"] = step.body_bytes
+        attributes["network.protocol.name"] = "http"
+        attributes["network.protocol.version"] = response.http_version.partition("/")[2]
+    if step.error:
+        attributes["httphases.error.phase"] = step.error.phase
+        attributes["httphases.error.hint"] = step.error.hint
+    return attributes
 
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
-    """Return the start and end of each phase that there was (ns): the end of one is the start of the next."""
+    """Return when each phase that took place began and ended (ns)."""
     bounds = {}
     at = unix_nano(step.started_at)
     for phase in PHASES:
@@ -9976,7 +9946,7 @@ def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
 def span_document(
     run: Run, name: str, bounds: tuple[int, int], failed: bool, message: str = "", **more: Any
 ) -> dict[str, Any]:
-    """Return a span; `more` is what only some spans have, or have in another way."""
+    """Return a span; `more` adds fields or replaces them."""
     return {
         "traceId": run.trace_id,
         "spanId": new_id(8),
@@ -10036,10 +10006,10 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def span_texts(run: Run) -> Iterator[str]:
-    """Give the spans of a run as they are sent; no text in them has the query of a URL."""
+    """Give the spans of a run as they are sent, without the query of any URL."""
     import json
 
-    # In a string: from a question mark to the quote that ends what a sentence cites, else to the end.
+    # In a string: from a question mark to the quote that ends a quotation, else to the end of the string.
     inner = r'(?:[^"\\]|\\.)*'
     query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
     for span in run_spans(run):
@@ -10067,6 +10037,7 @@ class Span(NamedTuple):
     tone: str = ""
 
 
+SPACE = Span(" ")
 Line = tuple[Span, ...]
 
 
@@ -10095,14 +10066,14 @@ class Scale(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Labels and what they say, in two columns; without any, nothing is drawn."""
+    """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
-    rows: Sequence[tuple[str, Line]]
+    rows: Iterable[tuple[str, Line]]
 
 
 class Table(NamedTuple):
     """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
-    last column takes what is left of the width; where nothing is, the widest one is folded.
+    last column takes the rest of the width; if there is none left, the widest column is folded.
     """
 
     headings: Sequence[str | Scale]
@@ -10128,24 +10099,20 @@ class Look(NamedTuple):
     width: int
 
 
-SPREAD_KEYS = (*PHASES, "ttfb", "total")  # tones too
-
-
 def table_width(rows: Iterable[Sequence[str]]) -> int:
     """Return the columns of the terminal that a framed table of these cells takes."""
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
 def row_of(cells: Iterable[str], tone: str = "") -> Line:
-    """Return a row of a table, all of it in one tone."""
     return tuple(Span(cell, tone) for cell in cells)
 
 
 def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
-    """Lay the phases of a step out in time: each bar begins where its phase begins; `failed` names one."""
+    """Lay the phases of a step out in time; `failed` is the phase that failed."""
     rows: list[Sequence[Cell]] = []
     begin = 0
-    for key in SPREAD_KEYS:
+    for key in SUMMARY_KEYS:
         length: int | None = getattr(timing, key)
         tone = "bad" if key == failed else key
         cells = row_of((key, ms_text(timing.ms(key)), percent_text(length, timing.total)), tone)
@@ -10165,16 +10132,14 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
         return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
-    tone = "good"
-    if days < 30:
-        tone = "warn"
+    tone = "good" if days >= 30 else "warn"
     if days < 7:
         tone = "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
 def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
-    """Name the certificate of a chain that expires before the server's own, the earliest; nothing if none."""
+    """Name the first certificate of a chain to expire, if that is not the server's own."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
     _, place = min(ends, default=(None, 0))
     if place == 0:
@@ -10183,14 +10148,14 @@ def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
 
 
 def short_name(name: str) -> str:
-    """Return what matters of a distinguished name: its common name, else its organization, else all of it."""
+    """Return the common name in a distinguished name, else the organization, else all of it."""
     parts = re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)
     by_kind = {part.partition("=")[0]: part.partition("=")[2] for part in reversed(parts)}
     return by_kind.get("CN") or by_kind.get("O") or name
 
 
 def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
-    """Name the certificates of a chain, then who issued the last one, where that is none of them."""
+    """Name the certificates of a chain, then the issuer of the last one if it was not sent."""
     for each in chain:
         name = each.common_name or next(iter(each.names or ()), None) or short_name(each.subject or "")
         yield name or "(no name)"
@@ -10202,7 +10167,7 @@ def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
-    """Show the attempts to connect, where there is more to say than that the first one succeeded."""
+    """Show the attempts to connect, unless the first one succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
@@ -10210,7 +10175,6 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
-    """Say what TLS agreed on, and whose certificate it was."""
     version = (info.version or "").replace("v", " ")
     agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
     verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
@@ -10223,7 +10187,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
 
 
 def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
-    """Say from where the server was reached, where that was chosen, and what it saw of who asks."""
+    """Show the interface and the client certificate, where options chose them."""
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
@@ -10256,15 +10220,8 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Path", (Span(f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"),)
 
 
-def starved_text(step: Step) -> str:
-    return (
-        f"in step {step.number} this process was kept waiting for a CPU for {step.starved_us / 1000:.1f} ms: "
-        "times that end on this machine may be too long"
-    )
-
-
 def cache_text(cache: CacheUse) -> str:
-    """Say what a cache did, as far as it is told, and where that stands."""
+    """Say what a cache did, and which field says so."""
     parts = [cache.status or ""]
     if cache.age_s is not None:
         parts.append(f"age {cache.age_s} s")
@@ -10290,7 +10247,7 @@ def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
-    """Show the header fields as JSON has them, of a megabyte of them the beginning."""
+    """Show header fields as the JSON export has them, up to MAX_DRAWN characters."""
     left = MAX_DRAWN
     for count, header in enumerate(header_list(response.headers)):
         if left <= 0:
@@ -10302,7 +10259,7 @@ def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
 
 
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
-    """Say what was sent, what came, and what to bear in mind when its times are read."""
+    """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         body = amount_text(len(step.request.body.data), None, step.timing.send)
@@ -10323,11 +10280,11 @@ def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", (Span(starved_text(step), "warn"),)
     if lacks_certificate(step):
-        yield "Note", (Span(lacking_text(step), "warn"),)
+        yield "Note", (Span(f"in step {step.number} {LACKING}", "warn"),)
 
 
 def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
-    """Say where a step failed and what to try; a redirect that leads nowhere fails before any phase."""
+    """Say where a step failed, why, and what to try. A bad redirect fails before any phase."""
     where = f"in {error.phase} ({error.kind})"
     if error.kind == "redirect":
         where = "before the request (redirect)"
@@ -10337,7 +10294,7 @@ def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
 
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
-    """Say what the times mean; the JSON export has all findings. `often` is in how many runs, by id."""
+    """Show the findings that matter most. `often` says in how many runs of a series each was made, by id."""
     for finding in in_telling_order(findings)[:SHOWN_FINDINGS]:
         cost = ms_text(finding.cost_us / 1000)
         parts = [finding.phase, cost]
@@ -10363,7 +10320,7 @@ ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
 def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Line]]:
-    """Say how the server was reached, where that is not as it was one step before, and what it answered."""
+    """Show connection and response of a step; rows that say the same as one step before are only named."""
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
@@ -10377,7 +10334,6 @@ def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Li
 
 
 def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
-    """Show one step, and the one before it no more than is needed."""
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
     yield Fields(step_rows(step, look, before))
@@ -10386,7 +10342,7 @@ def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
     yield Fields([*failed, *reading_rows(read_step(step))])
 
 
-NARROW, LEAST_REQUEST = 64, 16  # cells of a table, and of what it says of a request but for the path
+NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
 
 
 def axis_bar(step: Step, begin: int, end: int) -> Bar:
@@ -10397,7 +10353,7 @@ def axis_bar(step: Step, begin: int, end: int) -> Bar:
 
 
 def request_text(url: str, room: int) -> str:
-    """Return a URL, shortened in its middle to so many cells; where these are few, its path."""
+    """Shorten a URL in its middle to so many cells; if these are few, show its path alone."""
     text = visible(clip(url))
     if len(text) > room and room < LEAST_REQUEST:
         text = re.sub(r"^[a-z]+://[^/]*", "", text)
@@ -10406,7 +10362,7 @@ def request_text(url: str, room: int) -> str:
 
 
 def chain_table(run: Run, look: Look) -> Table:
-    """Show the steps of a chain on one time axis. What is narrow has short requests, then short words."""
+    """Show the steps of a chain on one time axis. A narrow one shortens the requests first, then words."""
     headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
     if look.width < NARROW:
         headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
@@ -10429,31 +10385,34 @@ def chain_table(run: Run, look: Look) -> Table:
     return Table((*headings, request, scale), numbers, rows)
 
 
+def violation_text(violation: Violation) -> str:
+    text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
+    text += f" (+{round(violation.delta_ms, 3)}ms)"
+    if violation.variant:
+        text += f" at {violation.variant}"
+    if violation.baseline_ms is not None:
+        text += f", beside {round(violation.baseline_ms, 3)}ms"
+    if violation.run_number:
+        text += f", worst in run {violation.run_number}"
+    return text
+
+
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
-    """Show the budgets, of how many values a statistic is, and what exceeds them."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span(budgets or "-"))]
+    first: Line = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
-        lines = [(*lines[0], Span(f"  (status {bad})", "bad"))]
+        first += (Span(f"  (status {bad})", "bad"),)
+    lines = [first]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
-    for item in verdict.violations:
-        text = f"{item.key}: {up_to_three(item.actual_ms)}ms > {shortest(item.threshold_ms)}ms"
-        text += f" (+{up_to_three(item.delta_ms)}ms)"
-        if item.variant:
-            text += f" at {item.variant}"
-        if item.baseline_ms is not None:
-            text += f", beside {up_to_three(item.baseline_ms)}ms"
-        if item.run_number:
-            text += f", worst in run {item.run_number}"
-        lines.append((Span(f"• {text}", "bad"),))
-    for key in verdict.not_judged:
-        lines.append((Span(f"• {key}: {not_judged_text(verdict, report)}", "bad"),))
+    words = [violation_text(violation) for violation in verdict.violations]
+    words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
+    lines += [(Span(f"• {text}", "bad"),) for text in words]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10466,11 +10425,11 @@ def run_blocks(run: Run, look: Look) -> Iterator[Block]:
         yield chain_table(run, look)
         gap = " " if look.width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
-    yield Fields(list(reading_rows(read_chain(run))))
+    yield Fields(reading_rows(read_chain(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a series. Report -> blocks: a header, the median run, how the times lie, and what is odd.
+# 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
 # ---------------------------------------------------------------------------------------------------------
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
@@ -10481,17 +10440,16 @@ def short_number(ms: float | None) -> str:
     return fixed(ms, 2 - ((ms or 0) >= 10) - ((ms or 0) >= 100))
 
 
-def spread_rows(summary: Summary, names: Sequence[str], short: bool = False) -> list[list[str]]:
+def spread_rows(
+    summary: Summary, names: Sequence[str], text: Callable[[float | None], str] = number_text
+) -> list[list[str]]:
     """Return the statistics of each phase, in ms, below their names."""
-    rows = [["Phase", *names]]
-    for key in SPREAD_KEYS:
-        values = (to_ms(summary.stat(key, name)) for name in names)
-        rows.append([key, *map(short_number if short else number_text, values)])
-    return rows
+    rows = [[key, *(text(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
+    return [["Phase", *names], *rows]
 
 
 def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
-    """Show how the times (ms) lie. What is too wide loses its strip, then the quarters, then its frame."""
+    """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
     rows = spread_rows(summary, QUARTERS)
     room = look.width - table_width(rows)
     if room < 0:
@@ -10502,24 +10460,25 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield (Span(f"{which}, in ms{scale}:"),)
     if table_width(rows) > look.width:
-        for key, *row in spread_rows(summary, SUMMARY_STATS, short=True):
-            tone = key if key in SPREAD_KEYS else "strong"
+        for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
+            tone = key if key in SUMMARY_KEYS else "strong"
             yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
         return
     headings, *body = rows
-    cells: list[Sequence[Cell]] = [row_of(row, row[0]) for row in body]
-    if drawn:
-        headings.append("distribution")
-        for place, key in enumerate(SPREAD_KEYS):
-            values = [getattr(sample.timing, key) for sample in summary.used]
-            told = [value for value in values if value is not None]
-            cells[place] = (*cells[place], Strip(told, 0, end, key))
-    cells.insert(len(PHASES), ())
-    yield Table(headings, QUARTERS, cells)
+    table: list[Sequence[Cell]] = []
+    for key, *row in body:
+        values = [us for us, _ in values_of_key(key, summary.used)]
+        table.append((*row_of((key, *row), key), *([Strip(values, 0, end, key)] if drawn else ())))
+    table.insert(len(PHASES), ())
+    yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
+
+
+def late_starts(count: int) -> list[str]:
+    return [counted(count, "late start")] if count else []
 
 
 def series_title(summary: Summary, report: Report) -> str:
-    """Say of which step, how often and how long, and what became of it."""
+    """Say how many runs a step had, how they ended, and how long the series took."""
     parts = [counted(summary.runs, "run")]
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
@@ -10527,15 +10486,14 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.bad_status:
         parts.append(f"{summary.bad_status} not good")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
-    if summary.late:
-        parts.append(counted(summary.late, "late start"))
+    parts += late_starts(summary.late)
     duration = f"in {report.duration_us / 1e6:.1f} s"
     parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
     return ", ".join(parts)
 
 
 def status_sentence(summary: Summary) -> str:
-    """Say how answers with different statuses differ: the rare ones first."""
+    """Say how many answers each status had, and how long they took: the rare statuses first."""
     *rare, (usual, (_, usual_us)) = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
     parts = [
         f"{status}: {count} of {len(summary.answered)}, median {total / 1000:.1f} ms"
@@ -10565,15 +10523,15 @@ FIRST_SLOW = "; the first answer took longer at the server, whatever the connect
 
 
 def median_words(warmth: str, summary: Summary) -> str:
-    """Return the median of a summary; what is of one run is not called one."""
+    """Return the median of a summary; the time of a single run is not called a median."""
     count = len(summary.used)
     what = warmth if count == 1 else f"{warmth} median"
     return f"{what} {time_text(summary.stat('total') or 0)} ({counted(count, 'run')})"
 
 
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting a connection up costs, as the cold runs of a step have measured it, and whether that
-    is what made them slower than the warm ones.
+    """Say what setting a connection up costs, measured in the cold runs of a step, and whether the server was
+    slower to answer them too.
     """
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
@@ -10583,8 +10541,7 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
         f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
         f"setting the connection up costs {time_text(cost)}"
     )
-    first, longest = cold.stat("wait"), summary.stat("wait", "max")
-    if first is not None and longest is not None and first >= longest + FIRST_SLOW_US:
+    if (cold.stat("wait") or 0) >= (summary.stat("wait", "max") or 0) + FIRST_SLOW_US:
         words += FIRST_SLOW
     return words
 
@@ -10607,7 +10564,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
 
 
 def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Block]:
-    """Show what the runs of one step and URL have in common."""
+    """Show the runs of one step and URL together."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
@@ -10623,14 +10580,14 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
         yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
         yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, look)
-    yield Fields(list(series_rows(summary, report)))
+    yield Fields(series_rows(summary, report))
 
 
 SHOWN_EVENTS = 20  # the last ones
 
 
 def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
-    """Tell what has changed: an outage, from its beginning to its end, where its first event stands."""
+    """Tell what has changed. An outage has one line, in the place of its first event."""
     lines: dict[SeriesEvent | int, str] = {}
     for event in report.events:
         if event.outage is None:
@@ -10645,65 +10602,49 @@ def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28d. Views of addresses. Report -> one table, a row an address, and what is odd about any of them.
+# 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
-class VariantSummary(NamedTuple):
-    """All runs of a step of one variant: as a whole, in parts (cold and warm, and by URL), and the part whose
-    medians a table tells.
-    """
-
-    whole: Summary
-    parts: Sequence[Summary]
-    usual: Summary
-
-    @property
-    def variant(self) -> str | None:
-        return self.whole.variant
-
-    @property
-    def status_text(self) -> str:
-        return ", ".join(map(str, self.whole.statuses))
-
-    @property
-    def outcome(self) -> str:
-        """Return its statuses, and whether any run failed."""
-        return ", ".join(filter(None, (self.status_text, "ERROR" if self.whole.failed else "")))
-
-    @property
-    def certificates(self) -> dict[str | None, Certificate]:
-        """Return the certificates that it showed, by their SHA-256; those of failed runs too."""
-        servers = [part.server for part in self.parts]
-        servers += [sample.server for part in self.parts for sample in part.answered]
-        shown = [each.certificate for each in servers if each.certificate]
-        return {certificate.sha256: certificate for certificate in shown}
-
-
 def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
-    """Order the parts of a variant's runs: the good ones last, of these those on kept connections."""
+    """Order the parts of a variant's runs: good ones last, and among these the ones on kept connections."""
     return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
 
 
-def sum_up_step(samples: Sequence[Sample]) -> VariantSummary:
-    """Sum up all samples of a step and variant, of which there is one at least."""
-    parts = sum_up_all(samples)
-    ordered = sorted(samples, key=lambda sample: sample.reused or False)
-    return VariantSummary(Summary(ordered), parts, max(parts, key=part_for_medians))
+class VariantRow:
+    """A step of one variant, for a row of a table: all its runs (`whole`), and the same in `parts`, cold and
+    warm and by URL. The table shows the medians of the `usual` part.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.variant = str(samples[0].variant)
+        self.whole = Summary(sorted(samples, key=lambda sample: sample.reused or False))
+        self.parts = sum_up_all(samples)
+        self.usual = max(self.parts, key=part_for_medians)
+        self.statuses = ", ".join(map(str, self.whole.statuses))
+        self.outcome = ", ".join(filter(None, (self.statuses, "ERROR" if self.whole.failed else "")))
+        servers = [part.server for part in self.parts]
+        servers += [sample.server for sample in self.whole.answered]
+        shown = [server.certificate for server in servers if server.certificate]
+        self.certificates = {certificate.sha256: certificate for certificate in shown}
+
+    def median(self, key: str) -> str:
+        """Return the median of a key in ms."""
+        return number_text(to_ms(self.usual.stat(key)))
 
 
-def rows_of(samples: Sequence[Sample], number: int) -> list[VariantSummary]:
+def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
     """Return what a step was like, of each variant that came so far, in the order of the first round."""
-    variants = dict.fromkeys(sample.variant for sample in samples)
-    groups = group_by(lambda sample: sample.variant, (each for each in samples if each.number == number))
-    return [sum_up_step(groups[variant]) for variant in variants if variant in groups]
+    groups = group_by(lambda sample: sample.variant, samples)
+    steps = ([each for each in group if each.number == number] for group in groups.values())
+    return [VariantRow(step) for step in steps if step]
 
 
-def apart(values: Mapping[Any, Any]) -> list[Any]:
-    """Return whose value is not the one that more than half have: all of them if none is. An empty value does
-    not count.
+def apart(values: Mapping[str, Any]) -> list[str]:
+    """Return the names whose value differs from the value of the majority: all names if there is no
+    majority. Empty values do not count.
     """
     told = {name: value for name, value in values.items() if value}
     counts = collections.Counter(told.values())
@@ -10714,19 +10655,17 @@ def far_above(own: float, usual: float) -> bool:
     return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
 
 
-def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str | None:
+def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
     """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
-    if certificate is None:
-        return None
     days = certificate.days_left(now)
     left = "no legible expiry" if days is None else f"{counted(days, 'day')} left"
     return f"{(certificate.sha256 or '?')[:8]}, {left}"
 
 
 def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
-    """Say in which of its medians an address is far above the others."""
+    """Say which medians of an address are far above the median of the others."""
     parts = []
-    kind = (usual.reused, usual.none_good)  # an error page may come sooner than what is wanted
+    kind = (usual.reused, usual.none_good)  # an error page may come sooner than a good answer
     alike = [other for other in others if (other.reused, other.none_good) == kind]
     for key in SLOW_KEYS:
         own, medians = usual.stat(key), [other.stat(key) for other in alike]
@@ -10737,8 +10676,8 @@ def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
         yield f"is slow: median {'; '.join(parts)}"
 
 
-def row_words(row: VariantSummary, rows: Sequence[VariantSummary]) -> Iterator[str]:
-    """Say how an address fails, how often if not always, and why its times are not like the others'."""
+def row_words(row: VariantRow, rows: Sequence[VariantRow]) -> Iterator[str]:
+    """Say how and how often an address fails, and what sets its times apart."""
     whole = row.whole
     for count, failure in whole.failures.values():
         often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
@@ -10748,46 +10687,45 @@ def row_words(row: VariantSummary, rows: Sequence[VariantSummary]) -> Iterator[s
     yield from slow_words(row.usual, [other.usual for other in rows if other is not row])
 
 
-def odd_words(rows: Sequence[VariantSummary], now: datetime.datetime) -> dict[str | None, list[str]]:
+def odd_words(rows: Sequence[VariantRow], now: datetime.datetime) -> dict[str, list[str]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
     words = {row.variant: list(row_words(row, rows)) for row in rows}
-    statuses = {row.variant: row.status_text for row in rows}
-    # Where most have an error page, the one that has none is not the only odd one.
+    # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
-    not_good = [row.variant for row in rows if healthy and row.whole.bad_status]
-    for address in dict.fromkeys([*apart(statuses), *not_good]):
-        words[address].append(f"answers {statuses[address]}")
-    shown = {row.variant: row.certificates for row in rows}
-    for address in apart({name: tuple(sorted(map(str, each))) for name, each in shown.items()}):
-        named = "; ".join(str(certificate_words(each, now)) for each in shown[address].values())
-        count = len(shown[address])
-        what = "another certificate" if count == 1 else f"{count} certificates"
-        words[address].append(f"shows {what}: {named}")
+    other_status = apart({row.variant: row.statuses for row in rows})
+    other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
+    for row in rows:
+        if row.variant in other_status or (healthy and row.whole.bad_status):
+            words[row.variant].append(f"answers {row.statuses}")
+        if row.variant in other_certificate:
+            count = len(row.certificates)
+            what = "another certificate" if count == 1 else f"{count} certificates"
+            named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
+            words[row.variant].append(f"shows {what}: {named}")
     return words
 
 
 NUMBERS = ("Wait", "Total", "Connect", "TLS", "Round trip", "Resent")
 
 
-def address_cells(row: VariantSummary, odd: bool, now: datetime.datetime) -> dict[str, str]:
+def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
     """Return what a table may tell of an address, by heading."""
     usual, server = row.usual, row.usual.server
     cells = {
         "Address": f"! {row.variant}" if odd else row.variant,
         "Status": row.outcome,
-        "Certificate (SHA-256)": certificate_words(server.certificate, now),
+        "Certificate (SHA-256)": server.certificate and certificate_words(server.certificate, now),
         "Resent": usual.retransmits,
         "Server": server.software and clip(server.software, 40),
         "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
         "Round trip": number_text(to_ms(usual.rtt_us)),
+        **{heading: row.median(heading.lower()) for heading in ("Wait", "Total", "Connect", "TLS")},
     }
-    for heading in ("Wait", "Total", "Connect", "TLS"):
-        cells[heading] = number_text(to_ms(usual.stat(heading.lower())))
     return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
 
 
-def differing(rows: Sequence[VariantSummary], table: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the headings of the columns in which the servers that answered differ."""
+def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the headings of the columns in which the addresses that answered differ."""
     headings = []
     for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
         column = [cells[heading] for cells in table]
@@ -10801,59 +10739,51 @@ def differing(rows: Sequence[VariantSummary], table: Sequence[Mapping[str, str]]
 
 
 def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], look: Look) -> Table:
-    """Compare the addresses: medians in ms, and what differs. What does not fit is left out, from the end."""
+    """Compare the addresses: medians in ms, and what differs. Columns that do not fit are left out."""
     shown = ["Address", "Status", "Wait", "Total"]
     for heading in (*headings, "Connect", "TLS"):
         wider = [*shown, heading]
         width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
         if width <= look.width and any(cells[heading] != "-" for cells in table):
             shown = wider
-    rows = []
-    for cells in table:
-        tone = "warn" if cells["Address"].startswith("!") else ""
-        rows.append(row_of((cells[each] for each in shown), tone))
+    rows = [
+        row_of((cells[each] for each in shown), "warn" if cells["Address"].startswith("!") else "")
+        for cells in table
+    ]
     return Table(shown, NUMBERS, rows)
 
 
-def medians_sentence(report: Report, rows: Sequence[VariantSummary]) -> str:
-    """Say how many addresses there are, where they are from, of how many runs the medians in their table are,
-    and how many of those started late.
-    """
+def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
+    """Say how many addresses there are, how they were found, and how many runs the medians are of."""
     count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
     found = "given with --resolve"
     if report.lookup_us is not None:
         found = f"found in {ms_text(to_ms(report.lookup_us))}"
     kept = sum(row.usual.runs for row in rows if row.usual.reused)
-    new = sum(row.usual.runs for row in rows if not row.usual.reused)
-    runs = counted(new, "run")
-    if kept:
-        runs = f"{counted(kept, 'run')} on kept connections"
-    if kept and new:
-        runs += f" and {counted(new, 'run')} on new ones"
-    late = sum(row.usual.late for row in rows)
-    if late:
-        runs += f", {counted(late, 'late start')}"
-    return f"{count}, {found}; medians in ms of {runs}:"
+    new = sum(row.usual.runs for row in rows) - kept
+    runs = [f"{counted(kept, 'run')} on kept connections"] if kept else []
+    if new:
+        runs.append(counted(new, "run") + (" on new ones" if kept else ""))
+    told = [" and ".join(runs), *late_starts(sum(row.usual.late for row in rows))]
+    return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
-def address_notes(
-    rows: Sequence[VariantSummary], odd: Mapping[str | None, Sequence[str]], headings: Sequence[str]
-) -> Iterator[Span]:
-    """Say what is odd about any address, or that they are alike, and in what they differ all the same."""
+def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: list[str]) -> Iterator[Line]:
+    """Say what is odd about each address, or that all are alike."""
     for address, words in odd.items():
         for each in words:
-            yield Span(f"! {address} {each}", "warn")
-    bad = [str(row.variant) for row in rows if row.usual.none_good]
+            yield (Span(f"! {address} {each}", "warn"),)
+    bad = [row.variant for row in rows if row.usual.none_good]
     if bad:
-        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+        yield (Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn"),)
     for row in rows:
         warmth = reuse_sentence(row.usual, row.parts)
         if warmth:
-            yield Span(f"{row.variant}: {warmth}")
+            yield (Span(f"{row.variant}: {warmth}"),)
     if not any(odd.values()) and len(rows) > 1:
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
-        yield Span(f"{who} are alike{but}.", "good")
+        yield (Span(f"{who} are alike{but}.", "good"),)
 
 
 def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
@@ -10869,16 +10799,15 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
         yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
         yield (Span(medians_sentence(report, rows)),)
         yield addresses_table(table, headings, look)
-        for note in address_notes(rows, odd, headings):
-            yield (note,)
+        yield from address_notes(rows, odd, headings)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28e. Views of a comparison. Sides -> a table, a row a side, and in a sentence which is better.
+# 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 # ---------------------------------------------------------------------------------------------------------
 NEEDED = {True: 6, False: 7}  # values for an interval: of paired rounds, of each of two series
-LARGE_PART = 0.2  # of a difference, from which on a phase is named
-OTHER_SIZE = 0.1  # of a body, from which on it is another one
+LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
+OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
 
 
 def plain_ms(us: Iterable[float]) -> list[str]:
@@ -10889,30 +10818,24 @@ def plain_ms(us: Iterable[float]) -> list[str]:
 
 
 def change_text(us: float | None) -> str:
-    """Return a difference with its sign."""
     if us is None:
         return "-"
-    (size,) = plain_ms([us])
-    return f"{'−' if us < 0 else '+'}{size} ms"
+    return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
 def cause_words(parts: Sequence[Comparison], middle: float) -> str:
-    """Name the one or two phases that make most of a difference (us).
-
-    A phase that most rounds do not have makes no difference to them: with kept connections, setting up.
+    """Name the one or two phases that make most of a difference (us). A phase counts if at least half of the
+    rounds have it: on kept connections few have those of the set-up.
     """
-    sums = dict.fromkeys(PHASES, 0.0)
-    for part in parts:
-        for phase in PHASES:
-            difference = part.differences[phase]
-            if 2 * difference.n >= part.n:
-                sums[phase] += difference.middle or 0
-    large = [phase for phase in PHASES if sums[phase] / middle >= LARGE_PART] if middle else []
+    sums = {}
+    for phase in PHASES:
+        differences = [part.differences[phase] for part in parts if 2 * part.differences[phase].n >= part.n]
+        sums[phase] = sum(each.middle or 0 for each in differences)
+    large = [phase for phase in PHASES if middle and sums[phase] / middle >= LARGE_PART]
     causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
-    if not causes:
-        return ""
     sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
-    return f", most of it {' and '.join(f'{phase} {size}' for phase, size in zip(causes, sizes))}"
+    named = " and ".join(f"{phase} {size}" for phase, size in zip(causes, sizes))
+    return f", most of it {named}" if named else ""
 
 
 def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
@@ -10940,26 +10863,26 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
     return words + cause_words(parts, middle)
 
 
-def habits(ends: Sequence[Sample]) -> dict[str, str | None]:
-    """Return what the ends of a side's chains usually were like, besides their times."""
-    certificates = [each.server.certificate for each in ends]
-    return {
-        "protocol": usual([each.server.http_version or "none" for each in ends]),
-        "address family": usual([family_of(each.server.ip) if each.server.ip else "none" for each in ends]),
-        "certificate": usual([(each.sha256 or "?")[:8] if each else "none" for each in certificates]),
-        "number of steps": usual([str(each.number) for each in ends]),
-        "connection": usual(["kept" if each.reused else "new" for each in ends]),
-    }
+# Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
+HABITS: dict[str, Callable[[Sample], str]] = {
+    "protocol": lambda end: end.server.http_version or "none",
+    "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
+    "certificate": lambda end: ((end.server.certificate or NO_CERTIFICATE).sha256 or "none")[:8],
+    "number of steps": lambda end: str(end.number),
+    "connection": lambda end: "kept" if end.reused else "new",
+}
 
 
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
-    """Say in what two sides differ besides their times; nothing where they do not, or one has no answer."""
+    """Say in what two sides differ besides their times, if both have answers."""
     ends = [usable(each for each in part if each.last) for part in (own, other)]
     if not all(ends):
         return ""
-    mine, theirs = map(habits, ends)
-    unlike = [name for name in mine if mine[name] != theirs[name]]
-    words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
+    words = []
+    for name, habit in HABITS.items():
+        mine, theirs = (usual(list(map(habit, part))) for part in ends)
+        if mine != theirs:
+            words.append(f"{name} {mine} and {theirs}")
     size, before = (median(sorted(known("body_bytes", part))) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
@@ -10967,104 +10890,92 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
 
 
 def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
-    """Say what came out of a comparison, if there is one, and in what its sides differ besides."""
+    """Say the outcome of a comparison, if there is one, and in what else its sides differ."""
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
-    steps = [each for each in parts if each.number]
-    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(parts[-1].verdict, "")
-    named = f"{side}: " if parts[-1].verdict == "too_few" and len(report.sides) > 2 else ""
-    yield (Span(named + verdict_sentence(parts[-1], steps), tone),)
+    whole, steps = parts[-1], [each for each in parts if each.number]
+    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
+    named = f"{side}: " if whole.verdict == "too_few" and len(report.sides) > 2 else ""
+    yield (Span(named + verdict_sentence(whole, steps), tone),)
     words = unlike_words(report.samples_of(side), other)
     if words:
-        yield (Span(f"{(side or NOW).capitalize()} and {parts[-1].against} differ besides: {words}", "warn"),)
+        yield (Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn"),)
 
 
 COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[VariantSummary], changes: Mapping[str | None, str], look: Look) -> Table:
-    """Compare sides: medians in ms, and by how much total is above the first one's."""
-    first, *others = [str(row.variant) for row in rows]
+def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Look) -> Table:
+    """Compare sides: medians in ms, and how far total is above that of the first side."""
+    first, *others = [row.variant for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
     for count in range(len(FIRST_LEFT_OUT) + 1):
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
-        headings, table = ["Side", "Status", *keys, heading], []
-        for row in rows:
-            medians = (number_text(to_ms(row.usual.stat(key))) for key in keys)
-            table.append([str(row.variant), row.outcome, *medians, changes.get(row.variant, "")])
+        headings = ["Side", "Status", *keys, heading]
+        table = [
+            [row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")] for row in rows
+        ]
         if table_width([headings, *table]) <= look.width:
             break
-    return Table(headings, (*COMPARED, heading), [row_of(cells) for cells in table])
+    return Table(headings, (*COMPARED, heading), list(map(row_of, table)))
 
 
-def strips_table(rows: Sequence[VariantSummary], look: Look) -> Iterator[Table]:
-    """Draw how the totals of all sides lie on one scale, where there is room for it."""
-    totals = [[sample.timing.total for sample in row.usual.used] for row in rows]
-    every = [total for each in totals for total in each]
-    names = [str(row.variant) for row in rows]
-    room = look.width - table_width([["Side"], *([name] for name in names)]) - 3
+def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
+    """Draw the totals of all sides as strips on one scale, if there is room."""
+    totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
+    every = [total for each in totals.values() for total in each]
+    room = look.width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
     scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)))
-    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in zip(names, totals)]
+    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in totals.items()]
     yield Table(("Side", scale), (), strips)
 
 
-def chain_words(report: Report) -> Iterator[Line]:
-    """Tell the medians of whole chains, where there is more than one step."""
-    for side in report.sides:
-        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
-        if chains:
-            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
-
-
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
-    """Show sides below each other, step by step; `against` is the one that the others are compared with."""
+    """Show sides below each other, step by step; `against` is the side that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     for number, first in sorted(firsts.items()):
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
-        changes: dict[str | None, str] = {
-            each.side or NOW: change_text(each.differences["total"].middle)
-            for each in report.comparisons
-            if each.number == number
-        }
+        compared = (each for each in report.comparisons if each.number == number)
+        changes = {each.side or NOW: change_text(each.differences["total"].middle) for each in compared}
         if len(firsts) > 1:
             yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
         yield sides_table(rows, changes, look)
         yield from strips_table(rows, look)
         for row in rows:
             for count, failure in row.whole.failures.values():
-                yield Fields(list(failure_rows(failure, f"{row.variant}, {times_text(count)} ")))
+                yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
                 yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
 
 
 def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Show what --versus has measured."""
     first = report.samples[0]
     yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
     rounds = len({sample.round for sample in report.samples})
     late = sum(sample.late for sample in report.samples if sample.number == 1)
-    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides"]
-    told += [counted(late, "late start")] if late else []
+    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides", *late_starts(late)]
     yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
     yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
     yield from compared_blocks(report, report.samples, SIDES[0], look)
-    if any(each.number is None for each in report.comparisons):
-        yield from chain_words(report)
+    chained = any(each.number is None for each in report.comparisons)
+    for side in report.sides if chained else ():
+        totals = sorted(known_times("total", times_of_chains(report.samples_of(side.name))).values())
+        if totals:
+            yield (Span(f"  {side.name}  all steps together: {time_text(median(totals))}"),)
     for side in report.sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
 
 def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
-    """Show what was measured beside what an earlier export holds."""
+    """Compare what was measured with an earlier export."""
     told = [f"{baseline.path}, {baseline.started_at}"]
-    for name in ("host", "label"):
-        value = getattr(baseline, name)
+    for name, value in (("host", baseline.host), ("label", baseline.label)):
         if value != getattr(report.probe, name):
             told.append(f"{name} {value}" if value else f"no {name}")
     urls = {each.number: each.url for each in report.samples}
@@ -11078,7 +10989,6 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn of a series."""
     if report.runs < report.expected:
         runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
         if duration:
@@ -11091,32 +11001,17 @@ def series_blocks(report: Report, look: Look) -> Iterator[Block]:
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, look)
-    yield Fields(list(events_rows(report)))
+    yield Fields(events_rows(report))
 
 
 def report_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn at the end; of the compact style the panel alone."""
+    """Return what is drawn at the end; in compact style only the panel."""
     if look.style == "waterfall":
         yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
         if report.baseline:
             yield from baseline_blocks(report, report.baseline, look)
     if report.verdict:
         yield slo_panel(report.verdict, report)
-
-
-def summary_lines(report: Report, compact: bool) -> Iterator[str]:
-    """Return the line of each summary; the last one of a variant bears its verdict."""
-    places = {(each.variant, each.number, each.url) for each in report.summaries}  # cold and warm are one
-    kinds = collections.Counter((variant, number) for variant, number, _ in places)
-    last = {each.variant: each for each in report.summaries}
-    compared = {(each.side, each.number): each for each in report.comparisons}
-    for summary in report.summaries:
-        alike = kinds[summary.variant, summary.number] > 1
-        verdict, comparison = None, compared.get((summary.variant, summary.number))
-        if summary is last[summary.variant]:
-            verdict = report.verdicts.get(summary.variant)
-            comparison = compared.get((summary.variant, None), comparison)
-        yield summary_line(summary, alike, verdict, comparison, compact)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11140,7 +11035,7 @@ SHADES = {
     "warn": "color(130)",
     "bad": "color(161)",
 }
-# With fewer, none that a usual background or palette hides; what is missing has the terminal's own colour.
+# With fewer colours, only those that can be read on usual backgrounds; "" is the terminal's own colour.
 COLOURS = {
     **dict.fromkeys(SHADES, ""),
     **dict.fromkeys(("ttfb", "total", "strong"), "bold"),
@@ -11152,7 +11047,7 @@ COLOURS = {
 
 
 class Glyphs(NamedTuple):
-    """What bars, strips and frames are drawn with, in the encoding of the stream."""
+    """The characters of bars, strips and frames."""
 
     bar: str  # a cell, filled more and more from the left
     levels: str  # of a strip: nothing, then eight of them
@@ -11168,16 +11063,16 @@ ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
 ASCII_FORMS = {"←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
 
 
-def choose_glyphs(stream: Any) -> Glyphs:
+def choose_glyphs(encoding: str) -> Glyphs:
     try:
-        "".join((*UNICODE, *ASCII_FORMS)).encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeError, LookupError):
+        "".join((*UNICODE, *ASCII_FORMS)).encode(encoding)
+    except UnicodeError:
         return ASCII
     return UNICODE
 
 
 def terminal_width(stream: Any) -> int:
-    """Return the columns of a terminal; 80 for what is none, or does not know (0)."""
+    """Return the columns of a terminal, or 80 if the stream is none or its terminal does not know (0)."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
@@ -11193,7 +11088,6 @@ def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
 
 
 def char_cells(char: str) -> int:
-    """Return how many cells a character takes."""
     if char < "\u0300":
         return 1
     import unicodedata
@@ -11235,19 +11129,18 @@ def cut(line: Line, first: int, end: int) -> Line:
 
 
 def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
-    """Fill a line up with blanks to so many cells; one that is wider stays as it is."""
     space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
 
 
-def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
-    """Return the part of a bar in each unit of a scale, None beside it.
+def place_bar(bar: Bar, units: int, step: int) -> list[Span]:
+    """Return which part of a bar is in each unit of a scale; SPACE where the bar is not.
 
-    A bar takes one unit at least, and none beyond the scale. One part alone begins at the `step` (of so many
-    units) in which its beginning lies, several at the nearest unit.
+    A bar has one unit at least and stays within the scale. If it has one part, it begins at a multiple of
+    `step` units; if it has several, at the nearest unit.
     """
     end = max(1, bar.end)
-    drawn: list[Span | None] = []
+    drawn: list[Span] = []
     done = 0
     for length, part in bar.parts:
         done += length
@@ -11258,23 +11151,23 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span | None]:
     del drawn[units:]
     first = round(bar.begin * units / end) if len(bar.parts) > 1 else bar.begin * units // end
     first = min(first, units - len(drawn)) // step * step
-    return [*[None] * first, *drawn, *[None] * (units - first - len(drawn))]
+    return [*[SPACE] * first, *drawn, *[SPACE] * (units - first - len(drawn))]
 
 
-def fill_cell(units: Sequence[Span | None], marks: str) -> Span:
-    """Draw a cell: the two tones that fill most of it, the second of them as the ground of the first."""
-    tones = [unit and unit.tone for unit in units]
+def fill_cell(units: Sequence[Span], marks: str) -> Span:
+    """Draw a cell in the two tones that fill most of it; the second tone is the ground of the first."""
+    tones = [unit.tone for unit in units]
     most = [tone for tone, _ in collections.Counter(tones).most_common(2)]
     kept = [tone for tone in tones if tone in most]
-    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), kept[0])
+    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), "")
     mark = marks[kept.count(first) * len(marks) // len(kept) - 1]
-    if first is None:
-        return Span(mark, f"reverse {second}") if second else Span(" ")
-    return Span(mark, first if second in (first, None) else f"{first} on {second}")
+    if not first:
+        return Span(mark, f"reverse {second}") if second else SPACE
+    return Span(mark, f"{first} on {second}" if second else first)
 
 
 def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
-    """Draw how values lie between two others: a cell is filled as it is full beside the fullest one."""
+    """Draw how values lie between two others. The fullest cell is drawn full, the others in proportion."""
     counts = [0] * cells
     for value in values:
         counts[min(cells - 1, (value - begin) * cells // max(1, end - begin))] += 1
@@ -11288,13 +11181,15 @@ class Painter:
     def __init__(self, stream: Any, width: int, tones: Mapping[str, str]) -> None:
         self._stream, self._width, self._tones = stream, width, tones
         self.frame = min(width, WIDEST)
-        self._glyphs = choose_glyphs(stream)
+        self._encoding = getattr(stream, "encoding", None) or "ascii"
+        self._glyphs = choose_glyphs(self._encoding)
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[Line]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        drawn = [line for block in blocks for line in drawers.get(type(block), self._line)(block)]
+        folded = partial(self._folded, width=self._width)
+        drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
         self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
 
     def _coloured(self, span: Span) -> str:
@@ -11302,13 +11197,12 @@ class Painter:
         if not (self._tones and span.tone):
             return span.text
         style = " ".join(self._tones.get(word, word) for word in span.tone.split())
-        text: str = optional("rich.style").Style.parse(style).render(span.text)
-        return text
+        return str(optional("rich.style").Style.parse(style).render(span.text))
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
-        encoding = getattr(self._stream, "encoding", None) or "ascii"
-        return visible(text).translate(self._forms).encode(encoding, "backslashreplace").decode(encoding)
+        shown = visible(text).translate(self._forms)
+        return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _folded(self, line: Line, width: int) -> Iterator[Line]:
         """Break a line into lines of at most `width` cells."""
@@ -11318,9 +11212,6 @@ class Painter:
             at = text.index(part, at)
             yield cut(line, at, at + len(part))
             at += len(part)
-
-    def _line(self, line: Line) -> Iterator[Line]:
-        return self._folded(line, self._width)
 
     def _fields(self, fields: Fields) -> Iterator[Line]:
         for label, line in fields.rows:
@@ -11334,10 +11225,9 @@ class Painter:
         marks = self._glyphs.bar
         letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
         size = 1 if letters else len(marks)
-        units = place_bar(bar, width * size, 1 if self._tones else size)
-        cells = [unit or Span(" ") for unit in units]
+        cells = place_bar(bar, width * size, 1 if self._tones else size)
         if not letters:
-            cells = [fill_cell(units[at : at + size], marks) for at in range(0, len(units), size)]
+            cells = [fill_cell(cells[at : at + size], marks) for at in range(0, len(cells), size)]
         alike = groupby(cells, key=itemgetter(1))
         return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
 
@@ -11378,12 +11268,12 @@ class Painter:
 
     def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Line]:
         columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
-        side, blank = Span(self._glyphs.side), Span(" ")
+        side = Span(self._glyphs.side)
         for number in range(max(map(len, columns))):
             drawn: Line = (side,)
             for heading, width, lines in zip(table.headings, widths, columns):
                 line = lines[number] if number < len(lines) else ()
-                drawn += (blank, *pad(line, width, heading in table.numbers), blank, side)
+                drawn += (SPACE, *pad(line, width, heading in table.numbers), SPACE, side)
             yield drawn
 
     def _panel(self, panel: Panel) -> Iterator[Line]:
@@ -11394,12 +11284,12 @@ class Painter:
         side = Span(glyphs.side, tone)
         for line in panel.lines:
             for part in self._folded(line, inner):
-                yield (side, Span(" "), *pad(part, inner), Span(" "), side)
+                yield (side, SPACE, *pad(part, inner), SPACE, side)
         yield self._rule([inner], glyphs.bottom, tone)
 
 
 def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
-    """Return the painter for a stream; rich knows what colours it has."""
+    """Return the painter for a stream; rich tells how many colours it has."""
     tones: Mapping[str, str] = {}
     if rich and not environ.get("NO_COLOR"):
         colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
@@ -11408,21 +11298,21 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Paint
 
 
 def has_rich() -> bool:
-    """Import what a report may need of rich, before the clock starts and while it can be found."""
+    """Import what reports need of rich, before the clock starts."""
     return bool(optional("rich.console") and optional("rich.style"))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
-ECHO = 0.03  # seconds: a signal that comes twice within them counts once, since timeout(1) passes it on
-UNFINISHED: list[Callable[[], None]] = []  # how to undo what a signal must not leave behind
+ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
+UNFINISHED: list[Callable[[], None]] = []  # what to call before a signal ends the process
 
 
 class Interruption:
-    """What a signal does: it ends the process, but a series that has results is first asked to end itself.
+    """What a signal does. It ends the process; a series that has results first stops measuring and reports.
 
-    It does not raise: it may come where no exception gets through, as in a callback of an import.
+    It never raises: a signal may come where Python swallows exceptions, as in a callback of an import.
     """
 
     def __init__(self) -> None:
@@ -11432,14 +11322,11 @@ class Interruption:
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
-    def asked(self) -> bool:
-        return self.signal is not None
-
     def go_on(self, _: int, __: object) -> None:
         self.continued = True
 
     def come(self, number: int, _: object) -> None:
-        if self.sums_up and not self.asked():
+        if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
             return
         if self._ending or (number == self.signal and time.monotonic() - self._at < ECHO):
@@ -11496,7 +11383,7 @@ class StatusLine:
 
 
 def say(message: str, speaker: str = "httphases: ") -> None:
-    """Print one line on stderr; nothing when it is closed or gone."""
+    """Print one line on stderr, if it is still open."""
     if sys.stderr is None:  # print(file=None) would mean stdout
         return
     try:
@@ -11505,13 +11392,13 @@ def say(message: str, speaker: str = "httphases: ") -> None:
         pass
 
 
-def warn(message: str, options: Options) -> None:
-    if options.style != "silent":
+def warn(options: Options, *messages: str) -> None:
+    for message in messages if options.style != "silent" else ():
         say(f"warning: {message}")
 
 
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
-    """Have something written and tell whether it was; that its reader has left is no failure."""
+    """Write something and tell whether that worked; a reader that has left is no failure."""
     try:
         write()
     except BrokenPipeError:
@@ -11523,7 +11410,7 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
 
 
 def write_out(stream: Any, write: Callable[[], object]) -> None:
-    """Have something written to a standard stream, all of it at once; raises OSError and ValueError."""
+    """Write to a standard stream and flush it; raises OSError and ValueError."""
     if stream is None:
         raise OSError(errno.EBADF, "standard output is closed")
     write()
@@ -11531,7 +11418,7 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
 
 
 def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
-    """Return the lines of a run: a compact one a step, or metrics; `turn` is its place in a series."""
+    """Return a line for each step of a run; `turn` is its place in a series."""
     if style == "metrics":
         return [metrics_line(step, run.verdict, turn) for step in run.steps]
     return [compact_line(step, turn) for step in run.steps]
@@ -11540,12 +11427,11 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
 def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
     lines: list[str] = []
-    if options.style != "waterfall" and report.single:
-        lines = run_lines(report.single, options.style, None)
-        if report.baseline:
-            lines += summary_lines(report, options.style == "compact")
-    elif options.style != "waterfall":
-        lines = list(summary_lines(report, options.style == "compact"))
+    if options.style != "waterfall":
+        if report.single:
+            lines = run_lines(report.single, options.style, None)
+        if report.baseline or not report.single:
+            lines += [summary_line(each, report, options.style == "compact") for each in report.summaries]
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
@@ -11570,7 +11456,7 @@ def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = N
 
 
 def overwrite(descriptor: int, data: bytes) -> None:
-    """Write over a file in its place, and close it; raises OSError. What is in it survives a full disk."""
+    """Write over a file in its place and close it; raises OSError. On a full disk its old content stays."""
     size = os.fstat(descriptor).st_size
     try:
         os.posix_fallocate(descriptor, 0, max(1, len(data)))
@@ -11584,8 +11470,8 @@ def overwrite(descriptor: int, data: bytes) -> None:
 
 
 def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
-    """Write a new file beside the old one and rename it over; raises OSError and leaves nothing then. Its
-    mode is that of any new file (umask), unless one is given.
+    """Write a new file beside the old one and rename it; raises OSError, and leaves nothing then. Without a
+    `mode` it has that of any new file (umask).
     """
     temporary = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
@@ -11597,7 +11483,7 @@ def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
 
     UNFINISHED.append(undo)
     try:
-        # It has its final rights from the start: whoever opened it before could read on.
+        # It has its final rights from the start: a reader who opened it before they changed could read on.
         first = 0o666 if mode is None else mode
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=place.folder)
         if mode is not None:
@@ -11635,24 +11521,20 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None)
         try:
             replace_file(place, mode, make())
         except PermissionError:
-            # An unwritable folder, or a sticky one with a file of somebody else's, which is refused.
+            # The folder is not writable, or is sticky and the file another user's, which `open` refuses.
             if not found:
                 raise
             data = b"".join(make())
             overwrite(place.open(0, private=False), data)
 
 
-def name_probe(options: Options) -> Probe:
-    return Probe(os.uname().nodename, options.label)
-
-
 def json_items(run: Run, single: bool) -> Iterator[str]:
-    """Give what the JSON export lists: the steps of a single run, else the run."""
+    """Give the items of the JSON export: the steps of a single run, or one run of a series."""
     yield from map(json_text, map(step_document, run.steps) if single else [run_document(run)])
 
 
 def har_items(run: Run, _: bool) -> Iterator[str]:
-    yield from map(json_text, har_entries(run))
+    yield from (json_text(har_entry(step, f"page_{run.turn.number}")) for step in run.steps)
 
 
 class Export(NamedTuple):
@@ -11674,20 +11556,20 @@ EXPORTS = {
 
 
 def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]]:
-    """Return how each export that lists all runs writes one of them."""
+    """Return for each export that lists all runs how it writes a run."""
     makers = ((option, EXPORTS[option].items) for option in options.exports)
     return {option: items for option, items in makers if items}
 
 
 def import_ahead(options: Options) -> bool:
-    """Import what is needed once the clock has started, because the archive may be replaced meanwhile, and
-    tell whether the report may be drawn in colours.
+    """Import what is needed after the clock has started: the archive may be replaced meanwhile. Tell
+    whether the report may be drawn in colours.
     """
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
-    budgets = bool(options.thresholds or options.allowances)
-    draws = options.style == "waterfall" or (options.style == "compact" and budgets)
-    follow = any(each.follow for each in (options, *(side.options for side in options.sides)))
+    budgets = options.thresholds or options.allowances
+    draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
+    follow = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
     needed = {
         "json": listed or options.tracing,
@@ -11704,24 +11586,24 @@ def import_ahead(options: Options) -> bool:
 
 
 def warn_of_parameters(run: Run, options: Options) -> None:
-    """Name the credentials that the files will have in URLs, those that a run was redirected to included."""
+    """Name the credentials that the files will have in URLs, also in those of redirects."""
     files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
     urls = [step.url for step in run.steps]
     urls += [step.response.get("location") or "" for step in run.steps if step.response]
-    fields = [field for url in urls for field in query_fields(url)] if files else []
+    fields = [field for url in urls for field in query_fields(url)]
     found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
-    if found:
+    if files and found:
         names = clip(", ".join(found), MAX_FOREIGN)
-        warn(f"{files} will have the URL parameter {names} in clear: it looks like a credential", options)
+        warn(options, f"{files} will have the URL parameter {names} in clear: it looks like a credential")
 
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
-    """Say on stderr what stdout cannot; `turn` is the run's place in a series, which sums up some of it."""
+    """Warn of what stdout does not show; `turn` is the run's place in a series."""
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
-        warn(f"stopped after {MAX_REDIRECTS} redirects{end}", options)
+        warn(options, f"stopped after {MAX_REDIRECTS} redirects{end}")
     elsewhere = run.steps[0].url != options.request.url.text  # a side's own URL
-    if turn is None or turn.number == 1 or (turn.round == 1 and elsewhere):
+    if run.turn.number == 1 or (run.turn.round == 1 and elsewhere):
         warn_of_parameters(run, options)
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
@@ -11729,19 +11611,19 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
         if options.style == "waterfall" or turn:
             continue
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
-            warn(starved_text(step), options)
+            warn(options, starved_text(step))
         if lacks_certificate(step):
-            warn(lacking_text(step), options)
+            warn(options, f"in step {step.number} {LACKING}")
 
 
-def send_traces(spans: Iterable[str], options: Options) -> bool:
-    """Send spans where --otlp says, if it does; tell whether nothing is left undone."""
+def send_traces(spans: Iterable[str], probe: Probe, options: Options) -> bool:
+    """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
         return True
     sender = options.tracing.sender
     url = sender.request.url
     try:
-        deliver(sender, to_otlp(spans, options.tracing, name_probe(options)))
+        deliver(sender, to_otlp(spans, options.tracing, probe))
     except NetworkError as error:
         collector = f"{url.scheme}://{bracketed(url.host)}:{url.port}"
         say(f"error: --otlp {collector}: {render(error, sender.secrets)}")
@@ -11755,14 +11637,14 @@ def send_traces(spans: Iterable[str], options: Options) -> bool:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-MAX_TEXTS = 64 << 20  # bytes of the exports, compressed, that are kept before they become brief
-BRIEF_HEADER = 4096  # bytes of header fields that a response keeps from then on
-MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step that are summed up apart; the name of all others
-TOLD_IN_FULL = 20  # runs that get a line each beside a waterfall on a terminal
+MAX_TEXTS = 64 << 20  # bytes of compressed exports; with more, further runs are kept in brief
+BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
+MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
+TOLD_IN_FULL = 20  # with more runs, a waterfall on a terminal has no line for each
 
 
 def in_brief(step: Step) -> Step:
-    """Leave out of a response all header fields but the first: they may be a megabyte each time."""
+    """Keep only the first header fields of a response: all of them may be a megabyte."""
     if not step.response:
         return step
     kept, size = [], 0
@@ -11775,7 +11657,6 @@ def in_brief(step: Step) -> Step:
 
 
 def show_server(step: Step) -> ServerInfo:
-    """Return what the server of a step showed of itself."""
     chain, response = (step.network.tls or NO_TLS).chain, step.response
     return ServerInfo(
         certificate=next(iter(chain), None),
@@ -11787,7 +11668,7 @@ def show_server(step: Step) -> ServerInfo:
 
 
 class Results:
-    """What is kept of a series while it goes on: a few numbers of each step, and the texts of its exports."""
+    """What is kept of a series: a few numbers of each step, and the texts of its exports."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -11796,8 +11677,7 @@ class Results:
         self.begun = self.ended = 0  # perf_counter_ns
         self.starved = 0  # runs
         self.lacking = 0  # runs in which a client certificate was asked for in vain
-        self.limited = 0  # runs that ended at the limit of redirects
-        self.loop = ""  # of the first of them with one
+        self.limited: list[str] = []  # of each run that ended at the limit of redirects its loop, if any
         self.lookup_us: int | None = None
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
@@ -11813,7 +11693,7 @@ class Results:
         self._brief = False
 
     def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
-        """Keep of a run what the reports and exports need; return what has changed with it."""
+        """Keep what reports and exports need of a run; return what has changed with it."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
@@ -11821,8 +11701,7 @@ class Results:
         self.samples += self._samples(run)
         self.lacking += any(map(lacks_certificate, run.steps))
         if run.limit_reached:
-            self.limited += 1
-            self.loop = self.loop or loop_text(run)
+            self.limited.append(loop_text(run))
         if run.turn.number <= self.traces:
             self.spans += span_texts(run)
         if self._single:
@@ -11833,15 +11712,15 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        return [] if self._single else self.events.add(self.samples[-1], standstill)
+        return self.events.add(self.samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
-        """Keep what the exports will say of a run; in brief once there is much of it."""
+        """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
         if not self._brief and texts.size > MAX_TEXTS:
             self._brief = True
             why = f"all of them would take more memory than {MAX_TEXTS >> 20} MB"
             kept = "the exports have the first 4 KB of each header section alone"
-            warn(f"from run {run.turn.number} on {kept}: {why}", self.options)
+            warn(self.options, f"from run {run.turn.number} on {kept}: {why}")
         if self._brief:
             run = run._replace(steps=tuple(map(in_brief, run.steps)))
         for option, items in self._listings.items():
@@ -11849,7 +11728,7 @@ class Results:
                 texts.add(option, text)
 
     def _url(self, step: Step) -> str:
-        """Return the URL that a step is summed up by: some redirects lead to another one every time."""
+        """Return the URL under which a step is summed up: some redirects lead to a new one every time."""
         known = self._urls.setdefault(step.number, set())
         full = len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES
         if step.url not in known and full:
@@ -11890,7 +11769,7 @@ class Results:
             )
 
     def warnings(self, report: Report) -> Iterator[str]:
-        """Say what could be taken for good; of a single run `warn_about` has said the most."""
+        """Give the warnings about all runs; `warn_about` gives those about each run."""
         runs = report.runs
         several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
@@ -11901,18 +11780,19 @@ class Results:
         if report.single:
             return
         if self.starved:
-            yield starved_runs_text(self.starved, runs)
+            yield f"in {self.starved} of {runs} runs {STARVED.format('')}"
         if self.lacking:
             yield f"in {self.lacking} of {runs} runs {LACKING}"
         if self.limited:
-            yield f"{self.limited} of {runs} runs stopped after {MAX_REDIRECTS} redirects{self.loop}"
+            loop = next(filter(None, self.limited), "")
+            yield f"{len(self.limited)} of {runs} runs stopped after {MAX_REDIRECTS} redirects{loop}"
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
                 yield f"{where}: {NONE_GOOD}"
 
     def report(self, expected: int) -> Report:
-        """Sum up what there is of so many runs that were to be."""
+        """Sum up all runs; `expected` is how many there were to be."""
         options, verdicts, comparisons = self.options, {}, []
         parts = group_by(lambda sample: sample.variant, self.samples)
         paired = options.baseline is None
@@ -11927,7 +11807,7 @@ class Results:
         return Report(
             series=options.series,
             url=options.request.url,
-            probe=name_probe(options),
+            probe=Probe(os.uname().nodename, options.label),
             samples=self.samples,
             expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
@@ -11992,7 +11872,7 @@ class Schedule:
                 self._missed += max(0, asleep) // self._interval
 
     def due(self, number: int) -> int | None:
-        """Return when a round is due, 0 for at once, None if the series is over by then."""
+        """Return when a round is due: 0 for at once, None if the series is over by then."""
         if number == 1:
             return 0
         due = 0
@@ -12006,7 +11886,7 @@ class Schedule:
         return None if over else due
 
     def standstill(self, run: Run) -> Standstill:
-        """Return what is to be told with a run that has just ended: the rounds that were missed before it."""
+        """Return the standstill to be told with a run that has just ended."""
         self.begun = self.begun or run.started
         self.look()
         during = self._resumed > run.started
@@ -12019,34 +11899,28 @@ class Schedule:
 
 
 class LiveReport:
-    """What is said of a series while it goes on: a run as it ends, or what has changed with it, and on a
+    """What is printed while a series goes on: each run as it ends, or only what has changed, and on a
     terminal what is under way.
     """
 
-    def __init__(self, options: Options, results: Results, rich: bool) -> None:
-        series = options.series
+    def __init__(self, results: Results, rich: bool) -> None:
+        options, series = results.options, results.options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval, self._single = series.interval, series.single
-        self.expected = series.times  # runs
+        self._interval, self.expected = series.interval, series.times  # runs
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
-        # An export that takes stdout has it for itself; that nobody sees the report then is no failure.
+        # An export to stdout has it for itself; if then nobody sees the report, that is no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
         self.whole = True  # all of it could be written so far
-        self._summed = 0.0  # when (time.monotonic)
+        self._summed = 0  # when (perf_counter_ns)
         self._tells_all = True  # each run, not only what has changed with it
         self._explained: set[str] = set()  # kinds of failures
 
-    @property
-    def wanted(self) -> bool:
-        """Tell whether anybody still waits for more runs."""
-        return bool(self._options.exports or self._options.tracing) or self._read
-
     def expect(self, variants: int) -> None:
-        """Expect so many runs in each round; without any, the lookup has failed and is the one run."""
+        """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
         series = self._options.series
         self.expected = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
@@ -12055,10 +11929,9 @@ class LiveReport:
         self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
     def wait(self, number: int) -> int | None:
-        """Wait until a round is to be prepared, the first at once, and return when it is due (0 for at once);
-        None when the series is to end.
-        """
-        while self.wanted and not INTERRUPTION.asked():
+        """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
+        kept = self._options.exports or self._options.tracing  # whoever may read the report
+        while (kept or self._read) and not INTERRUPTION.signal:
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
@@ -12074,8 +11947,8 @@ class LiveReport:
         return None
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Print the lines of a run that has ended, or those of what has changed with it."""
-        if self._single:
+        """Print the lines of a run that has ended, or only what has changed with it."""
+        if self._options.series.single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
@@ -12100,7 +11973,7 @@ class LiveReport:
         choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
 
     def print(self, write: Callable[[], object]) -> None:
-        """Have something written to the report, as long as that can be done."""
+        """Write to the report, as long as that works and somebody reads it."""
 
         def attempt() -> None:
             try:
@@ -12116,16 +11989,16 @@ class LiveReport:
         self.schedule.look()
         if self.status.ready:
             self.status.draw(status_text(state))
-        if INTERRUPTION.asked():
+        if INTERRUPTION.signal:
             raise Stopped
 
     def _sum_up(self) -> None:
-        """Make the text of the bar, only between two runs: many samples would hold up a run."""
-        now, duration = time.monotonic(), self._options.series.duration or 0
-        if self.status.stream is not None and not self._single and now - self._summed > 0.2:
+        """Make the text of the bar; only between two runs, because with many samples it takes long."""
+        series, now = self._options.series, time.perf_counter_ns()
+        if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
             self._summed = now
-            begun = self.schedule.begun or time.perf_counter_ns()
-            time_left = max(0.0, duration - (time.perf_counter_ns() - begun) / 1e9), duration
+            duration = series.duration or 0
+            time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
             self.status.bar = series_progress(
                 self._interval, self.expected, self._results.samples, self.status.width, time_left
             )
@@ -12134,10 +12007,10 @@ class LiveReport:
 def each_turn(
     variants: Sequence[Variant], results: Results, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
-    """Give the place of each run when it is next: round by round, on a fixed schedule."""
+    """Give each variant with the place of its next run, when that is due."""
     number = 0
     for turn in range(1, live.expected // len(variants) + 1):
-        backwards = results.options.sides and turn % 2 == 0  # what comes first may be at a disadvantage
+        backwards = results.options.sides and turn % 2 == 0  # the first one may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
             due = live.wait(1 if place else turn)  # the others of a round follow at once
             if due is None:
@@ -12147,19 +12020,18 @@ def each_turn(
 
 
 def at_address(options: Options, address: str) -> Variant:
-    """Return a variant of the request: its URL's host and port at one address."""
+    """Return the variant that asks for the URL at one address."""
     url = options.request.url
     overrides = {**options.overrides, (url.host, url.port): address}
     return Variant(address, options._replace(address=address, overrides=overrides))
 
 
-def find_variants(
-    options: Options, pool: ConnectionPool, results: Results, live: LiveReport
-) -> Sequence[Variant]:
-    """Return what is to be measured: the request as it stands, or at each address of its name.
+def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> Sequence[Variant]:
+    """Return what is to be measured: the request, its sides, or each address of its name.
 
-    There is none where the lookup of the name failed, which is a failed run.
+    None are left if the lookup of the name failed, which counts as a failed run.
     """
+    options = results.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
@@ -12174,12 +12046,12 @@ def find_variants(
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_TARGETS:
-        warn(f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured", options)
+        warn(options, f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
     return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
 
 
 def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
-    """Name an interval with which a duration does not take more runs than there may be."""
+    """Warn if a duration takes more runs than there may be, and name an interval that fits."""
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
         yield (
@@ -12188,21 +12060,21 @@ def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
         )
 
 
-def take_runs(options: Options, pool: ConnectionPool, results: Results, live: LiveReport) -> None:
-    """Measure one run after the other, until all are done, nobody wants more, or one cannot be made."""
-    series = options.series
-    variants = find_variants(options, pool, results, live)
+def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
+    """Measure run after run, until all are done, nobody wants more, or an interruption ends it."""
+    options, series = results.options, results.options.series
+    variants = find_variants(pool, results, live)
     if not variants:
         return
     live.expect(len(variants))
     runs = live.expected
-    if options.tracing and runs > MAX_TRACES and series.duration:
-        warn(f"--otlp sends the first {MAX_TRACES} runs alone", options)
-    elif options.tracing and runs > MAX_TRACES:
-        warn(f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent", options)
-        results.traces = 0
-    for warning in length_warnings(series, len(variants), runs):
-        warn(warning, options)
+    if options.tracing and runs > MAX_TRACES:
+        if series.duration:
+            warn(options, f"--otlp sends the first {MAX_TRACES} runs alone")
+        else:
+            warn(options, f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
+            results.traces = 0
+    warn(options, *length_warnings(series, len(variants), runs))
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -12216,7 +12088,7 @@ def take_runs(options: Options, pool: ConnectionPool, results: Results, live: Li
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
     if series.duration and not series.interval and turn.number == runs:
-        warn(f"{runs} runs are the most there may be: the series ended before its time was over", options)
+        warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
 
 
 def write_exports(results: Results, report: Report, crashed: bool) -> bool:
@@ -12233,15 +12105,15 @@ def write_exports(results: Results, report: Report, crashed: bool) -> bool:
 def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     """Measure a series, of one run or many; report it, and return the exit code.
 
-    Raises ToolError, and whatever crashed, once what was measured before is reported.
+    Raises ToolError. After a crash it reports what was measured before, then raises.
     """
     results = Results(options)
-    live = LiveReport(options, results, rich)
+    live = LiveReport(results, rich)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)
     try:
-        take_runs(options, pool, results, live)
+        take_runs(pool, results, live)
     except Exception as error:
         if not results.samples:
             raise
@@ -12252,19 +12124,20 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.expected)
-    for warning in pool.warnings:
-        warn(warning, options)
+    warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
-    for warning in results.warnings(report):
-        warn(warning, options)
+    warn(options, *results.warnings(report))
     live.print(lambda: write_report(report, options, live.stream, rich))
-    crashed = crash is not None and not INTERRUPTION.asked()
-    written = write_exports(results, report, crashed)
-    if crash and crashed:
+    if INTERRUPTION.signal:
+        crash = None
+    written = write_exports(results, report, crash is not None)
+    if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = (results.traces > 0 or options.tracing is None) and send_traces(results.spans, options)
+    sent = (results.traces > 0 or options.tracing is None) and send_traces(
+        results.spans, report.probe, options
+    )
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed
@@ -12274,20 +12147,16 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
-def run_tool(
-    argv: Sequence[str] | None, environ: Mapping[str, str], take_store: Callable[[], ssl.SSLContext | None]
-) -> int:
-    """Go the whole way once; raises ToolError."""
+def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
-    for warning in options.warnings:
-        warn(warning, options)
+    warn(options, *options.warnings)
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
     for side in options.sides:
-        if side.options.request.url.secure:  # before the first run: what cannot be made is no result
+        if side.options.request.url.secure:  # fails before the first run, or never
             pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
     return run_series(options, pool, rich)
 
@@ -12307,9 +12176,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
-def main(
-    argv: Sequence[str] | None = None, take_store: Callable[[], ssl.SSLContext | None] = no_store
-) -> int:
+def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
     collecting = gc.isenabled()
@@ -12342,7 +12209,7 @@ def main(
 
 
 def claim_standard_streams() -> None:
-    """Keep 0, 1 and 2 from being given to a socket, and make what cannot be encoded print as an escape."""
+    """Keep sockets from getting the numbers 0, 1 and 2; print what cannot be encoded as an escape."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -12353,7 +12220,7 @@ def claim_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
+def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
@@ -12363,7 +12230,7 @@ def cli(take_store: Callable[[], ssl.SSLContext | None] = no_store) -> NoReturn:
             signal.signal(number, INTERRUPTION.come)
     signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
-        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory to do that
+        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory
     claim_standard_streams()
     os._exit(main(None, take_store))
 

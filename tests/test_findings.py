@@ -1059,7 +1059,7 @@ PROXY_TRIPS = {"http": 1, "https": 3, "socks5": 3, "socks5h": 3}
 """CONNECT; TLS 1.2 before it; SOCKS with a password: greeting, password, request (RFC 1928, 1929)."""
 
 
-@pytest.mark.parametrize("scheme", tool.DEFAULT_PORTS)
+@pytest.mark.parametrize("scheme", tool.PROXY_SCHEMES)
 def test_a_proxy_is_slow_from_the_round_trips_that_its_scheme_takes(scheme):
     route = tool.Route(tool.Proxy(scheme, "proxy.test", 1080, None, None), None)
     for share, slow in ((1.1, False), (1.3, True)):

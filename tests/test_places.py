@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
@@ -45,6 +46,9 @@ def test_a_proxy_scheme_has_its_hops_and_is_named_where_users_look(scheme):
     assert scheme in tool.build_parser(200).format_help()
     assert f"`{scheme}`" in part("Proxies") and str(row.port) in part("Proxies")
     assert f'"{scheme}"' in (ROOT / "tests" / "test_proxies.py").read_text("utf-8")
+    assert f'"{scheme}": {row.trips}' in (ROOT / "tests" / "test_findings.py").read_text("utf-8")
+    [proxy_row] = [line for line in part("Options").splitlines() if line.startswith("| `-x`")]
+    assert scheme in proxy_row
 
 
 def test_every_hop_is_one_of_some_way():
@@ -68,6 +72,37 @@ def test_what_excludes_and_needs_and_collects_are_options():
     pairs = {word for first, second, _ in tool.EXCLUSIONS for word in (first, second)}
     needs = {word for option, needed, _ in tool.NEEDS for word in (option, *needed)}
     assert {*pairs, *needs, *tool.NOT_EMPTY, *tool.COLLECTED, *tool.GIVEN_ONCE} <= known
+
+
+SIDE_VALUES = {  # what changes the request or its way; an option that is not here is a flag
+    "-X": "OPTIONS",
+    "-d": "x",
+    "--data-raw": "x",
+    "-H": "X-A: b",
+    "-A": "x",
+    "-e": "x",
+    "-b": "a=b",
+    "--url": "http://other.test/",
+    "-m": "3",
+    "--resolve": "here.test:80:192.0.2.1",
+    "-x": "http://proxy.test:3128",
+    "--unix-socket": "/socket",
+    "--interface": "lo",
+    "--cacert": "{pem}",
+    "--cert": "{pem}",
+}
+CHANGES_NOTHING = ("-g", "--key", "--key-password-file")  # the last two belong to --cert
+SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in tool.OPTIONS[group]]
+
+
+@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.SHARED, *CHANGES_NOTHING}))
+def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
+    """A field of Options that `choose_options` fills, not `choose_way`, is the same for all sides."""
+    value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))
+    words = shlex.join([option, value] if value else [option])
+    options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
+    base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
+    assert base != side
 
 
 # --- an export ------------------------------------------------------------------------------------

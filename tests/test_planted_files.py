@@ -20,7 +20,7 @@ from inside import tool
 from servers import http_server
 
 STRANGER = 65534
-OPTIONS = ["--json", "--har", "--prometheus"]
+OPTIONS = tool.EXPORT_OPTIONS
 LINK = "symbolic link"
 
 pytestmark = pytest.mark.needs("linux", "root")

@@ -128,3 +128,17 @@ def test_json_is_imported_where_it_is_written_or_sent(imported, tmp_path):
     assert "json" in imported("--metrics-only", "--json", str(tmp_path / "out.json"))
     assert "json" in imported("--metrics-only", "-d", "{}")
     assert "json" not in imported("--metrics-only", "-d", "{}", "-H", "Content-Type: text/x")
+
+
+def test_a_python_that_lacks_a_module_is_named_in_one_line_with_exit_code_70(base_environment, tmp_path):
+    (tmp_path / "argparse.py").write_text("raise ModuleNotFoundError('no', name='argparse')\n")
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**base_environment, "PYTHONPATH": str(tmp_path)},
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr == ("httphases: this Python lacks 'argparse': install python3, not python3-minimal\n")

@@ -380,6 +380,15 @@ def test_the_keys_of_a_session_are_logged_where_the_variable_says(run_tool, tls,
     assert path.stat().st_mode & 0o077 == 0, "whoever reads the keys reads the traffic"
 
 
+def test_a_certificate_that_is_refused_says_nothing_of_the_keys(run_tool, tls, tmp_path):
+    path = tmp_path / "keys"
+    with http_server(tls=tls) as server:
+        result = run_tool("--metrics-only", server.url(), env={"SSLKEYLOGFILE": str(path)})
+    assert result.code == 75 and "error=tls" in result.out
+    assert "certificate" in result.err and "SSLKEYLOGFILE" not in result.err
+    assert path.exists()
+
+
 def test_keys_that_cannot_be_logged_are_a_warning(run_tool, tls, authority, tmp_path):
     for path in (tmp_path / "no" / "keys", tmp_path):
         with http_server(tls=tls) as server:
