@@ -239,6 +239,9 @@ else:
         def _replace(self, **changes: Any) -> Any:
             return type(self)(**{**self._asdict(), **changes})
 
+        def __repr__(self) -> str:
+            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
+
 
 __version__ = "2.0.0"
 
@@ -1507,6 +1510,15 @@ IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
 BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
+# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
+JOINS_NEXT = (
+    r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
+    r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
+)
+JOINS_PREVIOUS = JOINS_NEXT + (
+    r"\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0"
+    r"\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
+)
 
 
 def map_character(char: str) -> str:
@@ -1535,18 +1547,21 @@ def map_name(text: str) -> str:
 
 
 def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner is where it may not be (RFC 5892 A.1 and A.2).
+    """Tell whether a joiner is where it may not be, or is not known to be allowed (RFC 5892 A.1 and A.2).
 
-    It may follow a virama (combining class 9); U+200C may also part two Arabic letters, whether they would
-    join or not: unicodedata does not tell that.
+    It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
+    them not counted.
     """
-    from unicodedata import bidirectional, combining
+    from unicodedata import category, combining
 
-    for before, char, after in zip(" " + label, label, label[1:] + " "):
-        parts = char == "\u200c" and bidirectional(before) == bidirectional(after) == "AL"
-        if char in "\u200c\u200d" and combining(before) != 9 and not parts:
-            return True
-    return False
+    rest = ""
+    for before, char in zip(" " + label, label):
+        if char in "\u200c\u200d" and combining(before) == 9:
+            rest += " "
+        elif category(char) != "Mn":
+            rest += char
+    rest = re.sub(f"(?<=[{JOINS_NEXT}])\u200c(?=[{JOINS_PREVIOUS}])", "", rest)
+    return "\u200c" in rest or "\u200d" in rest
 
 
 def encode_label(plain: str) -> str:
