@@ -3493,8 +3493,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Clock. What happens in a step is an append-only log of events; all that is said of its times is read
-#     from that log, at its end and at the deadline alike. Nanoseconds of time.perf_counter_ns.
+# 10. Clock. Each step has a log of events that only grows. Its times are read from that log, at the end of
+#     the step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
 class Event(NamedTuple):
     """Something that happened, and when (perf_counter_ns): a word, or a record. In their usual order:
@@ -3505,7 +3505,7 @@ class Event(NamedTuple):
     Connected     from here on this is the socket
     Counted       struct tcp_info was read
     Opened        the answer came that opened a hop
-    "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
+    "wanted"      the target asked for a client certificate; "declined" or "shown" says whether it got one
     Handshake     a handshake with the target ended, or failed
     "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
@@ -3550,11 +3550,12 @@ class Counted(NamedTuple):
 
 
 def divide(answered: int, departed: int) -> int:
-    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
+    """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
-    request left (`departed`). The time between belongs to neither: each bears half of it. The wait never
-    bears more than half of a usual wake-up, or the server would be blamed for a machine short of CPUs.
+    request left (`departed`). Between the two this program was woken up: each phase bears half of that. The
+    wait never bears more than half of a usual wake-up, or the server would be blamed for a machine short of
+    CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
@@ -3572,20 +3573,17 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 
 
 class Log:
-    """The events of one step, and what is read from them: each answer is a pure function of the events.
+    """The events of one step. Its methods read them, and change nothing.
 
-    The measuring thread adds to it; any thread may take a `history` at any moment. `hops` names the phase
-    that each hop of the way belongs to, in the order of opening, `asking` is the number of the one that asks
-    for addresses, and `looks_up` tells whether that asks a resolver. `received` counts the bytes of the body:
-    reads are too many to be events. `addresses` are those of the first hop.
+    The measuring thread adds events; any thread may take a `history` at any moment.
     """
 
     def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()
-        self.looks_up = False
-        self.asking = 0
-        self.received = 0
-        self.addresses: tuple[str, ...] = ()
+        self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
+        self.looks_up = False  # a resolver is asked
+        self.asking = 0  # the number of the hop that asks for addresses
+        self.received = 0  # bytes of the body: its reads are too many to be events
+        self.addresses: tuple[str, ...] = ()  # of the first hop
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
@@ -3598,11 +3596,11 @@ class Log:
         self.events.append(Event(at, what))
 
     def count(self, field: str) -> None:
-        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
+        """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
         self.add(Counted(field, tcp_info(self.connection)))
 
     def history(self) -> Log:
-        """Return what has happened so far, in a log that nobody adds to."""
+        """Return a copy, with the events so far."""
         found = Log()
         vars(found).update(vars(self), events=self.events[:])
         return found
@@ -3629,16 +3627,13 @@ class Log:
 
     @property
     def stale(self) -> bool:
-        """Tell whether the answer came before the request could leave: then it answers another. The kernel's
-        clock and ours may differ a little.
-        """
+        """Tell whether the answer came before this request could leave: then it answers another request."""
         first = self.instant("first byte")
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
 
     @property
     def ended(self) -> bool:
-        failed = self.last(NetworkError) is not None
-        return failed or self.instant("done") is not None or self.instant("looked up") is not None
+        return any(what in ("done", "looked up") or isinstance(what, NetworkError) for _, what in self.events)
 
     @property
     def hop(self) -> int:
@@ -3650,21 +3645,18 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open.
+        """Return when the first `count` hops were open: when the answer came that opened the last of them.
 
-        Between two hops that is when the answer came. Between the last one and the request it is the end of
-        a wait for the network and the start of one for the server: see `divide`.
+        Where the request follows, the wait for the server begins there too: see `divide`.
         """
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
         answered, (departed,) = opened[count - 1]
-        if count < len(self.hops):
-            return answered
-        return divide(answered, departed)
+        return answered if count < len(self.hops) else divide(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
-        """Give the end of each phase, in the order of PHASES; None for what is not over."""
+        """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
         if self.kept:  # the wait is the first phase
             yield from (self.start,) * PHASES.index("wait")
         else:
@@ -3679,18 +3671,14 @@ class Log:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the ends of the phases that are over. The end of one is the start of the next, and no
-        instant lies before the one before it.
-        """
-        ends: list[int] = []
-        newest = self.start
+        """Return the ends of the phases that are over. The end of one is the start of the next."""
+        ends = [self.start]
         for instant in self._boundaries():
             if instant is None:
                 break
-            # What the kernel timed was read from another clock: it may lie a little before what came first.
-            newest = max(newest, instant)
-            ends.append(newest)
-        return tuple(ends)
+            # The kernel has another clock: its instant may lie a little before the one that came first.
+            ends.append(max(ends[-1], instant))
+        return tuple(ends[1:])
 
     @property
     def newest(self) -> int:
@@ -3705,8 +3693,8 @@ class Log:
     def timing(self, failed_at: int | None) -> Timing:
         """Round every instant to a microsecond from the start, then subtract: all sums are exact.
 
-        `failed_at` closes the phase under way of a failed step; the later ones stay None, and those that a
-        kept connection does not have.
+        `failed_at` closes the phase under way of a failed step; the later ones stay None. A kept connection
+        has no dns, connect and tls.
         """
         ends = list(self.ends)
         reached = len(ends)
@@ -3717,13 +3705,12 @@ class Log:
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
-        send = ttfb = None
+        ttfb = offsets[4] if reached >= 4 else None
+        send = None
         if reached >= 3 and wait is not None:
             # An answer may come before the request is whole, or without it: then sending took all of wait.
             last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
-        if reached >= 4:
-            ttfb = offsets[4]
         if self.kept:
             dns = connect = tls = None
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
@@ -3733,11 +3720,10 @@ class Log:
         outcomes = {number: (at, error) for at, (number, error) in self.all(AttemptEnded)}
         attempts = []
         for begun, (number, peer) in self.all(AttemptBegun):
-            if peer is None:  # a unix socket has no address
-                continue
             # At the deadline some have no outcome yet: they took until now.
             ended, error = outcomes.get(number, (now, "no answer"))
-            attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
+            if peer:  # a unix socket has no address
+                attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
         return tuple(attempts)
 
     @property
@@ -3758,7 +3744,11 @@ class Log:
         return connected and connected.socket
 
 
+# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, last_data_recv 52, total_retrans 100,
+# bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152, data_segs_out 156.
+TCP_INFO = struct.Struct("@5xB10xI32xI44xI24xQI8xIII")
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
+DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -3776,22 +3766,22 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
     tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
-    if len(info) < 160 or not any(info[1:]):
+    if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    retransmits, rtt = (struct.unpack_from("@I", info, place)[0] for place in (100, 148))
-    segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
-    (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
+    options, segment, quiet, retransmits, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(
+        info
+    )
     return Counters(
-        window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
-        retransmits=retransmits,  # tcpi_total_retrans
-        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,  # tcpi_min_rtt
-        received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
-        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
-        segments_in=segments_in,
-        segments_out=segments_out,
-        acknowledgments=all_out - segments_out,
-        duplicates=counter_at(info, 216),  # tcpi_dsack_dups
+        window_scaling=bool(options & 4),  # TCPI_OPT_WSCALE
+        segment=segment,
+        retransmits=retransmits,
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
+        received=received,
+        quiet_us=quiet * 1000,
+        segments_in=data_in,
+        segments_out=data_out,
+        acknowledgments=all_out - data_out,
+        duplicates=counter_at(info, DUPLICATES),
         disorder=counter_at(info, DISORDER),
     )
 
