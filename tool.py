@@ -3822,28 +3822,27 @@ def each_der(data: bytes) -> Iterator[Der]:
     """Give the elements of DER; raises ValueError at the first that does not fit."""
     at = 0
     while at < len(data):
-        if at + 2 > len(data):
-            raise ValueError("truncated DER")
-        tag, length = data[at], data[at + 1]
-        at += 2
+        tag, length = data[at : at + 2]
+        at, size = at + 2, 1
         if length & 0x80:
             size = length & 0x7F
-            if not 1 <= size <= 4 or at + size > len(data):
-                raise ValueError("bad DER length")
             length = int.from_bytes(data[at : at + size], "big")
             at += size
-        if at + length > len(data):
-            raise ValueError("truncated DER")
+        if not 1 <= size <= 4 or at + length > len(data):
+            raise ValueError("no DER")
         yield Der(tag, data[at : at + length])
         at += length
 
 
-def read_der(data: bytes) -> list[Der]:
-    return list(each_der(data))
+def parts_of(element: Der) -> list[Der]:
+    return list(each_der(element.content))
+
+
+MISSING = Der(0, b"no DER")  # in place of a field that is not there
 
 
 def der_serial(element: Der) -> str:
-    """Return a serial number in hexadecimal; RFC 5280 section 4.1.2.2 reckons with negative ones."""
+    """Return a serial number in hexadecimal; it may be negative (RFC 5280 section 4.1.2.2)."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
     number = int.from_bytes(element.content, "big", signed=True)
@@ -3872,16 +3871,16 @@ def der_time(element: Der) -> datetime.datetime:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
-    year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
-    return datetime.datetime(year, *rest, tzinfo=datetime.timezone.utc)  # type: ignore[misc, arg-type]
+    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
+    return datetime.datetime(int(text[:4]), month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
 
 
 def der_name(element: Der) -> list[tuple[str, str]]:
     """Return the (type, value) pairs of a distinguished name, in order; unnamed types are left out."""
     pairs = []
-    for relative in read_der(element.content):
-        for attribute in read_der(relative.content):
-            kind, value = read_der(attribute.content)[:2]
+    for relative in parts_of(element):
+        for attribute in parts_of(relative):
+            kind, value = parts_of(attribute)[:2]
             if kind.content in NAME_TYPES:
                 pairs.append((NAME_TYPES[kind.content], der_text(value)))
     return pairs
@@ -3889,8 +3888,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
 
 def common_name(subject: Der) -> str | None:
     """Return the last Common Name, the most specific one; None without any."""
-    names = [value for kind, value in der_name(subject) if kind == "CN"]
-    return next(reversed(names), None)
+    return dict(der_name(subject)).get("CN")
 
 
 def name_text(name: Der) -> str:
@@ -3899,13 +3897,13 @@ def name_text(name: Der) -> str:
 
 
 def alternative_names(extensions: Der) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of subjectAltName; the first one counts."""
-    for extension in read_der(read_der(extensions.content)[0].content):
-        fields = read_der(extension.content)
+    """Return the DNS names, addresses, mail addresses and URIs of the first subjectAltName."""
+    for extension in parts_of(parts_of(extensions)[0]):
+        fields = parts_of(extension)
         if fields[0].content != SUBJECT_ALT_NAME:
             continue
         names = []
-        for name in read_der(read_der(fields[-1].content)[0].content):
+        for name in parts_of(parts_of(fields[-1])[0]):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
             elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
@@ -3928,27 +3926,27 @@ def certificate_name(certificate: Certificate) -> str:
         return "no legible name"
     if certificate.names:
         return certificate.names[0]
-    if certificate.issuer:
-        return f"no name, issued by {certificate.issuer}"
-    return "no name"
+    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
-    """Return the fields of TBSCertificate as far as it is DER, without the version (RFC 5280 section 4.1)."""
-    fields: list[Der] = []
+    """Return the fields of TBSCertificate (RFC 5280 section 4.1) without the version, as far as they are DER.
+
+    There are five at the least, up to the subject; MISSING stands for those that are not there.
+    """
+    fields = []
     try:
-        certificate = next(each_der(der), Der(0, b""))
-        for field in each_der(next(each_der(certificate.content), Der(0, b"")).content):
-            fields.append(field)
-    except ValueError:
+        certificate = next(each_der(der))
+        for field in each_der(next(each_der(certificate.content)).content):
+            if field.tag != 0xA0:  # the version
+                fields.append(field)
+    except (ValueError, StopIteration):
         pass
-    if fields and fields[0].tag == 0xA0:
-        del fields[0]
-    return fields
+    return fields + [MISSING] * (5 - len(fields))
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
-    """Read one field; None when it cannot be read, which is no reason not to show the others."""
+    """Read one field; None when it cannot be read: the others are shown all the same."""
     try:
         return read(element)
     except (ValueError, IndexError):
@@ -3959,19 +3957,18 @@ def parse_certificate(der: bytes) -> Certificate:
     """Read what a report shows of a certificate, each field by itself."""
     import hashlib
 
-    fields = [*certificate_fields(der), *[Der(0, b"")] * 5]
-    serial, _, issuer, validity, subject = fields[:5]
-    extensions = [field for field in fields[5:] if field.tag == 0xA3]
+    serial, _, issuer, validity, subject, *others = certificate_fields(der)
+    extensions = [field for field in others if field.tag == 0xA3]
     names: tuple[str, ...] | None = () if subject.tag else None
     return Certificate(
         common_name=legible(common_name, subject),
         names=legible(alternative_names, extensions[0]) if extensions else names,
-        issuer=legible(name_text, issuer) if issuer.tag else None,
+        issuer=legible(name_text, issuer),
         serial=legible(der_serial, serial),
-        not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
-        not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
+        not_before=legible(lambda field: der_time(parts_of(field)[0]), validity),
+        not_after=legible(lambda field: der_time(parts_of(field)[1]), validity),
         sha256=hashlib.sha256(der).hexdigest(),
-        subject=legible(name_text, subject) if subject.tag else None,
+        subject=legible(name_text, subject),
     )
 
 
