@@ -3973,8 +3973,8 @@ def parse_certificate(der: bytes) -> Certificate:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12a. Failures. What errors mean, in plain words, with one thing to try: tables first, then what chooses
-#     from them. The hop or the exchange that failed asks here; nobody else writes such sentences.
+# 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
+#     that choose from them. The hop or the exchange that failed asks here.
 # ---------------------------------------------------------------------------------------------------------
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
@@ -4009,7 +4009,7 @@ UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and
     errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
     errno.ECONNREFUSED: (
         "connection refused, nothing listens there",
-        "Check that it is a socket, and that the service runs: one that has ended may leave it behind.",
+        "Check that it is a socket, and that the service runs: a service that has ended may leave it behind.",
     ),
     errno.EACCES: (
         "not permitted",
@@ -4041,7 +4041,7 @@ SOCKS_HINTS = {
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
     0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
 }
-# Replies that speak of an address: of a target that has several, the next one may fare better.
+# Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
@@ -4067,10 +4067,8 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     ),
     "network: handshake": (
         "{} during the TLS handshake",
-        (
-            "A server or firewall that dislikes the TLS version or the host name does this; "
-            "or the port does not speak TLS."
-        ),
+        "A server or firewall that dislikes the TLS version or the host name does this; "
+        "or the port does not speak TLS.",
     ),
     "tls: closed": (
         "the server closed the connection during the TLS handshake",
@@ -4092,10 +4090,8 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     ),
     "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
-        (
-            "Check that the name servers in /etc/resolv.conf can be reached; "
-            "--resolve HOST:PORT:ADDR goes around them."
-        ),
+        "Check that the name servers in /etc/resolv.conf can be reached; "
+        "--resolve HOST:PORT:ADDR goes around them.",
     ),
     "timeout: connection": (
         "no connection to {} within {}",
@@ -4123,9 +4119,7 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
 
 def network_error(what: str, *details: Detail) -> NetworkError:
     """Return the failure that a row of FAILURES describes; `details` fill its message."""
-    kind = what.partition(":")[0]
-    message, hint = FAILURES[what]
-    return NetworkError(kind, message, hint, *details)
+    return NetworkError(what.partition(":")[0], *FAILURES[what], *details)
 
 
 def words_of_system(error: Exception) -> str:
@@ -4137,20 +4131,17 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    if not refusal:
-        return None
-    return NetworkError("network", "{}", REFUSED_HINT, refusal)
+    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
 
 
 def explain_unprepared(error: BaseException) -> NetworkError | None:
-    """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    """Say why a step could not be made ready; None where this machine and its variables are not at fault."""
+    if not isinstance(error, UsageError):
+        return explain_refusal(error)
+    kind, hint = "tls", "Correct the variable, or name a CA bundle with --cacert."
     if isinstance(error, InterfaceError):
-        hint = "It was there when the run began: look at the network of this machine."
-        return NetworkError("network", "{}", hint, error.message)
-    if isinstance(error, UsageError):
-        hint = "Correct the variable, or name a CA bundle with --cacert."
-        return NetworkError("tls", "{}", hint, error.message)
-    return explain_refusal(error)
+        kind, hint = "network", "It was there when the run began: look at the network of this machine."
+    return NetworkError(kind, "{}", hint, error.message)
 
 
 def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
@@ -4174,20 +4165,19 @@ def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence
     family = ip_family(interface)
     if family:
         found = [address for each in own.values() for address in each if is_ip(address, family)]
-        why, instead = words_of_system(error), "it has none of that family"
+        why = words_of_system(error)
         if error.errno == errno.EADDRNOTAVAIL:
             why = "this machine has no such address"
-        if found:
-            instead = f"give one of its own: {', '.join(found)}"
+        instead = f"give one of its own: {', '.join(found)}" if found else "it has none of that family"
     elif error.errno == errno.ENODEV:
         listed = (f"{name} ({', '.join(each)})" if each else name for name, each in own.items())
         why, instead = "this machine has no such interface", f"give one of these: {', '.join(listed)}"
     else:
+        found = [f"--interface {address}" for address in own.get(interface, ())]
         why = f"this machine does not permit binding to it ({reason_of(error).lower()})"
         instead = "it has no address to give instead"
-        options = [f"--interface {address}" for address in own.get(interface, ())]
-        if options:
-            instead = f"give its address instead: {' or '.join(options)}"
+        if found:
+            instead = f"give its address instead: {' or '.join(found)}"
     return InterfaceError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}; {instead}")
 
 
@@ -4199,10 +4189,10 @@ def family_option(options: Options) -> str:
 
 
 def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
-    """Tell a name that does not exist from one without such an address, and both from a failed name server.
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
 
-    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; silence takes its time
-    (`took`, s). glibc says of a name server without a route that the name is unknown.
+    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
+    Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
@@ -4227,25 +4217,24 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
 
 
 def not_http(line: bytes) -> NetworkError:
-    """Say what a server speaks that does not speak HTTP."""
-    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
-        return protocol_error(
-            "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
-        )
-    what, hint = "the answer does not start like HTTP", "Check that the port belongs to an HTTP server."
-    if line.startswith(b"HTTP/"):
-        what = "the answer's status line is not as HTTP has it"
-        hint = "The fault is the server's, or that of what stands before it."
-    return protocol_error(what + ": '{}'", foreign(line), hint=hint)
+    """Say what came in place of a status line of HTTP."""
+    if line[:2] in (b"\x15\x03", b"\x16\x03"):
+        message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif line.startswith(b"HTTP/"):
+        message, hint = "the answer's status line is not as HTTP has it: '{}'", BROKEN_SERVER
+    else:
+        message = "the answer does not start like HTTP: '{}'"
+        hint = "Check that the port belongs to an HTTP server."
+    return protocol_error(message, foreign(line), hint=hint)
 
 
 def broken_http2(words: Detail) -> NetworkError:
-    """Say which rule a server broke, in words of ours or of h2's."""
+    """Say which rule a server broke, in this program's words or in h2's."""
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
 def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> NetworkError:
-    """Say why an HTTP proxy did not open a tunnel; `authorized` tells that a credential was sent."""
+    """Say why an HTTP proxy did not open a tunnel; `authorized`: a credential was sent."""
     hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
     if response.status == 407 and authorized:
         hint = "The proxy refused the user name and password: check them, and that it takes Basic."
@@ -4260,7 +4249,7 @@ def socks_reply(error: Any) -> int | None:
 
 
 def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
-    """Put an error of PySocks in words, after so many addresses were `tried`."""
+    """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
@@ -4279,12 +4268,10 @@ def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 
 
 def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
-    """Say that it was the way through a proxy that failed; `connected`: something answered there."""
+    """Say that the way through a proxy failed; `connected`: something answered there."""
     if found.kind == "proxy":
         return found
-    hint = found.hint
-    if connected and found.kind in ("network", "protocol"):
-        hint = NO_PROXY_THERE
+    hint = NO_PROXY_THERE if connected and found.kind in ("network", "protocol") else found.hint
     message = "the proxy {} cannot be used: " + found.template
     return NetworkError("proxy", message, hint, proxy.shown, *found.details)
 
@@ -4296,9 +4283,9 @@ def mention_forwarder(proxy: Proxy, found: NetworkError) -> NetworkError:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12b. Alerts. The same for TLS: what OpenSSL's errors and verdicts mean.
+# 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 # ---------------------------------------------------------------------------------------------------------
-ALERTS = {  # of the other side, by what tls_reason() calls them
+ALERTS = {  # of the other side, by their names in `tls_reason`
     "close_notify": "the server closed the TLS connection",
     "unexpected_message": "the server did not expect our message",
     "bad_record_mac": "a record of ours was damaged on the way",
@@ -4322,7 +4309,7 @@ YOUNG_ALERTS = {
     120: "no_application_protocol",
     121: "ech_required",
 }
-TLS_REASONS = {  # of our own side, by what tls_reason() calls them
+TLS_REASONS = {  # what OpenSSL found on this side, by its names in `tls_reason`
     "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
     "RECORD_LAYER_FAILURE": "a record of the server was damaged on the way",
     "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
@@ -4331,13 +4318,21 @@ TLS_REASONS = {  # of our own side, by what tls_reason() calls them
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
     "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
 }
-# What OpenSSL before 3.2 says where younger ones say RECORD_LAYER_FAILURE, and what both say of no TLS.
+TLS_HINTS = {  # by the same names
+    "WRONG_VERSION_NUMBER": "Check the port: what answers there speaks neither TLS nor HTTP.",
+    "NO_PROTOCOLS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "NO_CIPHERS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "RECORD_LAYER_FAILURE": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "bad_record_mac": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "unrecognized_name": "Check the host name, or the virtual hosts that the server has certificates for.",
+}
+# OpenSSL before 3.2 has these names where younger ones say RECORD_LAYER_FAILURE; some are for what is no TLS.
 BAD_RECORD = (
     "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
     "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
 ).split()
-SHOWN_ALERTS = {  # the same where a client certificate was shown
+SHOWN_ALERTS = {  # alerts where a client certificate was shown
     "bad_certificate": "the server refused the client certificate",
     "unsupported_certificate": "the server does not take a client certificate of this kind",
     "certificate_revoked": "the server says that the client certificate was revoked",
@@ -4363,23 +4358,20 @@ OLD_TLS = (
     "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
     "handshake_failure"
 ).split()
-
-
+# OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 ISSUER_VERDICTS = {
     18: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
 }
-VERDICTS = {  # of OpenSSL's on a chain, those that its versions word in their own ways, or in riddles
+VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     7: "a signature in the certificate's chain is wrong",
     26: "the certificate is not meant for a server",
     66: "the certificate's key is too small to be safe",
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-
-
 FURTHER_UP = "a certificate further up the chain"
-VALIDITY = {  # OpenSSL's verdicts on a certificate's times: in short, in full, and what to try
+VALIDITY = {  # those on a certificate's times: in short, in full, and what to try
     9: (
         "is not valid yet",
         "is not valid yet for another {}",
@@ -4406,7 +4398,7 @@ class TlsFailure(NamedTuple):
 
     @property
     def code(self) -> int:
-        """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
+        """Return OpenSSL's verdict on the certificate, 0 where something else failed."""
         return getattr(self.error, "verify_code", 0)
 
 
@@ -4420,16 +4412,12 @@ def offer_of(url: Url, options: Options) -> str:
 def fate_of(given: str, happened: Collection[str]) -> str:
     """Return what became of a client certificate, a key of SHOWN.
 
-    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
-    HandshakeTap noted.
+    `given` is what `offer_of` returned, `happened` what a HandshakeTap noted.
     """
-    if "shown" in happened:
-        return "sent"
-    if given != "here":
+    if given != "here" and "shown" not in happened:
         return given
-    if "declined" in happened:
-        return "unfit"
-    return "not sent" if "wanted" in happened else "not asked for"
+    fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
+    return next((fate for word, fate in fates.items() if word in happened), "not asked for")
 
 
 def has_trust_store() -> bool:
@@ -4442,18 +4430,20 @@ def has_trust_store() -> bool:
 
 
 def validity_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate's time is over (10) or has not come (9), as their own times tell."""
+    """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
     verdict, by_how_much, what_to_do = VALIDITY[failure.code]
     hint = f"{what_to_do} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
-    for number, moment in enumerate(moments):
+    for each, moment in zip(failure.chain, moments):
         if moment and (moment > now) == early:
-            span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
-            if number == 0:
-                return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
-            return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
-    if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
+            message = f"the certificate {by_how_much}"
+            if each is not failure.certificate:
+                message = f"{FURTHER_UP} {by_how_much}: {{}}"
+            return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
+    if (
+        not early and moments and all(moments)
+    ):  # all that were sent are valid: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
         if failure.options.ca_bundle is not None:
             where, hint = "the bundle given with --cacert", "Renew it in the bundle."
@@ -4477,31 +4467,28 @@ def name_error(failure: TlsFailure) -> NetworkError:
     if certificate and certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
     hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
-    listed = clip(and_more(names, 5))
-    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
+    message = "the certificate was issued for {}, not {}"
+    return NetworkError("tls", message, hint, clip(and_more(names, 5)), host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
-    """Say that no trusted CA stands behind a certificate, and how to name one."""
-    last = own = failure.certificate
+    """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
+    last = own = failure.certificate or NO_CERTIFICATE
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
-        if last and last.issuer and each.common_name and f"CN={each.common_name}" in last.issuer:
+        if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
-    issuer = f" ({clip(last.issuer)})" if last and last.issuer else ""
-    sent = last is not own
-    unknown = "the certificate's issuer is unknown{}"
-    if sent:
-        unknown = "the issuer at the end of the certificate's chain is unknown{}"
-    message = ISSUER_VERDICTS.get(failure.code, unknown)
+    issuer = f" ({clip(last.issuer)})" if last.issuer else ""
+    message = "the certificate's issuer is unknown{}"
     hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
     hint += "if not, the server may not send its intermediate certificates."
+    lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
+    cause = f"The server may not send its intermediate certificates; or the {lacking}."
+    if last is not own:
+        message = "the issuer at the end of the certificate's chain is unknown{}"
+        cause = f"The {lacking}; or the server does not send all its intermediate certificates."
+    message = ISSUER_VERDICTS.get(failure.code, message)
     if failure.options.ca_bundle is not None:
-        lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
-        hint = f"The {lacking}."
-        if failure.code not in ISSUER_VERDICTS and sent:
-            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
-        elif failure.code not in ISSUER_VERDICTS:
-            hint = f"The server may not send its intermediate certificates; or the {lacking}."
+        hint = f"The {lacking}." if failure.code in ISSUER_VERDICTS else cause
     elif not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
@@ -4511,11 +4498,13 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 
 def explain_certificate(failure: TlsFailure) -> NetworkError:
-    """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
-    explainers = {9: validity_error, 10: validity_error, 62: name_error, 64: name_error}
-    explainers.update(dict.fromkeys((18, 19, 20, 21), issuer_error))
-    if failure.code in explainers:
-        return explainers[failure.code](failure)
+    """Put OpenSSL's verdict on a certificate in plain words."""
+    if failure.code in VALIDITY:
+        return validity_error(failure)
+    if failure.code in (62, 64):  # another name, another address
+        return name_error(failure)
+    if failure.code in (18, 19, 20, 21):
+        return issuer_error(failure)
     words = f"the certificate was rejected: {failure.error.verify_message}"  # type: ignore[attr-defined]
     return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, words))
 
@@ -4543,32 +4532,15 @@ def tls_reason(failure: TlsFailure) -> str:
     return reason
 
 
-def not_tls_hint(failure: TlsFailure) -> str:
-    """Return one thing to try where something else than TLS answered."""
-    if failure.stream.stray != b"HTTP/":
-        return "Check the port: what answers there speaks neither TLS nor HTTP."
-    if failure.on_socket:
-        return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
-    return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
-
-
 def tls_hint(reason: str, failure: TlsFailure) -> str:
-    """Return one thing to try that is true for a TLS failure."""
-    if reason == "WRONG_VERSION_NUMBER":
-        return not_tls_hint(failure)
+    """Return one thing to try that fits a TLS failure."""
     if failure.shown == "sent" and reason in SHOWN_ALERTS:
         return SHOWN["sent"]
-    if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
-        return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
     if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
-        return "Something damages data on the way: check middleboxes, network cards and memory."
     if "certificate" in reason or reason == "unknown_ca":
         return SHOWN[failure.shown]
-    if reason == "unrecognized_name":
-        return "Check the host name, or the virtual hosts that the server has certificates for."
-    return "Look at the server's TLS configuration and log."
+    return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
 
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
@@ -4585,12 +4557,17 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
-        place = "socket" if failure.on_socket else "port"
+        place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+        if failure.on_socket:
+            place, hint = (
+                "socket",
+                "Ask for http:// through this socket; for https://, also behind a redirect, ",
+            )
+            hint += "name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
-    if stray:
-        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(stray))
-    return NetworkError("tls", "{}", hint, words)
+    message = "{}: it began with '{}'" if stray else "{}"
+    return NetworkError("tls", message, hint, words, foreign(stray))
 
 
 # ---------------------------------------------------------------------------------------------------------
