@@ -4067,8 +4067,10 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     ),
     "network: handshake": (
         "{} during the TLS handshake",
-        "A server or firewall that dislikes the TLS version or the host name does this; "
-        "or the port does not speak TLS.",
+        (
+            "A server or firewall that dislikes the TLS version or the host name does this; "
+            "or the port does not speak TLS."
+        ),
     ),
     "tls: closed": (
         "the server closed the connection during the TLS handshake",
@@ -4090,8 +4092,10 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     ),
     "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
-        "Check that the name servers in /etc/resolv.conf can be reached; "
-        "--resolve HOST:PORT:ADDR goes around them.",
+        (
+            "Check that the name servers in /etc/resolv.conf can be reached; "
+            "--resolve HOST:PORT:ADDR goes around them."
+        ),
     ),
     "timeout: connection": (
         "no connection to {} within {}",
@@ -4573,13 +4577,6 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
 # ---------------------------------------------------------------------------------------------------------
 # 13. Lookup. Names to addresses.
 # ---------------------------------------------------------------------------------------------------------
-def scope_id(zone: str) -> int:
-    """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
-    if not zone:
-        return 0
-    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
-
-
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
@@ -4587,7 +4584,7 @@ def literal_peer(literal: str, port: int) -> Peer:
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
     try:
-        scope = scope_id(zone)
+        scope = int(zone or 0) if not zone or zone.isdigit() else socket.if_nametoindex(zone)  # RFC 4007
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
         raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
@@ -4603,10 +4600,10 @@ def is_glibc() -> bool:
 
 
 def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
-    """Return a resolver's time-outs (us), given its own (s), in the order in which they pass unanswered.
+    """Return how long a resolver waits for each answer in turn (us); `timeout` (s), `attempts`: options.
 
-    glibc (resolv/res_send.c) asks one server after the other, each round anew, and shares the longer
-    time-outs of the later ones among all; musl (src/network/res_msend.c) asks all at once, again and again.
+    glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
+    time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
     """
     if not is_glibc():
         return (timeout * 1_000_000 // attempts,) * attempts
@@ -4614,27 +4611,18 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
     return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
 
 
-def resolver_option(options: str, name: str, default: int, most: int) -> int:
-    """Return the number that an option of the resolver stands at, as glibc bounds it."""
-    given = re.findall(rf"(?:^| |\t){name}:([0-9]{{1,9}})", options)
-    if not given:
-        return default
-    return min(max(1, int(given[-1])), most)
-
-
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
-    """Read whom this machine asks for names (resolv.conf(5)); None when that cannot be read."""
+    """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
         text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
-    options = " ".join(
-        [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
-    )
-    timeout = resolver_option(options, "timeout", 5, 30)
-    rounds = resolver_option(options, "attempts", 2, 5)
-    return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
+    options = [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
+    given = dict(re.findall(r"(?:^|[ \t])(timeout|attempts):([0-9]{1,9})", " ".join(options)))
+    timeout = min(max(1, int(given.get("timeout", 5))), 30)  # glibc has these bounds
+    attempts = min(max(1, int(given.get("attempts", 2))), 5)
+    return Resolver(servers, resolver_waits(len(servers), timeout, attempts))
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -4648,9 +4636,9 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> list[Peer]:
     """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase. What the first lookup
-    of a process has the C library load was loaded before the clock. Device "the resolver is warmed up":
-    without it, dns is 1.89 ms off instead of 0.37.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
+    C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
+    off instead of 0.37.
     """
     found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
@@ -4663,10 +4651,7 @@ def needs_lookup(host: str, port: int, options: Options) -> bool:
 
 
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
-    """Return the addresses of a host; raises NetworkError of kind `dns`.
-
-    A literal address and --resolve need no lookup.
-    """
+    """Return the addresses of a host; raises NetworkError of kind `dns`."""
     literal = options.overrides.get((host, port))
     if not literal and is_ip(host):
         literal = host
@@ -4705,11 +4690,11 @@ def new_buffer() -> mmap.mmap:
 
 
 def silence() -> bytes:
-    """Be the source of a stream that has nothing to send."""
+    """Return nothing: the source of a stream that has nothing to send."""
     return b""
 
 
-UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
+UNHEARD = "".format  # a listener that does nothing: takes any arguments, and runs no Python at every record
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -4717,19 +4702,16 @@ class Stream:
     """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
-    may not read on until its answer is read. `source` is asked whenever everything before has been
-    handed to the kernel; empty means nothing to send for now. `began` and `arrived` are when the first and
-    the last of the newest bytes reached this machine (perf_counter_ns); of a socket, which tells of the last
-    byte alone, both are that. `truncated` tells that TLS ended without close_notify. `in_bulk` asks for large
-    reads, while no instant inside them matters.
+    may not read on until its answer is read. `source` is asked again whenever the kernel has taken all that
+    it gave before; empty means nothing to send for now.
     """
 
     def __init__(self) -> None:
         self.source: Source = silence
-        self.began = 0
-        self.arrived = 0
-        self.truncated = False
-        self.in_bulk = False
+        self.began = 0  # when the first of the newest bytes reached this machine, where that is known
+        self.arrived = 0  # when the last of them did (both perf_counter_ns)
+        self.truncated = False  # TLS ended without close_notify
+        self.in_bulk = False  # large reads are wanted: no instant inside them matters
 
     @property
     def alpn(self) -> str | None:
@@ -4744,15 +4726,15 @@ class Stream:
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
-        """Send from `source` from now on, and what can leave at once without waiting; return the instant.
+        """Send from `source` from now on: at once what can leave without waiting. Return the instant.
 
-        That it could not be sent is told by the next read.
+        Where that fails the next read says so.
         """
         self.source = source
         return self.push()
 
     def hold(self) -> None:
-        """Hand over all that `source` offers, to leave beside what `begin` sends next; raises OSError."""
+        """Hand over all that `source` offers, to leave together with what `begin` sends; raises OSError."""
         raise NotImplementedError
 
     def push(self) -> int:
@@ -4765,9 +4747,9 @@ class Stream:
 
 
 def instant_of(stamp: int) -> int:
-    """Return an instant of the past that the clock on the wall told (ns) as perf_counter_ns tells it.
+    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns.
 
-    Both clocks are read within a moment, or anew: what a process lost of its CPU in between would count.
+    Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
     """
     for _ in range(CLOCK_READINGS):
         before = time.perf_counter_ns()
@@ -4778,11 +4760,10 @@ def instant_of(stamp: int) -> int:
 
 
 class SocketStream(Stream):
-    """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
-    that a process that was not running does not blame the server. `note` is told of a "gap filled".
+    """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
+    the server is not blamed for a process that was not running. `note` is called with "gap filled".
 
-    Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
-    could hand over open files.
+    Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
     """
 
     def __init__(self, timestamps: bool = True) -> None:
@@ -4792,7 +4773,7 @@ class SocketStream(Stream):
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
-        self._waited = False  # for what was read last, which had not come when it was asked for
+        self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
         self.note: Callable[[str, int], object] = UNHEARD
 
@@ -4810,19 +4791,18 @@ class SocketStream(Stream):
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
                 # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
-                # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
-                # was; never a time to come, for that clock may have been set back.
+                # while the CPUs are busy. It is a time of the system's clock, which may have been set.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if noticed - arrived > FRESH or noticed - called > JIFFY:
             arrived = self._in_order(arrived, called, noticed)
         self.began = self.arrived = arrived
         if not count and self._send_error:
-            raise self._send_error  # it says more than the end that came of it
+            raise self._send_error  # it says more than the end of the stream, which it caused
         return count
 
     def _receive(self, view: memoryview) -> tuple[int, list[tuple[int, int, bytes]]]:
-        """Receive, and keep in mind whether it had to be waited for."""
+        """Receive, and set whether that had to wait."""
         try:
             return self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)[:2]
         except BlockingIOError:
@@ -4830,10 +4810,10 @@ class SocketStream(Stream):
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
     def _in_order(self, arrived: int, called: int, noticed: int) -> int:
-        """Return when bytes could be read whose last one `arrived`, asked for when `called`.
+        """Return when bytes could be read; their last one `arrived`, and they were asked for when `called`.
 
-        The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
-        it waited in this machine for that one: it could be read when that came, or with the bytes before.
+        The kernel tells when the newest segment arrived. Where one before it was lost or late, the newest
+        waited in this machine for that one, and could be read only when that came.
         """
         info = tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0
@@ -4866,14 +4846,14 @@ class SocketStream(Stream):
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
-        # Never blocking, on a socket that blocks for reading: a server may wait for its answer to be read.
+        # Without waiting, though the socket blocks: a server may wait until its answer is read.
         try:
             count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
             if flags and error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                return self._send()  # unknown here, and nothing needs them
+                return self._send()  # flags that are unknown here, and that nothing needs
             # The answer may have come before the connection broke: reading decides.
             self._send_error, self._unsent, self.source = error, b"", silence
             return True
@@ -4894,35 +4874,34 @@ class SocketStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14b. Streams over TLS. On any other stream, always through memory: the same code with and without a
-#     proxy's TLS around it, and what ended the connection never hidden behind OpenSSL's own errors.
+# 14b. Streams over TLS. OpenSSL works in memory, on top of any stream: the same code serves TLS within a
+#     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
 # ---------------------------------------------------------------------------------------------------------
-# The interpreter's own, since CPython 3.8: what ssl.py puts around it makes enums of the numbers, in Python,
-# at every record. Without it the certificate of a failed handshake is not shown.
+# The interpreter's own callback (CPython 3.8 and later). The one that ssl.py puts around it runs Python at
+# every record. Without any, the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
 RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
-    """Call `listener` at each message of the TLS objects that are made, and were, while it was not None.
+    """Have `listener` called at each message of the context's TLS objects, those made after the first call.
 
-    Never set it back to None: an object keeps calling into the interpreter, which before 3.9.3 then keeps its
-    lock for ever. UNHEARD ends it.
+    It is never set back to None, but to UNHEARD: before 3.9.3 the interpreter, called by an object for None,
+    keeps its lock for ever.
     """
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
 
-# The random by which a ServerHello is a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
+# The random that makes a ServerHello a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
 HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
     """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off.
 
-    In TLS 1.3 a context stands before them, and extensions behind each (RFC 8446 section 4.4.2; RFC 5246
-    section 7.4.2).
+    TLS 1.3 has a context before them, and extensions after each (RFC 5246 section 7.4.2, 8446 section 4.4.2).
     """
     young = version == 0x0304
     at = 4 + 3
@@ -4939,11 +4918,9 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 
 class HandshakeTap:
-    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
-    of ours was asked for and sent, the last alert.
-
-    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
-    "declined" and "shown", events of the log.
+    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
+    and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
+    8446 section 4.6.2): `note` is called with "wanted", "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
@@ -4957,23 +4934,20 @@ class HandshakeTap:
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
-        """Take a message of a handshake, or an alert, as OpenSSL passes it on."""
+        """Take a message of a handshake, or an alert, as OpenSSL passes it on (RFC 8446 sections 4 to 6)."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
-        # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
-        # (2 ServerHello, 11 Certificate, 13 CertificateRequest).
-        if content == 21:
+        came = direction == "read"
+        if content == 21:  # an alert: level, description
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
-            fatal = direction == "read" and len(data) == 2 and data[0] == 2
-            self.alert = data[1] if fatal else None
-        if direction != "read":
-            if (content, kind) == (22, 11):
-                self._note("shown" if any(each_certificate(data, version)) else "declined")
-        elif (content, kind) == (22, 13):
+            self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
+        elif (content, kind, came) == (22, 11, False):  # our Certificate
+            self._note("shown" if any(each_certificate(data, version)) else "declined")
+        elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self._note("wanted")
-        elif (content, kind) == (22, 2):
+        elif (content, kind, came) == (22, 2, True):  # ServerHello
             self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
-        elif (content, kind) == (22, 11) and not self._certificates[0]:
+        elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
     def _note(self, what: str) -> None:
@@ -4987,23 +4961,22 @@ class HandshakeTap:
 
 
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
-    """Give up SSLKEYLOGFILE where it is what failed, on a full disk perhaps; the call may then be repeated.
+    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more.
 
-    OpenSSL reports it as if the handshake or a read had failed, which go on without it.
+    OpenSSL reports that as if the handshake or a read had failed.
     """
-    if context.keylog_filename is None or (
-        isinstance(error, ssl.SSLError) and "system lib" not in str(error)
-    ):
+    other = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
+    if other or context.keylog_filename is None:
         return False
     context.keylog_filename = None  # type: ignore[assignment]
     return True
 
 
 class TlsStream(Stream):
-    """TLS over another stream. Made before the clock starts, ClientHello and all.
+    """TLS over another stream. It is made before the clock starts, with its ClientHello.
 
-    OpenSSL reads and writes memory alone. What it writes to `_outgoing` the stream below sends: `ciphertext`
-    is its source. What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
+    OpenSSL reads and writes memory alone. The stream below sends what it writes: `ciphertext` is its source.
+    What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
 
         | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
         |<------- one record --------->|
@@ -5017,14 +4990,14 @@ class TlsStream(Stream):
         super().__init__()
         self.established = False
         self.spoken = False  # a record of TLS came
-        self.stray = b""  # what came where a record had to begin, and cannot begin one
+        self.stray = b""  # what came in place of the header of a record
         self._failure: OSError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
-        self._answered = 0  # when the handshake ended, if with a flight of the other side
+        self._answered = 0  # when the other side's flight came, if that ended the handshake
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        overhear(context, UNHEARD)  # an object that is made unheard stays so
+        overhear(context, UNHEARD)  # an object that is made without a listener never has one
         # The name as bytes, because a str would go through the idna codec.
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
@@ -5033,14 +5006,14 @@ class TlsStream(Stream):
         try:
             self._try_handshake()
         except ssl.SSLError as error:
-            self._failure = error  # nothing is left to offer: `shake_hands` says so
+            self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
 
     @property
     def alpn(self) -> str | None:
         return self._tls.selected_alpn_protocol()
 
     def shake_hands(self, inner: Stream) -> None:
-        """Shake hands over `inner`; what is left to send of that leaves with what `begin` sends.
+        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends.
 
         Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
         """
@@ -5053,11 +5026,11 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            # After the handshake it would only cost time, unless a certificate of ours may be asked for yet.
+            # From here on it would only cost time, unless a certificate of ours may still be asked for.
             if not self._tls.context.post_handshake_auth:
                 overhear(self._tls.context, UNHEARD)
-        # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
-        # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
+        # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
+        # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
             self._answered = self.arrived
         inner.hold()
@@ -5070,8 +5043,8 @@ class TlsStream(Stream):
     def agreed(self) -> Handshake:
         """Return what the handshake agreed on, and the certificates even of one that failed.
 
-        OpenSSL forgets its part after an alert. The other side's own certificate is all that is known where
-        they came in a way that was not understood: compressed (RFC 8879), or to an interpreter that is deaf.
+        OpenSSL forgets what was agreed on after an alert. Where the tap could not read the certificates
+        (compressed, RFC 8879, or without a callback), only the other side's own is known.
         """
         certificates, again = self.tap.certificates, self.tap.hello_retry
         if not self.established:
@@ -5120,10 +5093,10 @@ class TlsStream(Stream):
         return True
 
     def _decrypt(self, view: memoryview) -> int | None:
-        """Take what is decrypted, 0 after close_notify, None when more must come first.
+        """Decrypt one record, or in bulk all that came; 0 after close_notify, None when more must come.
 
-        That is one record, or in bulk as many as there are. What fails behind them is raised by the next
-        call: OpenSSL says it only once. Raises NetworkError for a request that HTTP/2 forbids.
+        An error after some records is raised by the next call: OpenSSL says it only once. Raises NetworkError
+        where a certificate is asked for, which HTTP/2 forbids.
         """
         if self._failure:
             raise self._failure
@@ -5143,7 +5116,7 @@ class TlsStream(Stream):
                 raise
             self._failure = error
         finally:
-            # RFC 9113 section 9.2.3. The answer has not left this memory, and never will.
+            # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
             if len(self.tap.happened) > noted and self.alpn == "h2":
                 raise broken_http2("it asked for a client certificate after the handshake")
         return count
@@ -5151,8 +5124,8 @@ class TlsStream(Stream):
     def _pull(self) -> bool:
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end.
 
-        One record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2);
-        the last one in bulk perhaps only to the end of its header, which tells where the next one begins.
+        A record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2). Of
+        the last one in bulk at least the header is read whole: it tells where the next record begins.
         """
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
@@ -5161,7 +5134,7 @@ class TlsStream(Stream):
         end = self._rest  # of the newest record whose header is known
         wanted = end or 5
         if in_bulk:
-            wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
+            wanted = len(buffer) - MAX_RECORD  # so that one call decrypts all of it
         while count < wanted:
             try:
                 got = self._inner.read_into(buffer[count:wanted])
@@ -5176,7 +5149,7 @@ class TlsStream(Stream):
             count += got
             self.arrived = self._inner.arrived
             if not in_bulk and (end, count) == (0, 5) and not self._begins_record():
-                break  # OpenSSL says so, and waiting for the rest could take for ever
+                break  # OpenSSL fails on it now; the rest might never come
             while count >= end + 5:
                 end += 5 + RECORD_LENGTH.unpack_from(buffer, end)[0]
             wanted = end
@@ -5189,7 +5162,7 @@ class TlsStream(Stream):
         return count > 0
 
     def _begins_record(self) -> bool:
-        """Tell whether the buffer begins with the header of a record, and keep what else it begins with."""
+        """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
         header = bytes(self._buffer[:5])
         if 20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD:
             self.spoken = True
@@ -5199,16 +5172,15 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
-#     offered to a proxy.
+# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 # ---------------------------------------------------------------------------------------------------------
 def no_store() -> ssl.SSLContext | None:
-    """Be the store of a start that has read none ahead."""
+    """Return nothing: no CA store was read ahead."""
     return None
 
 
 def build_trusting_context() -> ssl.SSLContext:
-    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
+    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
     context.verify_mode = ssl.CERT_NONE
@@ -5221,18 +5193,18 @@ def build_trusting_context() -> ssl.SSLContext:
 def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    `take_store` gives a context for which the store has been read ahead, with what OpenSSL made of
-    SSL_CERT_FILE if that is set. Raises UsageError when that names a file that is no bundle.
+    `take_store` may give a context whose store was read ahead, from SSL_CERT_FILE if that is set. Raises
+    UsageError where that file is no bundle.
     """
     if options.insecure:
         return build_trusting_context()
     ahead, bundle = None, options.ca_bundle
     if not bundle:
-        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
+        # OpenSSL says nothing of a file that it cannot read, and then trusts nobody.
         bundle = read_ca_bundle("SSL_CERT_FILE", options.environ.get("SSL_CERT_FILE"), options.max_time)
         ahead = take_store()
     if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
-        ahead = None  # one is broken or stands there twice: loading them anew tells which
+        ahead = None  # a certificate is broken or there twice: loading them again tells which
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The system's OpenSSL configuration may demand more; Python built with ciphers of its own hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
@@ -5268,8 +5240,8 @@ NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
 class Worker:
-    """Some work in a thread that nobody joins: what cannot be interrupted (a resolver, a handshake, a SOCKS
-    dialogue) is left behind. `crash` is what it raised.
+    """Some work in a thread of its own; `crash` is what it raised. A thread that hangs is left behind: a
+    resolver, a handshake or a SOCKS dialogue cannot be interrupted.
     """
 
     def __init__(self, work: Callable[[], object], patience: float) -> None:
@@ -5280,7 +5252,7 @@ class Worker:
         give_up = time.monotonic() + patience
         while True:
             try:
-                # threading.Thread would wait for ever for one that finds no memory for its first call.
+                # threading.Thread would wait for ever where the thread has no memory for its first call.
                 _thread.start_new_thread(self._run, ())
                 return
             except NO_THREAD_NOW:
@@ -5296,13 +5268,13 @@ class Worker:
         self.ended.set()
 
     def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work while there are seconds left, asked ten times a second."""
+        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
         # A thread without memory cannot even say that it has ended.
         while not (self.ended.is_set() or self.crash):
             left = seconds_left()
             if left <= 0:
                 return
-            # A signal that comes just before a long wait would be noticed at its end.
+            # A signal that comes just before a wait is noticed only at the end of that wait.
             self.ended.wait(min(left, 0.1))
 
 
@@ -5312,11 +5284,11 @@ def target_role(url: Url, options: Options) -> str:
 
 
 class TlsContexts:
-    """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
-    "proxy tls". Each is made once, when first asked for, and never asked for by another role.
+    """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
+    the client certificate, "proxy tls". Each is made once, when first asked for.
 
-    It is made in a thread: while OpenSSL reads the CA store, Python can import what else is needed (3.9 keeps
-    the interpreter's lock for that, 3.11 does not).
+    A thread makes it: while OpenSSL reads the CA store, Python can import what else is needed (on 3.9 the
+    import has to wait, on 3.11 not).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
@@ -5333,7 +5305,7 @@ class TlsContexts:
             self._makers[role] = Worker(partial(self._make, role), 1.0)
 
     def _make(self, role: str) -> None:
-        optional("hashlib")  # which certificates are named by
+        optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
         if role == "tls with certificate":
             assert self._options.identity
@@ -5374,9 +5346,7 @@ BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a stream, through one buffer. What `skip` passes over goes to `kept`, if
-    there is one.
-    """
+    """Take lines and bytes from a stream, through one buffer. What `skip` passes over is added to `kept`."""
 
     def __init__(self, kept: bytearray | None = None) -> None:
         self.stream = Stream()
@@ -5396,9 +5366,9 @@ class Reader:
         return self._end - self._at
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending.
+        """Return the next line without its ending; raises NetworkError when it is longer than `most`.
 
-        Raises NetworkError when it is longer than `most`, EOFError with what there was of it at the end.
+        Where the stream ends first, EOFError holds the beginning of the line.
         """
         parts = []
         size = 0
@@ -5452,24 +5422,19 @@ def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
 
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
-    """Return the header fields of a request: defaults first, where the user gave none of that name."""
+    """Return the header fields of a request: first the defaults whose names the user did not give."""
     given = {name.lower() for name, _ in request.headers}
-    defaults = [
-        ("Host", request.url.authority.encode("ascii")),
-        ("User-Agent", f"httphases/{__version__}".encode("ascii")),
-        ("Accept", b"*/*"),
-    ]
+    defaults = {"Host": request.url.authority, "User-Agent": f"httphases/{__version__}", "Accept": "*/*"}
     if request.body is not None:
-        defaults.append(("Content-Type", request.body.content_type.encode("ascii")))
-        defaults.append(("Content-Length", str(len(request.body.data)).encode("ascii")))
-    return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
+        defaults["Content-Type"] = request.body.content_type
+        defaults["Content-Length"] = str(len(request.body.data))
+    added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
+    return (*added, *request.headers)
 
 
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    if not re.fullmatch(b"[1-9][0-9]{2}", text):
-        return None
-    return int(text)
+    return int(text) if re.fullmatch(b"[1-9][0-9]{2}", text) else None
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -5477,7 +5442,7 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     version, _, rest = line.rstrip().partition(b" ")
     code, _, reason = rest.partition(b" ")
     status = parse_status(code)
-    if status is None or len(version) != 8 or version[:7] != b"HTTP/1." or not version[7:].isdigit():
+    if status is None or not re.fullmatch(rb"HTTP/1\.[0-9]", version):
         raise not_http(line)
     return version.decode("ascii"), status, decode(reason.strip())
 
@@ -5494,7 +5459,7 @@ def read_status_line(reader: Reader) -> bytes:
 
 
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
+    """Read a header or trailer section up to its blank line (RFC 9112 section 5); return it and its size."""
     fields: list[tuple[str, list[bytes]]] = []
     size = 0
     for _ in range(MAX_HEADER_LINES + 1):
@@ -5516,13 +5481,13 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
 
 
 def read_head(reader: Reader, log: Log) -> Response:
-    """Read up to the final response's header section; 1xx responses are only noted (RFC 9110 section 15.2).
+    """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
 
-    Notes the first byte of the final response too, known once its status line was read. Raises EOFError
-    when nothing came at all.
+    "first byte" is added when the status line was read: only then it is known whether the response is final.
+    Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
-        # One byte alone, because the kernel tells when the last of what was read came, not the first.
+        # One byte alone: the kernel tells when the last byte came of those that were read together.
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte = reader.stream.began
@@ -5544,7 +5509,7 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
-    """Return the values of all lines of a field, whose name is given in lower case."""
+    """Return the values of all lines of a field; `name` is in lower case."""
     return [value for key, value in headers if key.lower() == name]
 
 
@@ -5557,7 +5522,7 @@ def connection_tokens(headers: Iterable[Header]) -> set[str]:
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
     """Return the different lengths that Content-Length names, None for what is no length.
 
-    One may be said several times, in a list too, and with leading zeros (RFC 9110 section 8.6).
+    The same length may be named several times, in lists, and with leading zeros (RFC 9110 section 8.6).
     """
     parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
     return {parse_length(part.strip(b" \t"), 10) for part in parts}
@@ -5575,15 +5540,15 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection lives on after them.
+# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
 # ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
-    """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
+    """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
 
 
 def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
-    """Say why a connection takes no request after this one, None when it does (RFC 9112 section 9.3)."""
+    """Say why a connection takes no further request, None when it does (RFC 9112 section 9.3)."""
     if "close" in connection_tokens(response.headers):
         return "the server said Connection: close"
     if "close" in connection_tokens(asked):
@@ -5598,12 +5563,11 @@ def ends_connection(asked: Iterable[Header], method: str, response: Response) ->
 
 def count_body(reader: Reader, length: int, log: Log) -> None:
     """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
-    left = length
-    while left:
-        count = reader.skip(left)
+    while length:
+        count = reader.skip(length)
         if not count:
             raise EOFError
-        left -= count
+        length -= count
         log.received += count
 
 
@@ -5627,11 +5591,9 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
-    """Pass over all that comes; over TLS only close_notify tells that it was all (RFC 9112 section 9.8)."""
-    count = reader.skip(BUFFER)
-    while count:
+    """Pass over all that comes; over TLS only close_notify proves that it was all (RFC 9112 section 9.8)."""
+    while count := reader.skip(BUFFER):
         log.received += count
-        count = reader.skip(BUFFER)
     if reader.stream.truncated:
         raise protocol_error(
             f"the connection ended after {log.received} bytes without close_notify: the body may be cut",
@@ -5640,7 +5602,7 @@ def read_body_to_end(reader: Reader, log: Log) -> None:
 
 
 def read_response_body(reader: Reader, method: str, response: Response, log: Log) -> None:
-    """Pass over the body, framed as RFC 9112 section 6.3 says; raises NetworkError when it is not whole."""
+    """Pass over the body (RFC 9112 section 6.3); raises NetworkError when it is not whole."""
     codings = b",".join(values_of(response.headers, "transfer-encoding")).lower()
     length = content_length(response.headers)
     if not has_body(method, response.status):
@@ -5670,7 +5632,7 @@ def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
 
 
 def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
-    """Return what goes to the target, or to the proxy that forwards it; its credential goes nowhere else."""
+    """Return the fields for the target, or for a proxy that forwards the request, with its credential."""
     headers = [item for item in complete_headers(request) if item[0].lower() != "proxy-authorization"]
     forwarder = route.forwarder(request.url)
     if forwarder:
@@ -5689,9 +5651,9 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16c. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches (RFC 9211).
 # ---------------------------------------------------------------------------------------------------------
-# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
+# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
 MEMBER, PARAMETER = (rf'(?s)(?:[^"{mark}]+|"{INSIDE}"?)+' for mark in ",;")
 BLANK = " \t"
@@ -5728,13 +5690,11 @@ def read_duration(text: str) -> float | None:
     if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
         return None
     value = float(text)
-    if value == float("inf"):
-        return None
-    return value
+    return value if value < float("inf") else None
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing, as far as they are read."""
+    """Give the metrics in the first MAX_LIST bytes of all lines of Server-Timing."""
     left = MAX_LIST
     for value in values_of(headers, "server-timing"):
         for name, parameters in read_list(value, left):
@@ -5745,36 +5705,26 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    if not found:
-        return None
-    return found[1]
+    return found[1] if found else None
 
 
-def standard_status(lines: Sequence[bytes]) -> str | None:
-    """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
-    if not lines or len(lines[-1]) > MAX_LIST:
-        return None
-    members = list(read_list(lines[-1], MAX_LIST))
-    if not members:
-        return None
-    _, parameters = members[-1]
+def standard_status(line: bytes) -> str | None:
+    """Return what the last member of Cache-Status says: that of the nearest cache (RFC 9211 section 2)."""
+    members = list(read_list(line, MAX_LIST)) if len(line) <= MAX_LIST else []
+    _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
     word = cache_word(parameters.get("fwd", ""))
-    if word and word.endswith("miss"):
-        return "miss"
-    return word
+    return "miss" if word and word.endswith("miss") else word
 
 
-def other_status(lines: Sequence[bytes]) -> str | None:
-    """Return the first word of the last member: each cache writes behind those that are farther away."""
-    if not lines:
-        return None
-    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK))
+def other_status(line: bytes) -> str | None:
+    """Return the first word of the last member, which the nearest cache has added."""
+    return cache_word(decode(line).rpartition(",")[2].lstrip(BLANK))
 
 
-# The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
-CACHE_FIELDS: dict[str, Callable[[Sequence[bytes]], str | None]] = {
+# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
+CACHE_FIELDS = {
     "Cache-Status": standard_status,
     "CF-Cache-Status": other_status,
     "X-Cache": other_status,
@@ -5791,7 +5741,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
     age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
     if age is None:
         lines["Age"] = []
-    statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
+    statuses = {name: read(b"".join(lines[name][-1:])) for name, read in CACHE_FIELDS.items()}
     spoke = [name for name in statuses if statuses[name]] or [name for name in lines if lines[name]]
     if not spoke:
         return None
@@ -5799,42 +5749,37 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
+# 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
-    the body of the response where it is read, not only counted: a collector's.
-    """
+    """What every hop and exchange is made from."""
 
     request: Request
     route: Route
     options: Options
     contexts: TlsContexts
-    protocols: tuple[str, ...]
+    protocols: tuple[str, ...]  # offered to the target (ALPN)
     log: Log
-    answer: bytearray | None = None
+    answer: bytearray | None = None  # takes the body of a collector's response; others are only counted
 
 
 UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, hop or exchange, that can fail and then says what its failure means.
-
-    What it finds out goes to its log, from which all that is reported is read.
-    """
+    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures."""
 
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request = setup.request
-        self.proxy = setup.route.proxy  # that bears the blame, or a part of it
+        self.proxy = setup.route.proxy  # which may be at fault
 
     def note(self, what: object, at: int | None = None) -> None:
-        """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
+        """Add an event to the log of the request under way: a kept hop gets a new `log` for each."""
         self.log.add(what, at)
 
     def source(self) -> bytes | memoryview:
-        """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
+        """Return what this stage has to send next, empty for nothing. The stream below it asks."""
         return b""
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
@@ -5851,18 +5796,16 @@ class Stage:
 
 
 class Exchange(Stage):
-    """One request and its response. Made before the clock starts; `headers` are those that go out.
-
-    `reader` is that of the exchange before it on the same connection. `head_bytes` is the size of request
-    line and header section, where it has one.
+    """One request and its response. It is made before the clock starts, with the `reader` of the exchange
+    before it on the same connection, if there was one.
     """
 
-    head_bytes: int | None = None
+    head_bytes: int | None = None  # of request line and header section; None over HTTP/2
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
-        self.headers = headers_to_send(setup.request, setup.route)
+        self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
         self.reader = reader or Reader(setup.answer)
@@ -5874,7 +5817,7 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does.
+        """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
 
         The socket does not block, and nothing is sent: not even what the next request has queued already.
         """
@@ -5900,7 +5843,7 @@ class Exchange(Stage):
             return clip(render(error, self._secrets))
 
     def _read_idle(self) -> None:
-        """Take what came on the idle connection; raises NetworkError where it has no place there."""
+        """Read what came on the idle connection; raises NetworkError where it must not come then."""
         raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
@@ -5943,12 +5886,12 @@ class Exchange(Stage):
             return "not even its header is whole"
         lengths = announced_lengths(response.headers) - {None}
         if values_of(response.headers, "transfer-encoding"):
-            lengths.clear()  # it holds in its place (RFC 9112 section 6.3)
+            lengths.clear()  # Content-Length then counts for nothing (RFC 9112 section 6.3)
         whole = "".join(f" of {length}" for length in lengths)
         return f"{history.received}{whole} bytes of the body came"
 
     def _note_sent(self) -> None:
-        """Note, the first time, that nothing is left to send."""
+        """Add "sent" the first time that nothing is left to send."""
         if not self._sent:
             self._sent = True
             self.log.add("sent")
@@ -5972,7 +5915,7 @@ class Http1Exchange(Exchange):
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
         self.request_bytes = len(head) + len(request.data)
-        body = memoryview(request.data)  # views of it: it is never there twice
+        body = memoryview(request.data)  # the pieces are views: the body is in memory once
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
@@ -5997,7 +5940,7 @@ class Http1Exchange(Exchange):
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add(response)
-        stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
+        stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
@@ -6005,12 +5948,12 @@ class Http1Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18a. HTTP/2, connections (RFC 9113). Which frames h2 takes and which are read here: see Http2Connection.
+# 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
-MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
+MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 FRAME_HEADER = struct.Struct(">IBI")  # length and kind, flags, stream (section 4.1)
 HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
@@ -6027,37 +5970,33 @@ def http2_error(payload: bytes) -> str:
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
+    """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
     left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
     return tuple(
         (name, value)
         for name, value in headers
         # The one value that TE may have there.
-        if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
+        if name.lower() not in left_out or (name.lower(), value.lower()) == ("te", b"trailers")
     )
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    # A Host of the user's own goes as :authority, which stands in its place (section 8.3.1).
-    hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
-    pseudo = [
-        (b":method", request.method.encode("ascii")),
-        (b":scheme", request.url.scheme.encode("ascii")),
-        (b":authority", hosts[0]),
-        (b":path", request.url.target.encode("ascii")),
+    url, hosts = request.url, values_of(headers, "host")  # the user's Host goes as :authority (section 8.3.1)
+    fields = [
+        (":method", request.method.encode("ascii")),
+        (":scheme", url.scheme.encode("ascii")),
+        (":authority", hosts[0] if hosts else url.authority.encode("ascii")),
+        (":path", url.target.encode("ascii")),
+        *(item for item in headers if item[0].lower() != "host"),
     ]
-    return pseudo + [
-        (name.lower().encode("ascii"), value) for name, value in headers if name.lower() != "host"
-    ]
+    return [(name.lower().encode("ascii"), value) for name, value in fields]
 
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
-    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 has not."""
+    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 does not have."""
     values = [value for name, value in fields if name == b":status"]
-    status = None
-    if len(values) == 1:
-        status = parse_status(values[0])
+    status = parse_status(values[0]) if len(values) == 1 else None
     if status is None or status == 101:
         raise protocol_error("the HTTP/2 response has no valid :status")
     return status
@@ -6075,7 +6014,7 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
 
 
 def plain_dataclass(**_: object) -> Callable[[type], type]:
-    """Stand in for dataclasses.dataclass, of which h2 wants no more than a constructor by names."""
+    """Stand in for dataclasses.dataclass: h2 needs only a constructor that takes fields by name."""
 
     def take(self: Any, **fields: object) -> None:
         self.__dict__.update(fields)
@@ -6090,8 +6029,7 @@ def plain_dataclass(**_: object) -> Callable[[type], type]:
 def import_h2() -> bool:
     """Import all of h2 that is needed; False where it is missing or unfit.
 
-    Stand-ins for logging, which hpack says something to, and dataclasses save 11 ms of 24. An h2 that needs
-    more of them gets the real ones.
+    Stand-ins for logging and dataclasses save 11 ms of 24. An h2 that fails with them gets the real ones.
     """
     from types import SimpleNamespace
 
@@ -6109,7 +6047,7 @@ def import_h2() -> bool:
 
 
 class Http2Connection(Reader):
-    """An HTTP/2 connection: all that one request leaves to the next. Its frames are h2's or our own:
+    """An HTTP/2 connection: what holds from one request to the next. Its frames are h2's or our own:
 
         we send                              the server sends
         h2   preface, SETTINGS               h2   SETTINGS
@@ -6120,10 +6058,10 @@ class Http2Connection(Reader):
         h2   PING ACK                        h2   PING
         own  WINDOW_UPDATE 0 and 1           own  DATA 1 END_STREAM (or RST_STREAM 1), GOAWAY
 
-    Our own are those that come by the thousand, for which h2 takes several times as long, and RST_STREAM and
-    GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and checks fields,
-    answers SETTINGS and PING, and refuses what is out of its place. For that it gets our own frames too where
-    they have no place: with a wrong length, on a stream that never was, within a header section.
+    Our own are those that come by the thousand, because h2 takes several times as long for them, and
+    RST_STREAM and GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and
+    checks fields, answers SETTINGS and PING, and refuses what breaks the rules. Frames of our own that break
+    them go to h2 too: with a wrong length, on a stream that never was, within a header section.
     """
 
     def __init__(self) -> None:
@@ -6134,7 +6072,7 @@ class Http2Connection(Reader):
 
         super().__init__()
         self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
-        # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
+        # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
         self.h2.local_settings = Settings(
@@ -6150,14 +6088,14 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest = 0  # the stream that was opened last
-        # How many bytes may be sent on the connection, 0, and on that stream (section 5.2); below 0 where
-        # SETTINGS made its window smaller. Of those that were sent, how many gave no credit back yet.
+        # How many bytes may be sent on the connection (0) and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. And for how many that were sent no credit has come back.
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
-        self.in_block = False  # HEADERS came, the CONTINUATION that ends them did not
+        self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
         self.farewell: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
-        self._unacknowledged = True  # our SETTINGS
+        self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
 
@@ -6170,17 +6108,17 @@ class Http2Connection(Reader):
         return self.newest
 
     def close_stream(self, stream: int, whole: bool) -> None:
-        """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
+        """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
         self._own = self.outgoing()
-        if self.h2.streams[stream].closed:  # it had no bodies
+        if self.h2.streams[stream].closed:  # there were no bodies
             return
         self.h2.reset_stream(stream)
-        given_up = self.h2.data_to_send()
+        reset = self.h2.data_to_send()
         if not whole:
-            self._own += given_up
+            self._own += reset
 
     def outgoing(self) -> bytes:
-        """Return all frames that are to be sent but for DATA."""
+        """Return all frames that are still to be sent, without DATA."""
         frames: bytes = self._own + self.h2.data_to_send()
         self._own = b""
         return frames
@@ -6188,7 +6126,7 @@ class Http2Connection(Reader):
     def return_credit(self, size: int) -> None:
         """Let the other side send as much again as it sent (RFC 9113 section 6.9)."""
         self._consumed += size
-        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
+        # Long before the window is used up, so that the sender never waits; but rarely.
         if self._consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", self._consumed)
             for stream in self.room:
@@ -6196,9 +6134,9 @@ class Http2Connection(Reader):
             self._consumed = 0
 
     def skip_data(self, stream: int) -> int:
-        """Pass over the DATA frames of a stream that came whole; return how many bytes of content they had.
+        """Pass over DATA frames that came whole and have equal headers; return how many bytes they held.
 
-        A fast server sends frames of one size, whose headers are alike: this loop is for those.
+        A fast server sends frames of one size: this loop is for those.
         """
         at, count = self._at, 0
         if self.left < 9:
@@ -6220,14 +6158,13 @@ class Http2Connection(Reader):
             self.owed[stream] += size
 
     def take_credit(self, stream: int, payload: bytes) -> bool:
-        """Take a WINDOW_UPDATE; tell whether it gives back anything that was sent."""
+        """Take a WINDOW_UPDATE; tell whether it gives credit back for what was sent."""
         increment = int.from_bytes(payload, "big") & MAX_WINDOW
         if len(payload) != 4:
             raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._widen(stream, increment)
-        # Updates can be sent without end, too: those that give nothing back count as chatter.
         owed = self.owed[stream]
         self.owed[stream] = max(0, owed - increment)
         return owed > 0
@@ -6238,7 +6175,7 @@ class Http2Connection(Reader):
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
     def follow_settings(self, flags: int) -> bool:
-        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours for the first time."""
         if flags & ACK:
             awaited, self._unacknowledged = self._unacknowledged, False
             return awaited
@@ -6270,8 +6207,7 @@ class Http2Exchange(Exchange):
     def last_word(self) -> str | None:
         if self._connection.farewell:
             return clip(render(self._connection.farewell, self._secrets))
-        # One at a time is what we have (RFC 9113 section 5.1.2).
-        if not self._connection.h2.remote_settings.max_concurrent_streams:
+        if not self._connection.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
@@ -6285,21 +6221,17 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
         except EOFError:
-            raise self._hung_up() from None
+            message = "the server hung up without an answer"
+            if self._response:
+                message = f"the connection ended after {self.log.received} bytes, "
+                message += "before the end of the response"
+            raise self._connection.farewell or protocol_error(message, hint=CLOSED_EARLY) from None
         self._check_length()
         self.log.add("done", stream.arrived)
         self._connection.close_stream(self._stream, not (self._body or self._given_up))
 
-    def _hung_up(self) -> NetworkError:
-        if self._connection.farewell:
-            return self._connection.farewell
-        if self._response is None:
-            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
-        message = f"the connection ended after {self.log.received} bytes, before the end of the response"
-        return protocol_error(message, hint=CLOSED_EARLY)
-
     def source(self) -> bytes:
-        """Return what is to be sent but for the body, then as much of that as the windows allow."""
+        """Return first all other frames, then as much of the body as the windows allow."""
         frames = self._connection.outgoing()
         if frames:
             return frames
@@ -6312,7 +6244,7 @@ class Http2Exchange(Exchange):
         return b""
 
     def _next_data(self) -> bytes:
-        """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
+        """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         connection = self._connection
         left = min(len(self._body), UPLOAD_PIECE, *connection.room.values())
         parts: list[bytes | memoryview] = []
@@ -6325,25 +6257,24 @@ class Http2Exchange(Exchange):
         return b"".join(parts)
 
     def _read_frame(self) -> None:
-        """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
+        """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
         connection = self._connection
         header = connection.exactly(9)
         began = connection.stream.began
         length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
-            raise protocol_error(
-                "the server agreed on HTTP/2 but answers in HTTP/1", hint="Ask with --http1.1."
-            )
+            message = "the server agreed on HTTP/2 but answers in HTTP/1"
+            raise protocol_error(message, hint="Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
-        if self._ended and stream > self._stream:  # idle: nothing was asked on that one yet
+        if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
-        # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
+        # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
         if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = began  # the first byte of the answer, if it proves to be no 1xx
+            self._headers_at = began  # the first byte of the final response, unless this is a 1xx
         payload, serves = connection.exactly(length), None
         if not connection.in_block:
             serves = self._take(kind, stream, payload)
@@ -6353,7 +6284,7 @@ class Http2Exchange(Exchange):
             self._count_chatter()
 
     def _take(self, kind: int, stream: int, payload: bytes) -> bool | None:
-        """Take a frame that is not h2's; tell whether it serves the request, None where it is h2's."""
+        """Take a frame that is our own; tell whether it serves the request, None for one of h2's."""
         connection = self._connection
         if kind == WINDOW_UPDATE and stream in connection.room:
             return connection.take_credit(stream, payload)
@@ -6367,10 +6298,7 @@ class Http2Exchange(Exchange):
         return None
 
     def _give_h2(self, frame: bytes) -> bool:
-        """Have h2 take a frame; tell whether it serves the request or its response.
-
-        Raises NetworkError for whatever h2 does not accept.
-        """
+        """Have h2 take a frame; tell whether it serves the request. Raises NetworkError if h2 refuses it."""
         connection = self._connection
         _, kind, flags, stream = read_frame_header(frame)
         interim, final, ended = connection.events
@@ -6399,15 +6327,14 @@ class Http2Exchange(Exchange):
         return kind == HEADERS and stream == self._stream and not self._ended
 
     def _count_chatter(self) -> None:
-        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
+        """Count a frame that serves nothing: an ordinary server sends a few, an attack thousands."""
         self._chatter += 1
         if self._chatter > MAX_HTTP2_CHATTER + (self._connection.sent + self.log.received) // 1024:
-            raise protocol_error(
-                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
-            )
+            message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
+            raise protocol_error(message, hint=HTTP2_HINT)
 
     def _count_data(self, length: int, flags: int) -> None:
-        """Pass over a DATA frame (RFC 9113 section 6.1), and over those that came whole behind it."""
+        """Pass over a DATA frame (RFC 9113 section 6.1), and over those after it that came whole."""
         connection, content, padding, more = self._connection, length, 0, 0
         if flags & PADDED:
             padding = connection.exactly(1)[0] if length else 0
@@ -6429,13 +6356,12 @@ class Http2Exchange(Exchange):
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
 
     def _go_away(self, payload: bytes) -> None:
-        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
+        """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
-        if words:
-            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
+        words = ": {}" if payload[8:].strip() else ""
+        message = f"the server closed the HTTP/2 connection ({code}{words})"
         self._connection.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
+        if last < self._stream:
             raise self._connection.farewell
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
