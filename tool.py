@@ -3535,7 +3535,7 @@ class AttemptEnded(NamedTuple):
 
 
 class Connected(NamedTuple):
-    socket: socket.socket
+    socket: socket.socket | None = None
     peer: Peer | None = None
     local_ip: str | None = None
 
@@ -3553,9 +3553,8 @@ def divide(answered: int, departed: int) -> int:
     """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
-    request left (`departed`). Between the two this program was woken up: each phase bears half of that. The
-    wait never bears more than half of a usual wake-up, or the server would be blamed for a machine short of
-    CPUs.
+    request left (`departed`). Between the two this program was woken up: each phase bears half of that, the
+    wait at most half of a usual wake-up, so that the server is not blamed for a machine short of CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
@@ -3573,10 +3572,7 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 
 
 class Log:
-    """The events of one step. Its methods read them, and change nothing.
-
-    The measuring thread adds events; any thread may take a `history` at any moment.
-    """
+    """The events of one step: the measuring thread adds them, any thread may take a `history` and read it."""
 
     def __init__(self) -> None:
         self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
@@ -3597,7 +3593,7 @@ class Log:
 
     def count(self, field: str) -> None:
         """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
-        self.add(Counted(field, tcp_info(self.connection)))
+        self.add(Counted(field, tcp_info(self.connected.socket)))
 
     def history(self) -> Log:
         """Return a copy, with the events so far."""
@@ -3645,10 +3641,7 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open: when the answer came that opened the last of them.
-
-        Where the request follows, the wait for the server begins there too: see `divide`.
-        """
+        """Return when the first `count` hops were open; where all are, the wait begins too (see `divide`)."""
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
@@ -3691,10 +3684,8 @@ class Log:
         return PHASES[min(len(self.ends), len(PHASES) - 1)]
 
     def timing(self, failed_at: int | None) -> Timing:
-        """Round every instant to a microsecond from the start, then subtract: all sums are exact.
-
-        `failed_at` closes the phase under way of a failed step; the later ones stay None. A kept connection
-        has no dns, connect and tls.
+        """Round every instant to a microsecond from the start, then subtract: all sums are exact. `failed_at`
+        closes the phase under way of a failed step; the later ones stay None.
         """
         ends = list(self.ends)
         reached = len(ends)
@@ -3732,16 +3723,9 @@ class Log:
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
-    def peer(self) -> Peer | None:
-        """Return the other end of the newest connection that stood."""
-        connected = self.last(Connected)
-        return connected and connected.peer
-
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the newest socket, None before there is one."""
-        connected = self.last(Connected)
-        return connected and connected.socket
+    def connected(self) -> Connected:
+        """Return the newest connection; all of it is None before there is one."""
+        return self.last(Connected) or Connected()
 
 
 # In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, last_data_recv 52, total_retrans 100,
@@ -3787,10 +3771,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
 
 
 def run_delay(thread_id: int) -> int:
-    """Return how long (ns) the kernel kept a thread runnable but not running; 0 where Linux does not tell.
-
-    The second field of schedstat (Linux, Documentation/scheduler/sched-stats).
-    """
+    """Return how long (ns) a thread has waited for a CPU (Linux: sched-stats); 0 where that is not told."""
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -3886,11 +3867,6 @@ def der_name(element: Der) -> list[tuple[str, str]]:
     return pairs
 
 
-def common_name(subject: Der) -> str | None:
-    """Return the last Common Name, the most specific one; None without any."""
-    return dict(der_name(subject)).get("CN")
-
-
 def name_text(name: Der) -> str:
     """Write a distinguished name as RFC 4514 does, the last part first."""
     return ", ".join(f"{kind}={value}" for kind, value in reversed(der_name(name)))
@@ -3931,8 +3907,7 @@ def certificate_name(certificate: Certificate) -> str:
 
 def certificate_fields(der: bytes) -> list[Der]:
     """Return the fields of TBSCertificate (RFC 5280 section 4.1) without the version, as far as they are DER.
-
-    There are five at the least, up to the subject; MISSING stands for those that are not there.
+    MISSING fills them up to five, the last of which is the subject.
     """
     fields = []
     try:
@@ -3961,7 +3936,7 @@ def parse_certificate(der: bytes) -> Certificate:
     extensions = [field for field in others if field.tag == 0xA3]
     names: tuple[str, ...] | None = () if subject.tag else None
     return Certificate(
-        common_name=legible(common_name, subject),
+        common_name=legible(lambda name: dict(der_name(name)).get("CN"), subject),  # the last one, if any
         names=legible(alternative_names, extensions[0]) if extensions else names,
         issuer=legible(name_text, issuer),
         serial=legible(der_serial, serial),
@@ -4049,7 +4024,6 @@ RESET_HINTS = {
     "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
-HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
 LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
@@ -4162,10 +4136,7 @@ def unix_failed(path: str, error: Exception) -> NetworkError:
 
 
 def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
-    """Say why nothing can be sent from where --interface says, and what to give instead.
-
-    `own` are the addresses of this machine by interface.
-    """
+    """Say why --interface cannot be used, and what to give instead. `own`: addresses by interface."""
     family = ip_family(interface)
     if family:
         found = [address for each in own.values() for address in each if is_ip(address, family)]
@@ -4280,12 +4251,6 @@ def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkEr
     return NetworkError("proxy", message, hint, proxy.shown, *found.details)
 
 
-def mention_forwarder(proxy: Proxy, found: NetworkError) -> NetworkError:
-    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
-    hint = f"This was the proxy {proxy.shown}, or the server behind it. {found.hint}"
-    return NetworkError(found.kind, found.template, hint, *found.details)
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 # ---------------------------------------------------------------------------------------------------------
@@ -4307,6 +4272,7 @@ ALERTS = {  # of the other side, by their names in `tls_reason`
     "certificate_required": "the server requires a client certificate",
     "no_application_protocol": "the server refused our ALPN",
 }
+# Those that Python may not know yet, by their numbers.
 YOUNG_ALERTS = {
     0: "close_notify",
     115: "unknown_psk_identity",
@@ -4397,8 +4363,8 @@ class TlsFailure(NamedTuple):
     shown: str  # what became of the client certificate, a key of SHOWN
 
     @property
-    def certificate(self) -> Certificate | None:
-        return next(iter(self.chain), None)
+    def certificate(self) -> Certificate:
+        return next(iter(self.chain), NO_CERTIFICATE)
 
     @property
     def code(self) -> int:
@@ -4414,10 +4380,7 @@ def offer_of(url: Url, options: Options) -> str:
 
 
 def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return what became of a client certificate, a key of SHOWN.
-
-    `given` is what `offer_of` returned, `happened` what a HandshakeTap noted.
-    """
+    """Return what became of a client certificate (SHOWN): `given` is from `offer_of`, `happened` of a tap."""
     if given != "here" and "shown" not in happened:
         return given
     fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
@@ -4445,9 +4408,7 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             if each is not failure.certificate:
                 message = f"{FURTHER_UP} {by_how_much}: {{}}"
             return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
-    if (
-        not early and moments and all(moments)
-    ):  # all that were sent are valid: the expired one is trusted here
+    if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
         if failure.options.ca_bundle is not None:
             where, hint = "the bundle given with --cacert", "Renew it in the bundle."
@@ -4468,7 +4429,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
     host, certificate = failure.place[0], failure.certificate
     names: tuple[str, ...] = ("another name",)
-    if certificate and certificate.names is not None:
+    if certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
     hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
     message = "the certificate was issued for {}, not {}"
@@ -4477,7 +4438,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
     """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
-    last = own = failure.certificate or NO_CERTIFICATE
+    last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
         if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
@@ -4487,7 +4448,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     hint += "if not, the server may not send its intermediate certificates."
     lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
     cause = f"The server may not send its intermediate certificates; or the {lacking}."
-    if last is not own:
+    if last is not failure.certificate:
         message = "the issuer at the end of the certificate's chain is unknown{}"
         cause = f"The {lacking}; or the server does not send all its intermediate certificates."
     message = ISSUER_VERDICTS.get(failure.code, message)
@@ -4645,16 +4606,14 @@ def look_up(host: str, port: int, family: int) -> list[Peer]:
     return interleave(list(dict.fromkeys(peers)))
 
 
-def needs_lookup(host: str, port: int, options: Options) -> bool:
-    """Tell whether a resolver must be asked for a host."""
-    return not is_ip(host) and (host, port) not in options.overrides
+def known_address(host: str, port: int, options: Options) -> str | None:
+    """Return the address that --resolve or a literal host names, None where a resolver has to be asked."""
+    return options.overrides.get((host, port), host if is_ip(host) else None)
 
 
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
     """Return the addresses of a host; raises NetworkError of kind `dns`."""
-    literal = options.overrides.get((host, port))
-    if not literal and is_ip(host):
-        literal = host
+    literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
         family = FAMILY_NAMES[options.family]
         hint = f"It is an address of the other family: leave out {family_option(options)}."
@@ -4719,17 +4678,11 @@ class Stream:
         return None
 
     def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError.
-
-        Over a socket that does not block: BlockingIOError where nothing came.
-        """
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
-        """Send from `source` from now on: at once what can leave without waiting. Return the instant.
-
-        Where that fails the next read says so.
-        """
+        """Send from `source` from now on: see `push`. Where that fails, the next read raises the error."""
         self.source = source
         return self.push()
 
@@ -4747,10 +4700,8 @@ class Stream:
 
 
 def instant_of(stamp: int) -> int:
-    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns.
-
-    Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
-    """
+    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns."""
+    # Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
     for _ in range(CLOCK_READINGS):
         before = time.perf_counter_ns()
         wall = time.time_ns()
@@ -4779,8 +4730,8 @@ class SocketStream(Stream):
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
-        if (self._unsent or self._refill()) and self._send():
-            self._refill()  # asked at once, `source` knows when its last byte was sent
+        if self._has_more() and self._send():
+            self._has_more()  # asked at once, `source` knows when its last byte was sent
         return departed
 
     def read_into(self, view: memoryview) -> int:
@@ -4830,7 +4781,7 @@ class SocketStream(Stream):
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
         # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
-        while self._unsent or self._refill():
+        while self._has_more():
             if not self._send(HELD):
                 self._readable(True)
         if self._send_error:
@@ -4838,7 +4789,7 @@ class SocketStream(Stream):
 
     def send_until_readable(self) -> None:
         blocked = started = False
-        while self._unsent or self._refill():
+        while self._has_more():
             # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started and self._readable(blocked):
                 return
@@ -4860,8 +4811,9 @@ class SocketStream(Stream):
         self._unsent = memoryview(self._unsent)[count:]
         return not self._unsent
 
-    def _refill(self) -> bool:
-        self._unsent = self.source()
+    def _has_more(self) -> bool:
+        """Tell whether something is left to send; `source` is asked when all of its last piece was sent."""
+        self._unsent = self._unsent or self.source()
         return len(self._unsent) > 0
 
     def _readable(self, wait: bool) -> bool:
@@ -4885,11 +4837,8 @@ RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
-    """Have `listener` called at each message of the context's TLS objects, those made after the first call.
-
-    It is never set back to None, but to UNHEARD: before 3.9.3 the interpreter, called by an object for None,
-    keeps its lock for ever.
-    """
+    """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
+    # Never set back to None, but to UNHEARD: for None an interpreter before 3.9.3 keeps its lock for ever.
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
@@ -4899,10 +4848,8 @@ HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079
 
 
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
-    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off.
-
-    TLS 1.3 has a context before them, and extensions after each (RFC 5246 section 7.4.2, 8446 section 4.4.2).
-    """
+    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off."""
+    # RFC 5246 section 7.4.2, 8446 section 4.4.2: TLS 1.3 has a context before them, extensions after each.
     young = version == 0x0304
     at = 4 + 3
     if young:
@@ -4961,10 +4908,8 @@ class HandshakeTap:
 
 
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
-    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more.
-
-    OpenSSL reports that as if the handshake or a read had failed.
-    """
+    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more."""
+    # OpenSSL reports it as if the handshake or a read had failed.
     other = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
     if other or context.keylog_filename is None:
         return False
@@ -5013,9 +4958,8 @@ class TlsStream(Stream):
         return self._tls.selected_alpn_protocol()
 
     def shake_hands(self, inner: Stream) -> None:
-        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends.
-
-        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
+        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
+        ssl.SSLError, OSError, or EOFError when the other side hangs up.
         """
         self._inner = inner
         overhear(self._tls.context, self.tap)
@@ -5240,14 +5184,15 @@ NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
 class Worker:
-    """Some work in a thread of its own; `crash` is what it raised. A thread that hangs is left behind: a
-    resolver, a handshake or a SOCKS dialogue cannot be interrupted.
+    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised. A thread that
+    hangs is left behind: a resolver, a handshake or a SOCKS dialogue cannot be interrupted.
     """
 
     def __init__(self, work: Callable[[], object], patience: float) -> None:
         """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
         self.ended = threading.Event()
         self.crash: BaseException | None = None
+        self.result: Any = None
         self._work = work
         give_up = time.monotonic() + patience
         while True:
@@ -5262,7 +5207,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._work()
+            self.result = self._work()
         except BaseException as error:
             self.crash = error
         self.ended.set()
@@ -5285,17 +5230,14 @@ def target_role(url: Url, options: Options) -> str:
 
 class TlsContexts:
     """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
-    the client certificate, "proxy tls". Each is made once, when first asked for.
-
-    A thread makes it: while OpenSSL reads the CA store, Python can import what else is needed (on 3.9 the
-    import has to wait, on 3.11 not).
+    the client certificate, "proxy tls". A thread makes each once: while OpenSSL reads the CA store, newer
+    Pythons can import what else is needed (3.11, not 3.9).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
-        self._made: dict[str, ssl.SSLContext] = {}
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None  # why the key log cannot be opened
 
@@ -5304,7 +5246,7 @@ class TlsContexts:
         if role not in self._makers:
             self._makers[role] = Worker(partial(self._make, role), 1.0)
 
-    def _make(self, role: str) -> None:
+    def _make(self, role: str) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
         if role == "tls with certificate":
@@ -5313,26 +5255,24 @@ class TlsContexts:
             context.post_handshake_auth = True
         if self._key_log:
             self._unlogged = log_keys(context, self._key_log)
-        self._made[role] = context
+        return context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN).
-
-        Raises UsageError when SSL_CERT_FILE or the client certificate is broken.
-        """
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
         self.start(role)
         maker = self._makers[role]
         maker.ended.wait()
         if maker.crash:
             raise maker.crash
-        # Set anew for each step: TLS objects that exist keep what they were made with.
-        self._made[role].set_alpn_protocols(list(protocols))
-        return self._made[role]
+        context: ssl.SSLContext = maker.result
+        context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
+        return context
 
     @property
     def warning(self) -> str | None:
         """Say that session keys were not written, None when they were or need not be."""
-        if not self._key_log or all(context.keylog_filename for context in list(self._made.values())):
+        made = [maker.result for maker in list(self._makers.values()) if maker.result]
+        if not self._key_log or all(context.keylog_filename for context in made):
             return None
         reason = self._unlogged or "the disk may be full"
         return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
@@ -5366,9 +5306,8 @@ class Reader:
         return self._end - self._at
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending; raises NetworkError when it is longer than `most`.
-
-        Where the stream ends first, EOFError holds the beginning of the line.
+        """Return the next line without its ending. Raises NetworkError when it is longer than `most`, and
+        EOFError with its beginning where the stream ends first.
         """
         parts = []
         size = 0
@@ -5412,10 +5351,8 @@ class Reader:
 
 
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
-    """Return the request line and header section as they go out (RFC 9112 sections 3, 5).
-
-    None of it can hold a line end: a target is percent-encoded, and `parse_header` refuses such a value.
-    """
+    """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
+    # None of it can hold a line end: a target is percent-encoded, and `parse_header` refuses such a value.
     lines = [f"{method} {target} HTTP/1.1".encode("ascii")]
     lines += [name.encode("ascii") + b": " + value for name, value in headers]
     return b"\r\n".join([*lines, b"", b""])
@@ -5445,17 +5382,6 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     if status is None or not re.fullmatch(rb"HTTP/1\.[0-9]", version):
         raise not_http(line)
     return version.decode("ascii"), status, decode(reason.strip())
-
-
-def read_status_line(reader: Reader) -> bytes:
-    """Return the first line of a response; raises NetworkError when the stream ends within it."""
-    try:
-        return reader.line(MAX_HEADER_BYTES)
-    except EOFError as ended:
-        (start,) = ended.args
-        if not b"HTTP/".startswith(start[:5]):
-            raise not_http(start) from None
-        raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
 
 
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
@@ -5490,16 +5416,19 @@ def read_head(reader: Reader, log: Log) -> Response:
         # One byte alone: the kernel tells when the last byte came of those that were read together.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte = reader.stream.began
-        line = read_status_line(reader)
-        version, status, reason = parse_status_line(line)
-        if status >= 200:
-            log.add("first byte", first_byte)
-            log.count("answered")
+        first_byte, line = reader.stream.began, b""
         try:
+            line = reader.line(MAX_HEADER_BYTES)
+            version, status, reason = parse_status_line(line)
+            if status >= 200:
+                log.add("first byte", first_byte)
+                log.count("answered")
             headers, size = read_headers(reader)
-        except EOFError:
-            raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
+        except EOFError as ended:
+            start = line or ended.args[0]
+            if not b"HTTP/".startswith(start[:5]):
+                raise not_http(start) from None
+            raise protocol_error("the server hung up in the middle of its header", hint=CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
@@ -5520,10 +5449,7 @@ def connection_tokens(headers: Iterable[Header]) -> set[str]:
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
-    """Return the different lengths that Content-Length names, None for what is no length.
-
-    The same length may be named several times, in lists, and with leading zeros (RFC 9110 section 8.6).
-    """
+    """Return the different lengths that Content-Length names (RFC 9110 section 8.6), None for no length."""
     parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
     return {parse_length(part.strip(b" \t"), 10) for part in parts}
 
@@ -5668,9 +5594,8 @@ def parameter_value(text: str) -> str:
 
 
 def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give each member of a list with its parameters, by name in lower case; the first of a name counts.
-
-    A member that does not end within the first `most` bytes is left out.
+    """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
+    member that does not end within the first `most` bytes is left out.
     """
     members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
     if len(value) > most:
@@ -5724,11 +5649,7 @@ def other_status(line: bytes) -> str | None:
 
 
 # Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
-CACHE_FIELDS = {
-    "Cache-Status": standard_status,
-    "CF-Cache-Status": other_status,
-    "X-Cache": other_status,
-}
+CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": other_status, "X-Cache": other_status}
 
 
 def read_cache(headers: Sequence[Header]) -> CacheUse | None:
@@ -5767,7 +5688,9 @@ UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures."""
+    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures by
+    `explain`, `blame` and `stuck`: see Hop.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
@@ -5781,18 +5704,6 @@ class Stage:
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
         return b""
-
-    def explain(self, error: Exception, history: Log) -> NetworkError:
-        """Put an error that was raised in this stage in words."""
-        raise NotImplementedError
-
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        """Say that `proxy` may be at fault, where one stands in between."""
-        raise NotImplementedError
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what this stage was waiting for when the time of -m was over."""
-        raise NotImplementedError
 
 
 class Exchange(Stage):
@@ -5818,10 +5729,9 @@ class Exchange(Stage):
 
     def take_notice(self) -> str | None:
         """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
-
-        The socket does not block, and nothing is sent: not even what the next request has queued already.
+        The socket does not block.
         """
-        self.reader.stream.source = silence
+        self.reader.stream.source = silence  # not even what the next request has queued already is sent
         try:
             for _ in range(MAX_IDLE):
                 try:
@@ -5847,14 +5757,13 @@ class Exchange(Stage):
         raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
-        """Read the response while the rest of the request is sent.
-
-        Raises NetworkError, OSError, and ssl.SSLError.
-        """
+        """Read the response while the rest of the request is sent; raises NetworkError, OSError, SSLError."""
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return mention_forwarder(self.proxy, found) if self.proxy else found
+        if self.proxy:  # it forwards: which of the two is at fault cannot be told
+            found.hint = f"This was the proxy {self.proxy.shown}, or the server behind it. {found.hint}"
+        return found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if history.phase == "xfer":  # from the first byte on
@@ -6027,9 +5936,8 @@ def plain_dataclass(**_: object) -> Callable[[type], type]:
 
 
 def import_h2() -> bool:
-    """Import all of h2 that is needed; False where it is missing or unfit.
-
-    Stand-ins for logging and dataclasses save 11 ms of 24. An h2 that fails with them gets the real ones.
+    """Import all of h2 that is needed; False where it is missing or unfit. Stand-ins for logging and
+    dataclasses save 11 ms of 24; an h2 that fails with them gets the real ones.
     """
     from types import SimpleNamespace
 
@@ -6134,10 +6042,8 @@ class Http2Connection(Reader):
             self._consumed = 0
 
     def skip_data(self, stream: int) -> int:
-        """Pass over DATA frames that came whole and have equal headers; return how many bytes they held.
-
-        A fast server sends frames of one size: this loop is for those.
-        """
+        """Pass over DATA frames that came whole and have equal headers; return how many bytes they held."""
+        # A fast server sends frames of one size: this loop is for those.
         at, count = self._at, 0
         if self.left < 9:
             return 0
@@ -6150,12 +6056,6 @@ class Http2Connection(Reader):
             count += 1
         self._at = at
         return count * length
-
-    def use_room(self, size: int) -> None:
-        self.sent += size
-        for stream in self.room:
-            self.room[stream] -= size
-            self.owed[stream] += size
 
     def take_credit(self, stream: int, payload: bytes) -> bool:
         """Take a WINDOW_UPDATE; tell whether it gives credit back for what was sent."""
@@ -6252,8 +6152,11 @@ class Http2Exchange(Exchange):
             size = min(left, connection.h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
             parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
-            connection.use_room(size)
             left -= size
+            connection.sent += size
+            for stream in connection.room:
+                connection.room[stream] -= size
+                connection.owed[stream] += size
         return b"".join(parts)
 
     def _read_frame(self) -> None:
@@ -6433,7 +6336,7 @@ class Hop(Stage):
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
+        return blame_proxy(self.proxy, found, history.connected.peer is not None) if self.proxy else found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
@@ -6645,7 +6548,7 @@ class Tcp(Hop):
 
     @property
     def looks_up(self) -> bool:
-        return needs_lookup(*self.place, self._options)
+        return known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
@@ -6924,7 +6827,7 @@ class Socks(Hop):
 
     @property
     def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
+        return not self._proxy.kind.resolves and known_address(*self.place, self._options) is None
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
@@ -7011,14 +6914,14 @@ class Way:
         if self._idle is None:
             return None
         idle, self._idle = self._idle._log, None
-        exchange = idle.last(Exchange)
-        assert exchange and idle.connection
+        exchange, connection = idle.last(Exchange), idle.connected.socket
+        assert exchange and connection
         self._log.sockets = idle.sockets
-        idle.connection.setblocking(False)  # the rest of what has begun to come may never come
+        connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = exchange.take_notice()
         if gone:
             return gone
-        idle.connection.setblocking(True)
+        connection.setblocking(True)
         self._log.connection_name = idle.connection_name
         for at, what in idle.events:  # what holds for the connection, not for that request alone
             if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
@@ -7067,7 +6970,7 @@ class Way:
     def _exchange(self) -> Exchange:
         return self._exchanges[self._stream.alpn or "http/1.1"]
 
-    def _under_way(self, history: Log) -> Stage:
+    def _under_way(self, history: Log) -> Hop | Exchange:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
@@ -7096,7 +6999,7 @@ class Way:
         takes no more (None again where none was opened).
         """
         exchange = self._log.last(Exchange)
-        if self._log.connection is None:
+        if self._log.connected.socket is None:
             return None, None
         why: str | None = "the run before failed on that connection"
         if exchange and self._log.instant("done") is not None:
@@ -7311,11 +7214,10 @@ def describe_network(current: CurrentStep, history: Log, options: Options, now: 
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
-    peer = history.peer
+    peer = history.connected.peer
     if is_at_target(current, options):
         assert options.address
         peer = peer or literal_peer(options.address, current.request.url.port)
-    connected = history.last(Connected)
     port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
@@ -7329,7 +7231,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, now: 
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
-        local_ip=connected and connected.local_ip,
+        local_ip=history.connected.local_ip,
         interface=options.interface,
         connection=history.connection_name,
     )
