@@ -3523,10 +3523,8 @@ class Event(NamedTuple):
 
 
 class AttemptBegun(NamedTuple):
-    """`peer` is None where there is no address, on a unix socket."""
-
     number: int
-    peer: Peer | None
+    peer: Peer | None  # None on a unix socket, which has no address
 
 
 class AttemptEnded(NamedTuple):
@@ -3541,7 +3539,7 @@ class Connected(NamedTuple):
 
 
 class Opened(NamedTuple):
-    departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
+    departed: int  # when the first bytes of the next hop or exchange left (perf_counter_ns)
 
 
 class Counted(NamedTuple):
@@ -3676,7 +3674,7 @@ class Log:
     @property
     def newest(self) -> int:
         """Return the start of the phase under way."""
-        return max(self.start, *self.ends, 0)
+        return (self.start, *self.ends)[-1]
 
     @property
     def phase(self) -> str:
@@ -3719,7 +3717,7 @@ class Log:
 
     @property
     def stood(self) -> int | None:
-        """Return when the newest connection stood."""
+        """Return when the newest connection was established."""
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
@@ -3747,18 +3745,16 @@ def counter_at(info: bytes, place: int) -> int | None:
 def parse_tcp_info(info: bytes) -> Counters | None:
     """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
-    None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
+    None for one that is too short for the counters of Linux 4.6, or that an emulation filled with zeros.
     tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
     if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    options, segment, quiet, retransmits, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(
-        info
-    )
+    flags, segment, quiet, resent, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(info)
     return Counters(
-        window_scaling=bool(options & 4),  # TCPI_OPT_WSCALE
+        window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
         segment=segment,
-        retransmits=retransmits,
+        retransmits=resent,
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         received=received,
         quiet_us=quiet * 1000,
@@ -3921,7 +3917,7 @@ def certificate_fields(der: bytes) -> list[Der]:
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
-    """Read one field; None when it cannot be read: the others are shown all the same."""
+    """Read one field; None when it cannot be read: the other fields are still shown."""
     try:
         return read(element)
     except (ValueError, IndexError):
@@ -4296,7 +4292,7 @@ TLS_HINTS = {  # by the same names
     "bad_record_mac": "Something damages data on the way: check middleboxes, network cards and memory.",
     "unrecognized_name": "Check the host name, or the virtual hosts that the server has certificates for.",
 }
-# OpenSSL before 3.2 has these names where younger ones say RECORD_LAYER_FAILURE; some are for what is no TLS.
+# OpenSSL before 3.2 says these in place of RECORD_LAYER_FAILURE, and every OpenSSL of data that is not TLS.
 BAD_RECORD = (
     "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
@@ -4475,10 +4471,10 @@ def explain_certificate(failure: TlsFailure) -> NetworkError:
 
 
 def tls_reason(failure: TlsFailure) -> str:
-    """Return why TLS failed, called the same whatever OpenSSL and Python are installed.
+    """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
-    upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side is in
+    upper case, as OpenSSL names it. Python does not know the names that are younger than itself.
     """
     error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
@@ -4544,8 +4540,9 @@ def literal_peer(literal: str, port: int) -> Peer:
         return Peer(literal, socket.AF_INET, (literal, port))
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
+    named = zone and not zone.isdigit()
     try:
-        scope = int(zone or 0) if not zone or zone.isdigit() else socket.if_nametoindex(zone)  # RFC 4007
+        scope = socket.if_nametoindex(zone) if named else int(zone or 0)  # RFC 4007 section 11
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
         raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
@@ -4636,9 +4633,9 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-FRESH = 200_000  # ns within which what came is noticed by a process that does nothing but wait for it
-CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
-# Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
+FRESH = 200_000  # ns within which a process that only waits notices what came
+CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
+# With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
@@ -4671,11 +4668,7 @@ class Stream:
         self.arrived = 0  # when the last of them did (both perf_counter_ns)
         self.truncated = False  # TLS ended without close_notify
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
-
-    @property
-    def alpn(self) -> str | None:
-        """Return the protocol that was agreed on (RFC 7301), None when none was."""
-        return None
+        self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def read_into(self, view: memoryview) -> int:
         """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
@@ -4832,7 +4825,7 @@ class SocketStream(Stream):
 # The interpreter's own callback (CPython 3.8 and later). The one that ssl.py puts around it runs Python at
 # every record. Without any, the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
-MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
+MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
@@ -4938,24 +4931,18 @@ class TlsStream(Stream):
         self.stray = b""  # what came in place of the header of a record
         self._failure: OSError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
-        self._answered = 0  # when the other side's flight came, if that ended the handshake
+        self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         overhear(context, UNHEARD)  # an object that is made without a listener never has one
-        # The name as bytes, because a str would go through the idna codec.
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
-        )
+        name = server_name.encode("ascii")  # a str would go through the idna codec
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self.tap = HandshakeTap(self._tls)
         try:
             self._try_handshake()
         except ssl.SSLError as error:
             self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
-
-    @property
-    def alpn(self) -> str | None:
-        return self._tls.selected_alpn_protocol()
 
     def shake_hands(self, inner: Stream) -> None:
         """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
@@ -4976,19 +4963,16 @@ class TlsStream(Stream):
         # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
         # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
-            self._answered = self.arrived
+            self.answered = self.arrived
         inner.hold()
         self.established = True
-
-    def answered(self, departed: int) -> int:
-        """Return when the handshake ended: its last flight came, or left with what follows it."""
-        return self._answered or departed
+        self.alpn = self._tls.selected_alpn_protocol()
 
     def agreed(self) -> Handshake:
-        """Return what the handshake agreed on, and the certificates even of one that failed.
+        """Return what the handshake agreed on; of one that failed only the certificates.
 
-        OpenSSL forgets what was agreed on after an alert. Where the tap could not read the certificates
-        (compressed, RFC 8879, or without a callback), only the other side's own is known.
+        Where the tap could not read these (compressed, RFC 8879, or without a callback), only the other
+        side's own is known.
         """
         certificates, again = self.tap.certificates, self.tap.hello_retry
         if not self.established:
@@ -5150,7 +5134,7 @@ def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | No
     if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
         ahead = None  # a certificate is broken or there twice: loading them again tells which
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The system's OpenSSL configuration may demand more; Python built with ciphers of its own hides that.
+    # The system's OpenSSL configuration may demand more. A Python with its own list of ciphers hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
@@ -5338,7 +5322,7 @@ class Reader:
         return b"".join(parts)
 
     def skip(self, most: int) -> int:
-        """Pass over at most so many bytes of what comes next; return how many, 0 at the end."""
+        """Pass over what comes next, at most so many bytes; return how many, 0 at the end."""
         if not self.fill():
             return 0
         taken = min(most, self.left)
@@ -5428,7 +5412,8 @@ def read_head(reader: Reader, log: Log) -> Response:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5]):
                 raise not_http(start) from None
-            raise protocol_error("the server hung up in the middle of its header", hint=CLOSED_EARLY) from None
+            message = "the server hung up in the middle of its header"
+            raise protocol_error(message, hint=CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
@@ -5444,8 +5429,8 @@ def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
 
 def connection_tokens(headers: Iterable[Header]) -> set[str]:
     """Return what Connection lists, in lower case (RFC 9110 section 7.6.1)."""
-    values = values_of(headers, "connection")
-    return {token.strip().lower().decode("latin-1") for value in values for token in value.split(b",")}
+    listed = b",".join(values_of(headers, "connection")).decode("latin-1").lower()
+    return {token.strip() for token in listed.split(",")}
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
@@ -5593,7 +5578,7 @@ def parameter_value(text: str) -> str:
     return re.sub(r"(?s)\\(.)", r"\1", string[1])
 
 
-def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
+def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[str, str]]]:
     """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
     member that does not end within the first `most` bytes is left out.
     """
@@ -5634,8 +5619,8 @@ def cache_word(text: str) -> str | None:
 
 
 def standard_status(line: bytes) -> str | None:
-    """Return what the last member of Cache-Status says: that of the nearest cache (RFC 9211 section 2)."""
-    members = list(read_list(line, MAX_LIST)) if len(line) <= MAX_LIST else []
+    """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
+    members = list(read_list(line)) if len(line) <= MAX_LIST else []
     _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
@@ -5723,11 +5708,11 @@ class Exchange(Stage):
         self._response: Response | None = None
         self._sent = False
 
-    def last_word(self) -> str | None:
-        """Say why the connection takes no request after this exchange, None when it does."""
+    def reuse_obstacle(self) -> str | None:
+        """Say why the connection takes no other request after this one, None when it does."""
         raise NotImplementedError
 
-    def take_notice(self) -> str | None:
+    def check_idle(self) -> str | None:
         """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
         The socket does not block.
         """
@@ -5738,7 +5723,7 @@ class Exchange(Stage):
                     if not self.reader.fill():
                         raise EOFError
                 except BlockingIOError:  # nothing more came
-                    return self.last_word()
+                    return self.reuse_obstacle()
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
@@ -5757,7 +5742,10 @@ class Exchange(Stage):
         raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
-        """Read the response while the rest of the request is sent; raises NetworkError, OSError, SSLError."""
+        """Read the response while the rest of the request is sent.
+
+        Raises NetworkError, OSError, ssl.SSLError, and EOFError where the other side hangs up without one.
+        """
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -5766,6 +5754,8 @@ class Exchange(Stage):
         return found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
+        if isinstance(error, EOFError):
+            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         if history.phase == "xfer":  # from the first byte on
             broken = "network: body" if history.last(Response) else "network: header"
         elif history.instant("sent") is not None:
@@ -5828,7 +5818,7 @@ class Http1Exchange(Exchange):
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
-    def last_word(self) -> str | None:
+    def reuse_obstacle(self) -> str | None:
         if self._response is None or not self._sent:
             return "the request before was not finished"
         return ends_connection(self.headers, self.request.method, self._response)
@@ -5841,10 +5831,7 @@ class Http1Exchange(Exchange):
 
     def run(self, stream: Stream) -> None:
         self.reader.stream = stream
-        try:
-            response = read_head(self.reader, self.log)
-        except EOFError:
-            raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        response = read_head(self.reader, self.log)
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
@@ -6001,7 +5988,7 @@ class Http2Connection(Reader):
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
-        self.farewell: NetworkError | None = None  # what GOAWAY said
+        self.goaway: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
         self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
@@ -6104,9 +6091,9 @@ class Http2Exchange(Exchange):
         self._headers_at = 0
         self._ended = self._given_up = False
 
-    def last_word(self) -> str | None:
-        if self._connection.farewell:
-            return clip(render(self._connection.farewell, self._secrets))
+    def reuse_obstacle(self) -> str | None:
+        if self._connection.goaway:
+            return clip(render(self._connection.goaway, self._secrets))
         if not self._connection.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
@@ -6121,11 +6108,12 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
         except EOFError:
-            message = "the server hung up without an answer"
-            if self._response:
-                message = f"the connection ended after {self.log.received} bytes, "
-                message += "before the end of the response"
-            raise self._connection.farewell or protocol_error(message, hint=CLOSED_EARLY) from None
+            if self._connection.goaway:
+                raise self._connection.goaway from None
+            if not self._response:
+                raise
+            ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
+            raise protocol_error(ended, hint=CLOSED_EARLY) from None
         self._check_length()
         self.log.add("done", stream.arrived)
         self._connection.close_stream(self._stream, not (self._body or self._given_up))
@@ -6139,7 +6127,7 @@ class Http2Exchange(Exchange):
             return self._next_data()
         if not self._sent:
             self._note_sent()
-            # From here on what comes is the answer: its first byte needs a time of its own.
+            # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self._response is not None
         return b""
 
@@ -6263,9 +6251,9 @@ class Http2Exchange(Exchange):
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
         words = ": {}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
-        self._connection.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        self._connection.goaway = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
         if last < self._stream:
-            raise self._connection.farewell
+            raise self._connection.goaway
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
@@ -6673,7 +6661,7 @@ class Tls(Hop):
 
     def stands(self, departed: int) -> int:
         self._note_agreed()
-        return self.stream.answered(departed)
+        return self.stream.answered or departed
 
     def _note_agreed(self) -> None:
         """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
@@ -6918,7 +6906,7 @@ class Way:
         assert exchange and connection
         self._log.sockets = idle.sockets
         connection.setblocking(False)  # the rest of what has begun to come may never come
-        gone = exchange.take_notice()
+        gone = exchange.check_idle()
         if gone:
             return gone
         connection.setblocking(True)
@@ -7003,7 +6991,7 @@ class Way:
             return None, None
         why: str | None = "the run before failed on that connection"
         if exchange and self._log.instant("done") is not None:
-            why = exchange.last_word()
+            why = exchange.reuse_obstacle()
         return (None, why) if why else (self, None)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
