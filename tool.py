@@ -7874,8 +7874,9 @@ def to_ms(us: float | None) -> float | None:
     return None if us is None else round(us) / 1000
 
 
-def median(ordered: Sequence[float]) -> float:
-    """Return the middle of sorted values, between the two of an even number."""
+def median(values: Iterable[float]) -> float:
+    """Return the middle of values, of which there is one at least; between the two of an even number."""
+    ordered = sorted(values)
     half = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[half]
@@ -7930,8 +7931,8 @@ def usual_range(values: Sequence[int]) -> tuple[float, float]:
     """Return the median, and how far from it a value is no outlier yet."""
     if len(values) < OUTLIER_VALUES:
         return 0, float("inf")
-    middle = median(sorted(values))
-    deviation = median(sorted(abs(value - middle) for value in values))
+    middle = median(values)
+    deviation = median(abs(value - middle) for value in values)
     return middle, OUTLIER_DISTANCE * max(LEAST_MAD_US, deviation)
 
 
@@ -7955,17 +7956,10 @@ def usable(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for sample in answered if sample.good] or answered
 
 
-def held_steps(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the steps that budgets on medians and other statistics are held against: the last ones, if they
-    are good, and where connections are kept those on a kept one.
-    """
-    return [each for each in samples if each.last and each.good and each.reused is not False]
-
-
-def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
-    """Return the values of a key (us) that there are, each with the number of its run."""
-    values = ((getattr(sample.timing, key), sample.run) for sample in samples)
-    return [(value, run) for value, run in values if value is not None]
+def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
+    """Return the values of a key (us) that there are, each with the number of its run, or of its round."""
+    values = ((getattr(sample.timing, key), getattr(sample, by)) for sample in samples)
+    return [(value, number) for value, number in values if value is not None]
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
@@ -7984,7 +7978,7 @@ def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]
 def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
     """Return how many samples had each status, and the median of their total (us)."""
     groups = sorted(group_by(lambda sample: sample.status, samples).items())
-    return {code: (len(group), median(sorted(each.timing.total for each in group))) for code, group in groups}
+    return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
 
 
 def known(name: str, samples: Iterable[Sample]) -> list[int]:
@@ -8097,16 +8091,13 @@ def usual(values: Sequence[Thing]) -> Thing | None:
     return next((value for value in reversed(values) if counts[value] == most), None)
 
 
-def times_of(samples: Iterable[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the times (us) that statistics are of, by round."""
-    return {each.round: each.timing._asdict() for each in usable(samples)}
-
-
-def times_of_chains(samples: Sequence[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the total (us) of each chain that statistics are of, by round."""
-    chains = group_by(lambda sample: sample.run, samples)
-    used = [chains[end.run] for end in usable(each for each in samples if each.last)]
-    return {chain[0].round: {"total": sum(each.timing.total for each in chain)} for chain in used}
+def chains_of(samples: Sequence[Sample]) -> list[Sample]:
+    """Return a sample of each chain: that of its last step, with the total of all its steps."""
+    chains = []
+    for *others, end in group_by(lambda sample: sample.run, samples).values():
+        total = end.timing.total + sum(each.timing.total for each in others)
+        chains.append(end._replace(timing=end.timing._replace(total=total)))
+    return chains
 
 
 def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -8115,27 +8106,23 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def known_times(key: str, times: Mapping[int, Mapping[str, int | None]]) -> dict[int, int]:
-    """Return the values of a key that there are, by round."""
-    return {number: value for number, each in times.items() if (value := each.get(key)) is not None}
-
-
-def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> Difference:
-    """Compare the values (us) of a key, by round. What was measured in turn is compared round by round, so
-    that no drift counts; what was measured at two times by the medians, and the intervals of both.
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
+    """Compare the values (us) of a key, each with its round. What was measured in turn is compared round by
+    round, so that no drift counts; what was measured at two times by the medians, and the intervals of both.
     """
     if paired:
-        values = [own[each] - other[each] for each in own if each in other]
+        others = {number: us for us, number in other}
+        values = [us - others[number] for us, number in own if number in others]
         distribution = measure_distribution(values)
         return Difference(distribution.stats["median"], distribution.interval, len(values))
-    mine, before = sorted(own.values()), sorted(other.values())
-    if not (mine and before):
+    now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
+    if not (now and before):
         return Difference()
-    ends = median_interval(mine, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
+    ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(mine) - median(before), interval, min(len(mine), len(before)))
+    return Difference(median(now) - median(before), interval, min(len(now), len(before)))
 
 
 def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
@@ -8149,35 +8136,43 @@ def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> s
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def compare_one(
-    own: Sequence[Sample], other: Sequence[Sample], number: int | None, paired: bool
+def compare_steps(
+    number: int | None, own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Comparison:
-    """Compare one step of two sides, or their chains."""
-    if not paired:
-        own, other = warm_runs(own), warm_runs(other)
-    if number is None:
-        ends = [[each for each in part if each.last] for part in (own, other)]
-        times = [times_of_chains(own), times_of_chains(other)]
-    else:
-        ends = [[each for each in part if each.number == number] for part in (own, other)]
-        times = [times_of(part) for part in ends]
-    differences = {}
+    """Compare one step of two sides, or with `number` None their chains."""
+    mine, theirs, differences = usable(own), usable(other), {}
     for key in STAT_KEYS if number else ("total",):
-        differences[key] = subtract(known_times(key, times[0]), known_times(key, times[1]), paired)
-    statuses = usual(known("status", ends[0])), usual(known("status", ends[1]))
+        values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
+        differences[key] = subtract(values, others, paired)
+    statuses = usual(known("status", own)), usual(known("status", other))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
     """Compare a side with another: each step that both have, and where there are more, the chains; the last
-    comparison is that which the verdict rests on.
+    comparison is the one that the verdict rests on.
     """
-    steps = [{sample.number for sample in part} for part in (own, other)]
-    numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
-    if max(steps[0] | steps[1]) > 1:
-        numbers.append(None)
-    return [compare_one(own, other, number, paired) for number in numbers]
+    if not paired:
+        own, other = warm_runs(own), warm_runs(other)
+    mine, theirs = (group_by(lambda sample: sample.number, part) for part in (own, other))
+    compared = [
+        compare_steps(number, mine[number], theirs[number], paired)
+        for number in sorted(mine.keys() & theirs.keys())
+    ]
+    if max(mine.keys() | theirs.keys()) > 1:
+        compared.append(compare_steps(None, chains_of(own), chains_of(other), paired))
+    return compared
+
+
+def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | None:
+    """Return the values that budgets on medians and other statistics are about, each with its round: of the
+    last steps that are good, and where connections are kept, of those on a kept one. None where such steps
+    have no such phase.
+    """
+    held = [each for each in samples if each.last and each.good and each.reused is not False]
+    values = values_of_key(key, held, "round")
+    return None if held and not values else values
 
 
 def hold_allowances(
@@ -8191,16 +8186,15 @@ def hold_allowances(
     if not allowances:
         return None
     thresholds, violations, not_judged = {}, [], []
-    last = [times_of(held_steps(part)) for part in (own, other)]
     for key, allowance in sorted(allowances.items()):
-        values = [known_times(key, times) for times in last]
-        if any(times and not known for times, known in zip(last, values)):
-            continue  # a kept connection has no such phase
-        middle, interval, _ = subtract(values[0], values[1], paired)
-        before = to_ms(measure_distribution(values[1].values()).stats["median"])
-        if before is None or middle is None:
+        values, others = last_values(key, own), last_values(key, other)
+        if values is None or others is None:
+            continue
+        middle, interval, _ = subtract(values, others, paired)
+        if middle is None:
             not_judged.append(key)
             continue
+        before = round(median(us for us, _ in others)) / 1000
         threshold = thresholds[key] = round(before + allowance.over(before), 3)
         low = interval[0] if interval else middle
         actual, surely = (round(before + us / 1000, 3) for us in (middle, low))
@@ -8240,13 +8234,6 @@ def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
 
 
-def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
-    """Return the values that a budget on a statistic is about, None where such steps have no such phase."""
-    last = held_steps(samples)
-    values = [value for value, _ in values_of_key(phase, last)]
-    return None if last and not values else values
-
-
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
     return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
 
@@ -8257,7 +8244,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     A plain budget holds for every run, and its violation names the worst.
     """
     judged = [sample for sample in samples if sample.judged]
-    if not thresholds or not (judged or any("." in key for key in thresholds)):
+    if not any(judged or "." in key for key in thresholds):
         return None
     violations: list[Violation] = []
     bad: Mapping[int, int] = {}
@@ -8273,13 +8260,13 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if values is None:
             continue
         counts[key] = str(len(values))
-        actual = measure_distribution(values).stats[statistic]
+        actual = measure_distribution(us for us, _ in values).stats[statistic]
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
     left_out = bad_codes(sample for sample in samples if sample.last)
     return Verdict(
-        step_number=max((sample.number for sample in samples), default=1),
+        step_number=max(sample.number for sample in samples),
         thresholds=thresholds,
         violations=tuple(violations),
         not_judged=tuple(not_judged),
@@ -8289,40 +8276,32 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     )
 
 
-def add_allowances(verdict: Verdict | None, relative: Verdict | None) -> Verdict | None:
-    """Join the verdict on absolute budgets with that on relative ones, where there are both."""
-    if verdict is None or relative is None:
-        return verdict or relative
-    return verdict._replace(
-        thresholds={**verdict.thresholds, **relative.thresholds},
-        violations=tuple(sorted((*verdict.violations, *relative.violations), key=lambda each: each.key)),
-        not_judged=(*verdict.not_judged, *relative.not_judged),
-    )
+def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
+    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none.
 
-
-def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
-    """Join the verdicts on several variants, at least one. How many values a statistic had is then a range,
-    10-12, where the variants differ.
+    How many values a statistic had is then a range, 10-12, where the variants differ.
     """
-    violations: list[Violation] = []
-    not_judged: dict[str, None] = {}
+    held = [verdict for verdict in verdicts if verdict]
+    if not held:
+        return None
+    violations = [each._replace(variant=each.variant or variant) for one in held for each in one.violations]
+    thresholds: dict[str, float] = {}
     counts: dict[str, list[int]] = {}
     bad: collections.Counter[int] = collections.Counter()
     left_out: collections.Counter[int] = collections.Counter()
-    for variant, verdict in verdicts.items():
-        violations += [violation._replace(variant=variant) for violation in verdict.violations]
-        not_judged.update(dict.fromkeys(verdict.not_judged))
+    for verdict in held:
+        thresholds.update(verdict.thresholds)
         bad.update(verdict.bad_statuses)
         left_out.update(verdict.left_out)
         for key, count in verdict.counts.items():
             counts.setdefault(key, []).append(int(count))
-    lacking = [variant for variant, verdict in verdicts.items() if variant and verdict.not_judged]
-    first = next(iter(verdicts.values()))
-    return first._replace(
+    lacking = [verdict.where or variant for verdict in held if verdict.not_judged]
+    return held[0]._replace(
+        thresholds=thresholds,
         violations=tuple(sorted(violations, key=lambda violation: violation.key)),
-        not_judged=tuple(not_judged),
+        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
-        where=f" at {', '.join(lacking)}" if lacking else "",
+        where=", ".join(dict.fromkeys(filter(None, lacking))),
         bad_statuses=bad,
         left_out=left_out,
     )
@@ -8360,7 +8339,7 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        return join_verdicts(self.verdicts) if self.verdicts else None
+        return join_verdicts(self.verdicts.values())
 
 
 # Of several reasons for another code than 0 the first one counts.
@@ -9320,7 +9299,7 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
     """Give the median of ttfb so far, and what went wrong how often."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
-        middle = median(sorted(value for value, _ in values)) / 1000
+        middle = median(value for value, _ in values) / 1000
         yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
     yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
@@ -9377,7 +9356,8 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
     text = "not judged, too few good answers"
     if report.series.reuse:
         text += " on a kept connection"
-    text += verdict.where
+    if verdict.where:
+        text += f" at {verdict.where}"
     if report.runs < report.expected:
         text += f", stopped after {report.runs} of {report.expected} runs"
     return text
@@ -10745,7 +10725,7 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
         return None
-    cost = median(sorted(sum(filter(None, sample.timing[:3])) for sample in cold.used))  # dns, connect, tls
+    cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
     words = (
         f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
         f"setting the connection up costs {time_text(cost)}"
@@ -11127,7 +11107,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
     mine, theirs = map(habits, ends)
     unlike = [name for name in mine if mine[name] != theirs[name]]
     words = [f"{name} {mine[name]} and {theirs[name]}" for name in unlike]
-    size, before = (median(sorted(known("body_bytes", part))) for part in ends)
+    size, before = (median(known("body_bytes", part)) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
@@ -11183,9 +11163,10 @@ def strips_table(rows: Sequence[VariantSummary], look: Look) -> Iterator[Table]:
 def chain_words(report: Report) -> Iterator[Line]:
     """Tell the medians of whole chains, where there is more than one step."""
     for side in report.sides:
-        chains = known_times("total", times_of_chains(report.samples_of(side.name)))
-        if chains:
-            yield (Span(f"  {side.name}  all steps together: {time_text(median(sorted(chains.values())))}"),)
+        totals = values_of_key("total", usable(chains_of(report.samples_of(side.name))))
+        if totals:
+            middle = median(total for total, _ in totals)
+            yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
@@ -12087,7 +12068,7 @@ class Results:
         for variant, own in parts.items():
             verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
-            verdicts[variant] = add_allowances(verdict, relative)
+            verdicts[variant] = join_verdicts([verdict, relative], variant)
             if other and own is not other:
                 comparisons += compare(own, other, paired)
         single = self.last_run
