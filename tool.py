@@ -6536,9 +6536,8 @@ class Http2Exchange(Exchange):
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
-    notes what happened: the time between the answer that opened a hop and that flight is neither the
-    network's nor the server's.
+    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
+    `stands` notes what happened. The time between is neither the network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6549,14 +6548,10 @@ class Hop(Stage):
     phase = "connect"
     place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
+    looks_up = False  # it asks a resolver
 
     def prepare(self) -> None:
         """Do what is left to do just before the clock starts."""
-
-    @property
-    def looks_up(self) -> bool:
-        """Tell whether a resolver is asked."""
-        return False
 
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
@@ -6569,9 +6564,9 @@ class Hop(Stage):
         raise NotImplementedError
 
     def stands(self, departed: int) -> int:
-        """Note what came of it; return when the answer came that opened this hop.
+        """Note what happened; return when the answer came that opened this hop.
 
-        The flight above it left at `departed`.
+        The first flight of the stage above it left at `departed`.
         """
         raise NotImplementedError
 
@@ -6589,7 +6584,6 @@ class Hop(Stage):
 
 
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
-IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
 SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
 
 
@@ -6604,19 +6598,13 @@ def bind_source(connection: socket.socket, interface: str | None) -> None:
         connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
         return
     try:
-        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-    except OSError:
-        pass
-    try:
         connection.bind(literal_peer(interface, 0).address)
     except NetworkError:  # its zone is no interface of this machine
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
 
 
 def make_socket(family: int) -> socket.socket:
-    """Return a socket whose connect() does not wait for the answer; raises OSError. Only PySocks makes
-    others than this.
-    """
+    """Return a socket that does not block; raises OSError. All sockets but those of PySocks are made here."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)
     return made
@@ -6673,9 +6661,9 @@ def own_addresses() -> dict[str, list[str]]:
 
 
 def established(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
+    """Return when the SYN-ACK came: one round trip after connect(), where the kernel has measured that.
 
-    A process that was kept waiting notices late; the kernel still holds that single sample.
+    A process that was kept waiting notices it late.
     """
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
@@ -6730,7 +6718,8 @@ class Race:
                 if not code:
                     return pending
                 self._poller.unregister(connection)
-                self._fail(number, code, connection)
+                connection.close()
+                self._fail(number, code)
         raise self._failures[0]
 
     def end(self) -> None:
@@ -6742,27 +6731,27 @@ class Race:
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
-        connection = self._spare.pop(peer.family, None)
-        code: int | None = 0
+        connection, unmade = self._spare.pop(peer.family, None), 0
         try:
             connection = connection or open_socket(peer.family, self._interface)
         except OSError as error:
-            code = error.errno  # noted below, as that of an attempt like any other
+            unmade = error.errno or 0
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
-        if connection:
-            self._log.sockets.append(connection)
-            code = connection.connect_ex(peer.address)
-            if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
-                self._poller.register(connection, select.POLLOUT)
-                return
-        self._fail(number, code or 0, connection)
-
-    def _fail(self, number: int, code: int, connection: socket.socket | None) -> None:
-        if connection:
+        if connection is None:
+            self._fail(number, unmade)
+            return
+        self._log.sockets.append(connection)
+        code = connection.connect_ex(peer.address)
+        if code in (0, errno.EINPROGRESS):
+            self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
+            self._poller.register(connection, select.POLLOUT)
+        else:
             connection.close()
+            self._fail(number, code)
+
+    def _fail(self, number: int, code: int) -> None:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
@@ -6785,10 +6774,7 @@ class Tcp(Hop):
         self._stream.note = self.note
         self._race: Race
         self._winner: PendingAttempt
-
-    @property
-    def looks_up(self) -> bool:
-        return needs_lookup(*self.place, self._options)
+        self.looks_up = needs_lookup(*self.place, self._options)
 
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
@@ -6877,10 +6863,10 @@ class Tcp(Hop):
 # 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
-    """A TLS handshake: with an https proxy, as a part of connect; or with the target, the phase tls.
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls.
 
-    Each has a context of its own: what one may show, the other cannot. `proxy` is None in the target's, even
-    behind one: a proxy that has opened the way only passes bytes on.
+    Each has a TLS context of its own, so that the proxy never sees what is for the target. With the target
+    `proxy` is None, behind a proxy too: one that has opened the way only passes bytes on.
     """
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
@@ -6916,7 +6902,7 @@ class Tls(Hop):
         return self.stream.answered(departed)
 
     def _note_agreed(self) -> None:
-        """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
+        """Note what was agreed on with the target: late, because asking OpenSSL would delay the request."""
         if not self.proxy:
             self.log.add(self.stream.agreed())
 
@@ -6953,25 +6939,23 @@ class Unix(Hop):
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
-        self._spare: socket.socket | None = None
+        self._unmade: OSError | None = None
         self._stood = 0
 
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
-            self._spare = self._make_socket()
-        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            self._stream.socket = make_socket(socket.AF_UNIX)
+            self.log.sockets.append(self._stream.socket)
+        except OSError as error:
             if refusal_of(error):
                 raise
-
-    def _make_socket(self) -> socket.socket:
-        made = make_socket(socket.AF_UNIX)
-        self.log.sockets.append(made)
-        return made
+            self._unmade = error  # a policy forbids it: that is a failure to connect
 
     def open(self, below: Stream) -> Stream:
         self.log.add(AttemptBegun(0, None))
-        self._stream.socket = self._spare or self._make_socket()
+        if self._unmade:
+            raise self._unmade
         self._stream.socket.connect(self._path)
         self._stood = time.perf_counter_ns()
         return self._stream
@@ -7064,10 +7048,7 @@ class Socks(Hop):
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
         self._stood = 0
-
-    @property
-    def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
+        self.looks_up = not proxy.kind.resolves and needs_lookup(*self.place, setup.options)
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
@@ -7114,13 +7095,11 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over the connection that another way left `idle`, the hops are open already.
+    With an `idle` way its hops are open already, and `resume` takes its connection over.
     """
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
-        self._idle = idle  # until its connection is taken over
-        self._kept = idle is not None
         self._stream = Stream()
         self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
@@ -7137,33 +7116,30 @@ class Way:
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
+        self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-
-    @property
-    def looks_up(self) -> bool:
-        return any(hop.looks_up for hop in self._to_open)
 
     def prepare(self) -> None:
         """Do what is left to do just before the clock starts."""
         for hop in self._to_open:
             hop.prepare()
 
-    def resume(self) -> str | None:
-        """Take over an idle connection, just before the clock starts; say why it takes no more requests."""
-        if self._idle is None:
-            return None
-        idle, self._idle = self._idle._log, None
-        exchange = idle.last(Exchange)
-        assert exchange and idle.connection
-        self._log.sockets = idle.sockets
-        idle.connection.setblocking(False)  # the rest of what has begun to come may never come
+    def resume(self, idle: Way) -> str | None:
+        """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
+        None when it does.
+        """
+        before = idle._log
+        exchange = before.last(Exchange)
+        assert exchange and before.connection
+        self._log.sockets = before.sockets
+        before.connection.setblocking(False)  # the rest of what has begun to come may never come
         gone = exchange.take_notice()
         if gone:
             return gone
-        idle.connection.setblocking(True)
-        self._log.connection_name = idle.connection_name
-        for at, what in idle.events:  # what holds for the connection, not for that request alone
+        before.connection.setblocking(True)
+        self._log.connection_name = before.connection_name
+        for at, what in before.events:  # what holds for the connection, not for that request alone
             if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
                 self._log.add(what, at)
         for hop in self._hops:
@@ -7189,7 +7165,7 @@ class Way:
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._kept:
+        if not self._to_open:
             self._log.add("reused")
             self._stream.begin(self._exchange.source)
         for number, hop in enumerate(self._to_open, 1):
@@ -7230,21 +7206,21 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if history.kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
         """Return this way for another request, once the exchange is over; or None, and why its connection
-        takes no more (None again where none was opened).
+        takes no more. Both are None where no connection was opened.
         """
-        exchange = self._log.last(Exchange)
         if self._log.connection is None:
             return None, None
-        why: str | None = "the run before failed on that connection"
-        if exchange and self._log.instant("done") is not None:
-            why = exchange.last_word()
-        return (None, why) if why else (self, None)
+        exchange = self._log.last(Exchange)
+        if not exchange or self._log.instant("done") is None:
+            return None, "the run before failed on that connection"
+        why = exchange.last_word()
+        return None if why else self, why
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         """Say what was waited for when the time of -m was over."""
@@ -7349,7 +7325,7 @@ def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle:
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
     way.prepare()
-    if way.looks_up:
+    if current.log.looks_up:
         warm_lookup()
     return way
 
@@ -7416,9 +7392,13 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
     )
 
 
+def counters_of(history: Log) -> dict[str, Counters | None]:
+    """Return what the kernel had counted, by the field of Evidence, in order of time."""
+    return {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
+
+
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     exchange, handshake = history.last(Exchange), history.last(Handshake)
     resolver = connected = None
     if (dns or 0) >= LONG_LOOKUP:
@@ -7428,10 +7408,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
-        stood=counted.get("stood"),
-        sent=counted.get("sent"),
-        answered=counted.get("answered"),
-        ended=counted.get("ended"),
+        **counters_of(history),
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
@@ -7449,17 +7426,14 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
 
 def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
-    first, last = counted[0], counted[-1]
+    counters = list(counters_of(history).values()) or [None]
+    first, last = counters[0], counters[-1]
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
-    peer = history.peer
-    if is_at_target(current, options):
-        assert options.address
+    peer, port, connected = history.peer, None, history.last(Connected)
+    if options.address is not None and is_at_target(current, options):
         peer = peer or literal_peer(options.address, current.request.url.port)
-    connected = history.last(Connected)
-    port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(
@@ -7540,10 +7514,9 @@ NOT_OVER = "the run before was given up on that connection"
 
 
 class ConnectionPool:
-    """What all runs share: the TLS contexts, of a side its own, and, with `reuse`, the connections that runs
-    leave to the next.
+    """What all runs share: TLS contexts, one set for each side, and with --reuse the connections.
 
-    For each origin and variant there is the way whose connection is idle, or None and why there is none.
+    For each origin and variant it has the way whose connection is idle, or None and why there is none.
     """
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
@@ -7603,13 +7576,14 @@ def get_ready(turn: Turn) -> None:
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
-    way = prepare(current, options, pool.contexts(turn.variant), idle)
+    contexts = pool.contexts(turn.variant)
+    way = prepare(current, options, contexts, idle)
     if current.number == 1:
         get_ready(turn)
-    gone = way.resume()
+    gone = way.resume(idle) if idle else None
     if gone:
         way.close()
-        way = prepare(current, options, pool.contexts(turn.variant), None)
+        way = prepare(current, options, contexts, None)
     if gone or not idle:
         current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
@@ -7634,7 +7608,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
-    log.looks_up, started = way.looks_up, time.perf_counter_ns()
+    started = time.perf_counter_ns()
     log.add("start", started)
     state.started = state.started or started
     way.go(lookups_only=state.turn.round == 0)
@@ -7644,27 +7618,19 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     return step
 
 
-def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
-    """Return the failed step of a redirect that leads nowhere: nothing was sent."""
+def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
+    """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
     assert step.response
     (location, *_) = values_of(step.response.headers, "location")
     text = clip(location.decode("utf-8", "surrogateescape"))
-    url = percent_encode(resolve_reference(step.url, text))
-    return step._replace(
-        number=step.number + 1,
-        url=url,
+    failed = begin_step(step.number + 1, current.asked, options)
+    failed.log.add(error, 0)
+    made = finish(failed, failed.log, options)
+    return made._replace(
+        url=percent_encode(resolve_reference(step.url, text)),
         sent_headers=(),
-        sent_header_bytes=None,
-        started_at=wall_clock(),
-        timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None, step.network.reused and False),
-        response=None,
-        body_bytes=0,
-        interim=(),
-        error=Failure(error.kind, "dns", render(error, secrets), error.hint),
-        starved_us=0,
-        evidence=Evidence(),
-        span_id=step.span_id and new_id(8),
+        timing=made.timing._replace(dns=0),
+        network=made.network._replace(peer=None, port=None, interface=None),
     )
 
 
@@ -7684,7 +7650,7 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
                 request = next_request(current.asked, response.status, url)
                 following = begin_step(step.number + 1, request, options)
             except NetworkError as error:
-                steps.append(broken_redirect(step, error, options.secrets))
+                steps.append(broken_redirect(step, current, error, options))
     state.steps += steps
     return following
 
@@ -7790,16 +7756,10 @@ def rejected_spans(answer: bytes) -> tuple[int, str]:
     import json
 
     try:
-        document = json.loads(answer)
-        partial = document["partialSuccess"]
-        count, why = partial.get("rejectedSpans", 0), partial.get("errorMessage", "")
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        partial = json.loads(answer)["partialSuccess"]
+        return int(partial.get("rejectedSpans", 0)), str(partial.get("errorMessage", ""))
+    except NO_EXPORT:
         return 0, ""
-    if isinstance(count, str):
-        count = parse_length(count.encode("utf-8", "replace"), 10)
-    if not isinstance(count, (int, float)) or not count > 0:  # NaN is not
-        return 0, ""
-    return round(min(count, 1e15)), str(why)
 
 
 def check_acceptance(response: Response, answer: bytes) -> None:
@@ -7811,7 +7771,7 @@ def check_acceptance(response: Response, answer: bytes) -> None:
         said = foreign(f"{response.status} {response.reason}".strip())
         raise NetworkError("protocol", "it answered {}", "", said)
     rejected, why = rejected_spans(answer)
-    if rejected:
+    if rejected > 0:
         raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
 
 
@@ -7830,7 +7790,6 @@ def deliver(sender: Options, document: bytes) -> None:
         way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
         way.prepare()
         begun.append(way)
-        log.looks_up = way.looks_up
         log.add("start")
         way.go()
         way.close()
