@@ -195,7 +195,7 @@ try:
     from enum import IntEnum
     from functools import cache, partial
     from itertools import groupby
-    from operator import itemgetter
+    from operator import itemgetter, ne
 
     http_client = import_http_client()
 except ModuleNotFoundError as missing:
@@ -7270,10 +7270,6 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
-def without_header(request: Request, name: str) -> Request:
-    return request._replace(headers=tuple(item for item in request.headers if item[0].lower() != name))
-
-
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     """Return a step that has only been decided on.
 
@@ -7282,12 +7278,12 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        request = without_header(request, "proxy-authorization")
+        kept = (item for item in asked.headers if item[0].lower() != "proxy-authorization")
+        request = request._replace(headers=tuple(kept))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
-        others = without_header(request, "traceparent").headers
-        request = request._replace(headers=(*others, ("traceparent", parent.encode("ascii"))))
+        request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
 
 
@@ -8423,8 +8419,8 @@ class Case:
     """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
     then no rule that needs it finds anything.
 
-    `hop_rtt` is the round trip to whatever TCP was connected to, the server or a proxy. `rtt` is the one to
-    the server where it is long enough to build on.
+    `rtt` is the round trip to whatever TCP was connected to. `far` tells that this is the server, and the
+    round trip long enough to build on.
     """
 
     def __init__(self, step: Step) -> None:
@@ -8439,10 +8435,12 @@ class Case:
             self.segment = evidence.sent.segment
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.hop_rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.rtt = 0
-        if not step.route.proxy and self.hop_rtt >= MIN_RTT_US:
-            self.rtt = self.hop_rtt
+        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
+        self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
+
+    def ms(self, *names: str) -> dict[str, object]:
+        """Return some of its times as evidence, in ms."""
+        return {f"{name}_ms": to_ms(getattr(self, name)) for name in names}
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
@@ -8476,9 +8474,9 @@ class Case:
         """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
         if not self.resent:
             return 0
-        first = min(2 * self.hop_rtt + 200_000, self.hop_rtt + max(200_000, 2 * self.hop_rtt))
+        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
         waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.wait - self.hop_rtt, waited))
+        return max(0, min(self.wait - self.rtt, waited))
 
     @property
     def serving_us(self) -> int:
@@ -8488,7 +8486,7 @@ class Case:
         stood, connecting = self.evidence.stood, 0
         if self.winner and stood and not stood.retransmits:
             connecting = self.winner.duration_us
-        return self.wait - max(self.hop_rtt, connecting) - self.resending_us
+        return self.wait - max(self.rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
@@ -8501,7 +8499,7 @@ class Case:
         The time since the other side's last segment, and time without a CPU, was spent on this machine.
         """
         sent = self.evidence.sent
-        if not self.rtt or not sent or not self.tls_trips:
+        if not self.far or not sent or not self.tls_trips:
             return 0
         return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
@@ -8521,8 +8519,8 @@ def lost_syn(case: Case) -> Finding | None:
         f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
     )
-    evidence = {"retransmits": again, "attempt_ms": to_ms(took), "rtt_ms": to_ms(case.hop_rtt)}
-    return Finding("syn_lost", "connect", took - case.hop_rtt, "seen", text, evidence)
+    evidence = {"retransmits": again, "attempt_ms": to_ms(took), **case.ms("rtt")}
+    return Finding("syn_lost", "connect", took - case.rtt, "seen", text, evidence)
 
 
 def family_of(ip: str) -> str:
@@ -8585,8 +8583,7 @@ def slow_lookup(case: Case) -> Finding | None:
         who = "the local resolver" if resolver.is_local else who
         who += f" ({resolver.listed})"
     text = f"{who} took {time_text(case.dns)} for this lookup; it may have asked others"
-    evidence = {"dns_ms": to_ms(case.dns), "servers": servers}
-    return Finding("slow_lookup", "dns", case.dns, "seen", text, evidence)
+    return Finding("slow_lookup", "dns", case.dns, "seen", text, {**case.ms("dns"), "servers": servers})
 
 
 def old_tls(case: Case) -> Finding | None:
@@ -8598,8 +8595,7 @@ def old_tls(case: Case) -> Finding | None:
         return None
     version = tls.version.replace("v", " ")
     text = f"{version} takes a round trip more than TLS 1.3 would"
-    evidence = {"tls_version": version, "tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt)}
-    return Finding("tls12", "tls", case.rtt, "seen", text, evidence)
+    return Finding("tls12", "tls", case.rtt, "seen", text, {"tls_version": version, **case.ms("tls", "rtt")})
 
 
 def repeated_hello(case: Case) -> Finding | None:
@@ -8607,7 +8603,7 @@ def repeated_hello(case: Case) -> Finding | None:
     if not case.evidence.hello_retry or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
-    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": to_ms(case.rtt)})
+    return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
 
 
 def large_certificate(case: Case) -> Finding | None:
@@ -8619,7 +8615,7 @@ def large_certificate(case: Case) -> Finding | None:
         f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
         "does not fit its first window"
     )
-    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
     return Finding("large_certificate", "tls", excess, "fits", text, evidence)
 
 
@@ -8633,7 +8629,7 @@ def slow_tls(case: Case) -> Finding | None:
         trips = counted(case.tls_trips, "round trip")
         certainty, text = "fits", f"about {time_text(excess)} more than {trips}"
         text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    evidence = {"tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt), "lost_segments": lost}
+    evidence = {**case.ms("tls", "rtt"), "lost_segments": lost}
     return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
@@ -8648,10 +8644,10 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 def slow_server(case: Case) -> Finding | None:
     """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took = case.serving_us
-    if took < max(SLOW_US, SLOW_TRIPS * case.hop_rtt) or not case.request_fits_window:
+    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.request_fits_window:
         return None
     text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
-    evidence: dict[str, object] = {"wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence: dict[str, object] = case.ms("wait", "rtt")
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
     claims = longest_first(case.step.timings)
@@ -8675,7 +8671,7 @@ def lost_request(case: Case) -> Finding | None:
         text += "; the server took about as long again, or its answer was lost too"
     elif again > 1:
         text += "; part of this may be the server's own time"
-    evidence = {"retransmits": again, "wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {"retransmits": again, **case.ms("wait", "rtt")}
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
 
 
@@ -8693,7 +8689,7 @@ def long_upload(case: Case) -> Finding | None:
         f"a path or server of {rate_text(size, case.wait)} would look alike"
     )
     cost = (trips - 1) * case.rtt  # a request of any size takes one
-    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("upload", "wait", cost, "fits", text, evidence)
 
 
@@ -8707,7 +8703,7 @@ def mere_distance(case: Case) -> Finding | None:
         return None
     times = counted(trips, "round trip")
     text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
-    evidence = {"round_trips": trips, "rtt_ms": to_ms(rtt), "wait_ms": to_ms(case.wait)}
+    evidence = {"round_trips": trips, **case.ms("rtt", "wait")}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
 
@@ -8724,7 +8720,7 @@ def lossy_download(case: Case) -> Finding | None:
     cost = min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt)
     some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
-    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"out_of_order": disorder, "segments": segments, **case.ms("rtt")}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
 
 
@@ -8743,7 +8739,7 @@ def slow_start(case: Case) -> Finding | None:
         f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
         f"a path or server of {rate_text(step.body_bytes, case.xfer)} would look alike"
     )
-    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("slow_start", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8756,7 +8752,7 @@ def small_window(case: Case) -> Finding | None:
     if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
         return None
     text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": to_ms(case.rtt)}
+    evidence = {"bytes_each_round_trip": round(each), **case.ms("rtt")}
     return Finding("window", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8767,7 +8763,7 @@ def held_back(case: Case) -> Finding | None:
     4.2.3.4). The kernel here waits 40 ms for data that the acknowledgment could go with (section 4.2.3.2).
     """
     rest = case.grown("segments_in", "answered", "ended")
-    if case.step.route.proxy or case.step.error or case.hop_rtt >= HELD_BACK_RTT_US:
+    if case.step.route.proxy or case.step.error or case.rtt >= HELD_BACK_RTT_US:
         return None
     if not 1 <= rest <= HELD_BACK_SEGMENTS:
         return None
@@ -8775,7 +8771,7 @@ def held_back(case: Case) -> Finding | None:
         return None
     at_once = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
-    held = case.xfer - case.hop_rtt  # the acknowledgment goes there, the rest comes here
+    held = case.xfer - case.rtt  # the acknowledgment goes there, the rest comes here
     if at_once or not late or not HELD_BACK_US[0] <= held <= HELD_BACK_US[1]:
         return None
     text = (
@@ -8783,7 +8779,7 @@ def held_back(case: Case) -> Finding | None:
         "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
         "it; a server that took so long between the two would look alike"
     )
-    evidence = {"xfer_ms": to_ms(case.xfer), "segments": rest, "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
     return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
@@ -8799,8 +8795,7 @@ def slow_proxy(case: Case) -> Finding | None:
     if error and error.phase == "connect":
         what = "had this time and did not open the way"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
-    evidence = {"connect_ms": to_ms(case.connect), "tcp_ms": to_ms(stood)}
-    return Finding("proxy", "connect", took, "seen", text, evidence)
+    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
 
 
 def set_up(case: Case) -> Finding | None:
@@ -8811,8 +8806,7 @@ def set_up(case: Case) -> Finding | None:
         return None
     warm = time_text(total - cost)
     text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-    evidence = {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)}
-    return Finding("setup", None, cost, "seen", text, evidence)
+    return Finding("setup", None, cost, "seen", text, {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)})
 
 
 def closing_server(case: Case) -> Finding | None:
@@ -8852,7 +8846,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     closing_server,
     short_of_cpu,
 )
-RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # they need the `rtt` of the case
+RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of what is `far`
     old_tls,
     repeated_hello,
     large_certificate,
@@ -8869,7 +8863,7 @@ def read_step(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    rules = RULES + RULES_OF_ROUND_TRIPS if case.rtt else RULES
+    rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
@@ -8927,8 +8921,7 @@ class VariantEvents:
         self._outages = outages
         self._outage: int | None = None  # the one under way
         self._good: str | None = None  # the label of the last good run
-        self._labels: collections.deque[str] = collections.deque(maxlen=ALIKE_RUNS)
-        self._changes: collections.deque[bool] = collections.deque(maxlen=ALIKE_RUNS)
+        self._labels: list[str] = []  # of the last runs
         self._flapping = False
         self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
         self._slow_since: datetime.datetime | None = None
@@ -8937,7 +8930,7 @@ class VariantEvents:
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
 
     def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
-        """Give the events of the next run; that one was `disturbed` by a standstill makes none."""
+        """Give the events of the next run; a standstill that `disturbed` it makes none."""
         event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
         if sample.good or not disturbed:
             yield from self._changes_of_status(sample, event)
@@ -8946,45 +8939,47 @@ class VariantEvents:
         yield from self._new_things(sample.server, event)
 
     def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
-        """Return what a label means; while labels change too often, that alone is said."""
-        label, before = str(sample.error or sample.status), self._labels[-1] if self._labels else None
-        self._labels.append(label)
-        self._changes.append(before not in (None, label))
-        events = list(self._compare_labels(sample, label, before, event))
+        """Return the events of a run's label; while labels change too often, that alone is said."""
+        label = str(sample.error or sample.status)
+        events = list(self._compare_label(sample, label, event))
+        self._labels = [*self._labels[-ALIKE_RUNS:], label]
+        recent = self._labels[-ALIKE_RUNS:]
         if self._flapping:
-            if self._labels.count(label) < ALIKE_RUNS:
+            if recent.count(label) < ALIKE_RUNS:
                 return []
             self._flapping = False
             kind = "recovered" if sample.good else "status"
             return [event(kind, f"steady again: {label}", outage=self._outage)]
-        if sum(self._changes) < FLAPPING:
+        if sum(map(ne, self._labels, self._labels[1:])) < FLAPPING:
             return events
         self._flapping = True
-        odd = [each for each in self._labels if each != self._good]
-        names = ", ".join(dict.fromkeys(odd))
-        return [event("flapping", f"flapping: {names} in {len(odd)} of {len(self._labels)} runs")]
+        odd = [each for each in recent if each != self._good]
+        return [
+            event(
+                "flapping", f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
+            )
+        ]
 
-    def _compare_labels(
-        self, sample: Sample, label: str, before: str | None, event: Callable[..., SeriesEvent]
+    def _compare_label(
+        self, sample: Sample, label: str, event: Callable[..., SeriesEvent]
     ) -> Iterator[SeriesEvent]:
         """Give the events of a label, and keep the outages up to date."""
-        at = sample.started_at
+        at, before = sample.started_at, self._labels[-1] if self._labels else None
         if not sample.good:
             self._outage = self._outage or sample.run
             outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
             labels = tuple(dict.fromkeys((*outage.labels, label)))
             self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
             if label != before:
-                text = f"{label} after {before}" if before else label
-                yield event("status", text, outage=self._outage)
+                yield event("status", f"{label} after {before}" if before else label, outage=self._outage)
             return
         if self._outage:
-            outage = self._outages[self._outage]._replace(until=at, over=True)
-            self._outages[self._outage] = outage
+            outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
             again = f"{label} again" if label == self._good else label
             runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
-            text = f"{again}, after {span_text(outage.began, at)} ({runs})"
-            yield event("recovered", text, outage=self._outage)
+            yield event(
+                "recovered", f"{again}, after {span_text(outage.began, at)} ({runs})", outage=self._outage
+            )
             self._outage = None
         if self._good not in (None, label):
             yield event("status", f"{label} after {self._good}")
@@ -9013,11 +9008,11 @@ class VariantEvents:
         """Give what a server shows that was not seen before."""
         certificate = server.certificate or NO_CERTIFICATE
         digits = (certificate.sha256 or "")[:8]
-        for kind, shown in (
-            ("address", server.ip),
-            ("certificate", digits),
-            ("protocol", server.http_version),
-        ):
+        for kind, shown in {
+            "address": server.ip,
+            "certificate": digits,
+            "protocol": server.http_version,
+        }.items():
             if not shown:
                 continue
             seen = self._seen.setdefault(kind, {})
