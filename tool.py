@@ -612,6 +612,7 @@ class Options(NamedTuple):
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
+    answer: bytearray | None = None  # takes the body of a collector's response, which is read
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -5871,9 +5872,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 # 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
-    the body of the response where it is read, not only counted: a collector's.
-    """
+    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN)."""
 
     request: Request
     route: Route
@@ -5881,7 +5880,6 @@ class Setup(NamedTuple):
     contexts: TlsContexts
     protocols: tuple[str, ...]
     log: Log
-    answer: bytearray | None = None
 
 
 UNASKED = "the server sent something that it was not asked for"
@@ -5934,7 +5932,7 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self.reader = reader or Reader(setup.answer)
+        self.reader = reader or Reader(setup.options.answer)
         self._response: Response | None = None
         self._sent = False
 
@@ -6537,7 +6535,7 @@ class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
     `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
-    `stands` notes what happened. The time between is neither the network's nor the server's.
+    `note_opened` notes what happened. The time between is neither the network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6549,6 +6547,7 @@ class Hop(Stage):
     place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
     looks_up = False  # it asks a resolver
+    opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
     def prepare(self) -> None:
         """Do what is left to do just before the clock starts."""
@@ -6563,12 +6562,12 @@ class Hop(Stage):
         """
         raise NotImplementedError
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         """Note what happened; return when the answer came that opened this hop.
 
         The first flight of the stage above it left at `departed`.
         """
-        raise NotImplementedError
+        return self.opened_at
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
         return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
@@ -6674,15 +6673,6 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     return begun + rtt * 1000
 
 
-class PendingAttempt(NamedTuple):
-    """An attempt to connect that is under way; `begun` is when its SYN left."""
-
-    number: int
-    peer: Peer
-    begun: int
-    connection: socket.socket
-
-
 class Race:
     """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
 
@@ -6693,12 +6683,14 @@ class Race:
         self.noticed = 0  # when it was seen that the winner is connected
         self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
-        self._under_way: dict[int, PendingAttempt] = {}  # by descriptor
+        self._under_way: dict[int, tuple[int, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self, peers: Iterable[Peer]) -> PendingAttempt:
-        """Return the first that is connected; raises OSError, the first failure, when none is."""
+    def run(self, peers: Iterable[Peer]) -> tuple[int, socket.socket]:
+        """Return the number of the attempt that connected first, and its socket. Raises OSError when none
+        did: the first failure.
+        """
         waiting = list(peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
@@ -6710,13 +6702,13 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                number, _, _, connection = pending = self._under_way.pop(descriptor)
+                number, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
                     code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return pending
+                    return number, connection
                 self._poller.unregister(connection)
                 connection.close()
                 self._fail(number, code)
@@ -6724,9 +6716,9 @@ class Race:
 
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
-        for other in self._under_way.values():
-            self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
-            other.connection.close()
+        for number, connection in self._under_way.values():
+            self._log.add(AttemptEnded(number, GIVEN_UP), self.noticed)
+            connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
@@ -6745,7 +6737,7 @@ class Race:
         self._log.sockets.append(connection)
         code = connection.connect_ex(peer.address)
         if code in (0, errno.EINPROGRESS):
-            self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
+            self._under_way[connection.fileno()] = number, connection
             self._poller.register(connection, select.POLLOUT)
         else:
             connection.close()
@@ -6773,7 +6765,7 @@ class Tcp(Hop):
         self._stream = SocketStream()
         self._stream.note = self.note
         self._race: Race
-        self._winner: PendingAttempt
+        self._winner = 0  # the number of its attempt
         self.looks_up = needs_lookup(*self.place, self._options)
 
     def prepare(self) -> None:
@@ -6811,23 +6803,23 @@ class Tcp(Hop):
 
     def open(self, below: Stream) -> Stream:
         self._race = Race(self.log, self._spare, self._options.interface)
-        self._winner = self._race.run(self._peers)
-        self._stream.socket = self._winner.connection
+        self._winner, self._stream.socket = self._race.run(self._peers)
         return self._stream
 
     def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
         self._stream.socket.close()
         self.open(Stream())
-        self.stands(0)
+        self.note_opened(0)
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
-        number, peer, begun, connection = self._winner
+        connection = self._stream.socket
+        begun, (_, peer) = self.log.all(AttemptBegun)[self._winner]
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
-        self.log.add(AttemptEnded(number, None), answered)
+        self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
         self.log.add(Counted("stood", info))
         self._race.end()
@@ -6897,7 +6889,7 @@ class Tls(Hop):
             raise
         return self.stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._note_agreed()
         return self.stream.answered(departed)
 
@@ -6929,7 +6921,7 @@ class Tls(Hop):
 # 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
 class Unix(Hop):
-    """The connection to a unix socket (unix(7)), whatever the URL's host.
+    """The connection to a unix socket (unix(7)), for a URL with any host.
 
     The socket does not block: where its queue is full, connect() would wait for ever.
     """
@@ -6940,7 +6932,6 @@ class Unix(Hop):
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
         self._unmade: OSError | None = None
-        self._stood = 0
 
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
@@ -6957,14 +6948,14 @@ class Unix(Hop):
         if self._unmade:
             raise self._unmade
         self._stream.socket.connect(self._path)
-        self._stood = time.perf_counter_ns()
+        self.opened_at = time.perf_counter_ns()
         return self._stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
-        self.log.add(AttemptEnded(0, None), self._stood)
+        self.log.add(AttemptEnded(0, None), self.opened_at)
         self.log.add(Connected(self._stream.socket))
-        return self._stood
+        return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
@@ -7002,10 +6993,8 @@ class Tunnel(Hop):
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             raise network_error("proxy: page", self._proxy.shown)
+        self.opened_at = below.arrived
         return below
-
-    def stands(self, departed: int) -> int:
-        return self.reader.stream.arrived
 
 
 class Credential(bytes):
@@ -7037,7 +7026,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
 
 
 class Socks(Hop):
-    """A way through a SOCKS5 proxy: PySocks negotiates it and sends, alone, what has to be sent."""
+    """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -7047,7 +7036,6 @@ class Socks(Hop):
         self.place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
-        self._stood = 0
         self.looks_up = not proxy.kind.resolves and needs_lookup(*self.place, setup.options)
 
     def look_up(self) -> None:
@@ -7066,7 +7054,7 @@ class Socks(Hop):
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
                     raise explain_socks(error, self._proxy, number) from None
             self.below.open_again()
-        self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
+        self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -7075,12 +7063,9 @@ class Socks(Hop):
             return found
         return super().blame(found, history)
 
-    def stands(self, departed: int) -> int:
-        return self._stood
-
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
+# 21. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
 # ---------------------------------------------------------------------------------------------------------
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
@@ -7133,7 +7118,7 @@ class Way:
         exchange = before.last(Exchange)
         assert exchange and before.connection
         self._log.sockets = before.sockets
-        before.connection.setblocking(False)  # the rest of what has begun to come may never come
+        before.connection.setblocking(False)  # a message that has begun to come may never end
         gone = exchange.take_notice()
         if gone:
             return gone
@@ -7171,11 +7156,11 @@ class Way:
         for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
-            # What is above sends its first flight at once.
+            # The stage above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(above.source)
-            answered = hop.stands(departed)
+            answered = hop.note_opened(departed)
             self._log.add(Opened(departed), answered)
         self._log.count("sent")
         exchange = self._exchange
@@ -7223,7 +7208,7 @@ class Way:
         return None if why else self, why
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what was waited for when the time of -m was over."""
+        """Say what this way was waiting for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
@@ -7243,9 +7228,10 @@ class Way:
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
 # ---------------------------------------------------------------------------------------------------------
 class CurrentStep(NamedTuple):
-    """The step under way. `way` is None until it is prepared; `delayed` is what the measuring thread (its
-    native id) had waited for a CPU (ns) when the clock started. `refused` says why a kept connection would
-    not do. `asked` is the request as the chain has it, `request` as it is sent to this server or proxy.
+    """The step under way. `asked` is the request as the chain has it, `request` as it goes to this server or
+    proxy. `way` is None until it is prepared. `thread` is the native id of the measuring thread, `delayed`
+    how long (ns) that had waited for a CPU when the clock started. `refused` says why no kept connection is
+    used.
     """
 
     number: int
@@ -7271,14 +7257,14 @@ def new_id(count: int) -> str:
 
 
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
-    """Return a step that has only been decided on.
+    """Return a step that is not prepared yet.
 
-    A Proxy-Authorization of the user's is for the proxy of the first step, and for no other.
+    The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
     """
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        kept = (item for item in asked.headers if item[0].lower() != "proxy-authorization")
+        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
         request = request._replace(headers=tuple(kept))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
@@ -7327,7 +7313,7 @@ def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle:
 
 
 def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
-    """Return what was sent, masked like what came; but not the host that the user typed."""
+    """Return the header fields that were sent, masked; the host that the user typed stays."""
     typed = "host" if url.origin == options.request.url.origin else None
     return tuple(item if item[0].lower() == typed else masked(item, options.secrets) for item in sent)
 
@@ -7351,7 +7337,7 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
 
 
 def shown_response(response: Response, secrets: Secrets) -> Response:
-    """Read what a masked response claims of itself; an escape may have hidden a credential until then.
+    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
     A user name or password in a Location, however malformed, is left out.
     """
@@ -7368,8 +7354,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
 
 def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
-    """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
-    certificate, in it or after it.
+    """Return what a handshake agreed on, and what became of the client certificate. Of a handshake that
+    failed only the certificates are known.
     """
     handshake = history.last(Handshake)
     if handshake is None:
@@ -7481,7 +7467,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         evidence=gather_evidence(history, options, timing.dns),
         span_id=current.span_id,
     )
-    step: Step = masked(raw, options.secrets)  # what the network said, once, for every report
+    step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
     return step._replace(response=step.response and shown_response(step.response, options.secrets))
 
 
@@ -7489,7 +7475,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 # 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class RunState:
-    """What the measuring and the waiting thread share of a run.
+    """What the measuring thread and the waiting thread share while a run goes on.
 
     `current` is the step under way, or None when there is none left to make. The measuring thread ends each
     step and begins the next one under `lock`, until the waiting thread has taken over and set `abandoned`.
@@ -7541,7 +7527,7 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        """Keep the connection of a step that is over, or close it; unless it is `wanted`, always."""
         assert current.way
         idle = None
         if self._reuse and wanted:
@@ -7560,22 +7546,15 @@ class ConnectionPool:
                 way.close()
 
 
-def get_ready(turn: Turn) -> None:
-    """Do what is last before the clock of a run starts: rest from the start, or until the run is due."""
-    if turn.number == 1:
-        nap_where_cpus_are_short()
-    left = turn.due - time.perf_counter_ns()
-    if left > 0:
-        time.sleep(left / 1e9)
-
-
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
     contexts = pool.contexts(turn.variant)
     way = prepare(current, options, contexts, idle)
+    if current.number == turn.number == 1:
+        nap_where_cpus_are_short()
     if current.number == 1:
-        get_ready(turn)
+        time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
     gone = way.resume(idle) if idle else None
     if gone:
         way.close()
@@ -7593,7 +7572,7 @@ def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, t
 
 
 def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
-    """Prepare, make and record one step; raises what kept the first one from being prepared."""
+    """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
     try:
         current = state.current = prepare_step(current, options, pool, state.turn)
     except (UsageError, OSError, MemoryError) as unprepared:
@@ -7632,23 +7611,22 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
 
 def add_step(state: RunState, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    following = None
-    steps = [step]
+    state.steps.append(step)
     # As it came: in the step's own record a credential in it is masked.
     response = current.log.last(Response)
-    if options.follow and response and not step.error and response.status in REDIRECTS:
-        locations = values_of(response.headers, "location")
-        if locations and len(state.steps) >= MAX_REDIRECTS:
-            state.limit_reached = True
-        elif locations:
-            try:
-                url = resolve_location(current.request.url, locations)
-                request = next_request(current.asked, response.status, url)
-                following = begin_step(step.number + 1, request, options)
-            except NetworkError as error:
-                steps.append(broken_redirect(step, current, error, options))
-    state.steps += steps
-    return following
+    if not options.follow or step.error or not response or response.status not in REDIRECTS:
+        return None
+    locations = values_of(response.headers, "location")
+    if locations and len(state.steps) > MAX_REDIRECTS:
+        state.limit_reached = True
+    elif locations:
+        try:
+            url = resolve_location(current.request.url, locations)
+            request = next_request(current.asked, response.status, url)
+            return begin_step(step.number + 1, request, options)
+        except NetworkError as error:
+            state.steps.append(broken_redirect(step, current, error, options))
+    return None
 
 
 def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
@@ -7700,7 +7678,7 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
 
 
 class Stopped(Exception):
-    """A run was given up because nobody wants it any more."""
+    """The series is to end: the run under way is given up."""
 
 
 def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
@@ -7717,7 +7695,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     def seconds_left() -> float:
         look(state)
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return left if state.started else min(left, options.max_time)
+        return min(left, options.max_time)  # a short -m is not waited over before the clock starts
 
     worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
@@ -7730,7 +7708,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         refused = explain_refusal(worker.crash)
         if not refused or not (state.started or turn.number > 1):
             raise worker.crash
-        worker.crash.with_traceback(None)  # which keeps alive what filled the memory
+        worker.crash.with_traceback(None)  # the traceback keeps alive what filled the memory
     elif not state.thread and turn.number <= 1:
         raise MemoryError  # nothing else keeps a thread from its first line
     close_run(state, options, deadline_of(state, begun, options), refused)
@@ -7772,43 +7750,20 @@ def check_acceptance(response: Response, answer: bytes) -> None:
 
 
 def deliver(sender: Options, document: bytes) -> None:
-    """Send a document to a collector and wait until it is taken, never longer than COLLECTOR_TIME.
-
-    Raises NetworkError, and whatever crashed.
-    """
+    """Send a document to a collector, as a run of its own; raises NetworkError, and whatever crashed."""
+    answer = bytearray()
     request = sender.request._replace(body=Body(document, "application/json"))
-    log, answer = Log(), bytearray()
-    begun: list[Way] = []
-    latest = time.monotonic() + COLLECTOR_TIME
-
-    def work() -> None:
-        route = route_to(request.url, sender)
-        way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
-        way.prepare()
-        begun.append(way)
-        log.add("start")
-        way.go()
-        way.close()
-
+    sender = sender._replace(request=request, answer=answer)
+    pool = ConnectionPool(TlsContexts(sender), sender)
     try:
-        worker = Worker(work, 0.0)
-        worker.wait(lambda: latest - time.monotonic())
-        if worker.crash:
-            raise worker.crash
+        # Turn 2: only for a first run is it the end of the program where this machine refuses something.
+        (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
     except Exception as error:
         raise explain_unprepared(error) or error from None
-    history = log.history()
-    failure = history.last(NetworkError)
-    if failure:
-        raise failure
-    limit = f"{COLLECTOR_TIME:g} s"
-    if not begun:
-        raise network_error("timeout: start", limit)
-    if not history.ended:
-        raise begun[0].stuck(limit, history)
-    response = history.last(Response)
-    assert response
-    check_acceptance(response, bytes(answer))
+    if step.error:
+        raise NetworkError(step.error.kind, "{}", step.error.hint, step.error.message)
+    assert step.response
+    check_acceptance(step.response, bytes(answer))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7858,13 +7813,13 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
 
 
 def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None:
-    """Return what holds the median of sorted values, but for one time in `risk`; None for too few."""
+    """Return an interval that misses the median of sorted values once in `risk` times; None for too few."""
     rank = interval_rank(len(ordered), risk)
     return (ordered[rank - 1], ordered[-rank]) if rank else None
 
 
 class Distribution(NamedTuple):
-    """How the values of one key lie (us); None for what their number cannot support."""
+    """The statistics of one key (us); None where there are too few values."""
 
     stats: dict[str, float | None]
     interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
@@ -7898,7 +7853,7 @@ def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Sort things into lists, each list by the key of what is in it; all keep their order."""
+    """Put things that have the same key into one list; the order stays."""
     groups: dict[Any, list[Any]] = {}
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
@@ -7906,7 +7861,7 @@ def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return what statistics are of: the good ones, and where there is none those without an error."""
+    """Return the samples that statistics are of: the good ones; if there is none, those without error."""
     answered = [sample for sample in samples if not sample.error]
     return [sample for sample in answered if sample.good] or answered
 
@@ -8013,8 +7968,8 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
 class Difference(NamedTuple):
-    """By how much the median of a key is above another (us), what holds that with 95 % confidence, and how
-    many values there are on both sides.
+    """By how much the median of a key is above another one (us), the interval of that with 95 % confidence,
+    and how many values both sides have.
     """
 
     middle: float | None = None
@@ -8023,8 +7978,8 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A step of a side beside the same one of another, or with `number` None their chains, and the usual
-    statuses of both.
+    """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
+    the usual ones of both.
     """
 
     side: str | None  # None beside a baseline: now
@@ -8041,13 +7996,12 @@ class Comparison(NamedTuple):
 
 def usual(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
-    counts = collections.Counter(values)
-    most = max(counts.values(), default=0)
-    return next((value for value in reversed(values) if counts[value] == most), None)
+    found = collections.Counter(reversed(values)).most_common(1)
+    return found[0][0] if found else None
 
 
 def chains_of(samples: Sequence[Sample]) -> list[Sample]:
-    """Return a sample of each chain: that of its last step, with the total of all its steps."""
+    """Return a sample for each chain: the one of its last step, with the total of all steps."""
     chains = []
     for *others, end in group_by(lambda sample: sample.run, samples).values():
         total = end.timing.total + sum(each.timing.total for each in others)
@@ -8056,14 +8010,15 @@ def chains_of(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Leave out the runs that made a connection, where others had a kept one: medians are of these."""
+    """Leave out the runs that opened a connection, where others had a kept one."""
     cold = {sample.run for sample in samples if sample.reused is False}
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
 def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
-    """Compare the values (us) of a key, each with its round. What was measured in turn is compared round by
-    round, so that no drift counts; what was measured at two times by the medians, and the intervals of both.
+    """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
+    compared round by round, so that no drift counts. Two series, one after the other, are compared by their
+    medians, and the intervals of both.
     """
     if paired:
         others = {number: us for us, number in other}
@@ -8135,8 +8090,8 @@ def hold_allowances(
 ) -> Verdict | None:
     """Hold the last steps of a side against those of another; None without such budgets.
 
-    A budget is only exceeded where the whole interval of the difference lies above it, so that chance does
-    not: without an interval, the difference itself. All is judged as it is printed, in whole microseconds.
+    A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
+    not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
     """
     if not allowances:
         return None
@@ -8176,7 +8131,7 @@ def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
 
     Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
-    Budgets on statistics, and on phases that a kept connection does not have, are none of a single run.
+    Budgets on statistics, and on phases that a kept connection does not have, are not judged here.
     """
     step = next((step for step in reversed(run.steps) if not step.error), None)
     plain = {key: value for key, value in thresholds.items() if "." not in key}
@@ -8391,7 +8346,7 @@ def counted(count: int, noun: str, one: str = "1") -> str:
 
 
 def first_of(words: Sequence[str], most: int) -> str:
-    """List the first of some words; an ellipsis stands for the others."""
+    """List the first of some words; an ellipsis replaces the others."""
     listed = ", ".join(words[:most])
     if words[most:]:
         listed += ", …"
@@ -8878,7 +8833,7 @@ def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step that asks what one before it asked, empty without one."""
+    """Name the first step that repeats an earlier one; empty where none does."""
     asked: dict[tuple[str, Url], int] = {}
     for step in run.steps:
         first = asked.setdefault((step.request.method, step.request.url), step.number)
@@ -8928,20 +8883,21 @@ class VariantEvents:
         self._slow = 0  # runs
         self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
+        self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
     def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
         """Give the events of the next run; a standstill that `disturbed` it makes none."""
-        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
         if sample.good or not disturbed:
-            yield from self._changes_of_status(sample, event)
+            yield from self._changes_of_status(sample)
         if sample.good and not disturbed:
-            yield from self._changes_of_speed(sample, event)
-        yield from self._new_things(sample.server, event)
+            yield from self._changes_of_speed(sample)
+        yield from self._new_things(sample.server)
 
-    def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
+    def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
         """Return the events of a run's label; while labels change too often, that alone is said."""
         label = str(sample.error or sample.status)
-        events = list(self._compare_label(sample, label, event))
+        events = list(self._compare_label(sample, label))
         self._labels = [*self._labels[-ALIKE_RUNS:], label]
         recent = self._labels[-ALIKE_RUNS:]
         if self._flapping:
@@ -8949,20 +8905,15 @@ class VariantEvents:
                 return []
             self._flapping = False
             kind = "recovered" if sample.good else "status"
-            return [event(kind, f"steady again: {label}", outage=self._outage)]
+            return [self._event(kind, f"steady again: {label}", outage=self._outage)]
         if sum(map(ne, self._labels, self._labels[1:])) < FLAPPING:
             return events
         self._flapping = True
         odd = [each for each in recent if each != self._good]
-        return [
-            event(
-                "flapping", f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
-            )
-        ]
+        text = f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
+        return [self._event("flapping", text)]
 
-    def _compare_label(
-        self, sample: Sample, label: str, event: Callable[..., SeriesEvent]
-    ) -> Iterator[SeriesEvent]:
+    def _compare_label(self, sample: Sample, label: str) -> Iterator[SeriesEvent]:
         """Give the events of a label, and keep the outages up to date."""
         at, before = sample.started_at, self._labels[-1] if self._labels else None
         if not sample.good:
@@ -8971,21 +8922,21 @@ class VariantEvents:
             labels = tuple(dict.fromkeys((*outage.labels, label)))
             self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
             if label != before:
-                yield event("status", f"{label} after {before}" if before else label, outage=self._outage)
+                text = f"{label} after {before}" if before else label
+                yield self._event("status", text, outage=self._outage)
             return
         if self._outage:
             outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
             again = f"{label} again" if label == self._good else label
             runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
-            yield event(
-                "recovered", f"{again}, after {span_text(outage.began, at)} ({runs})", outage=self._outage
-            )
+            text = f"{again}, after {span_text(outage.began, at)} ({runs})"
+            yield self._event("recovered", text, outage=self._outage)
             self._outage = None
         if self._good not in (None, label):
-            yield event("status", f"{label} after {self._good}")
+            yield self._event("status", f"{label} after {self._good}")
         self._good = label
 
-    def _changes_of_speed(self, sample: Sample, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _changes_of_speed(self, sample: Sample) -> Iterator[SeriesEvent]:
         """Give the beginning and the end of a row of slow runs."""
         total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
         middle, reach = usual_range(before)
@@ -8994,17 +8945,19 @@ class VariantEvents:
         if total - middle > reach:
             if self._slow_since is None:
                 self._slow_since = sample.started_at
-                yield event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
+                yield self._event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
             self._slow += 1
             self._usual = []
         elif self._slow_since is not None:
             self._usual.append(sample.started_at)
             if len(self._usual) == USUAL_AGAIN:
                 span = span_text(self._slow_since, self._usual[0])
-                yield event("recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})")
+                yield self._event(
+                    "recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})"
+                )
                 self._slow_since, self._slow = None, 0
 
-    def _new_things(self, server: ServerInfo, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
         certificate = server.certificate or NO_CERTIFICATE
         digits = (certificate.sha256 or "")[:8]
@@ -9021,7 +8974,7 @@ class VariantEvents:
                 if kind == "certificate":
                     name = certificate.common_name or certificate_name(certificate)
                     text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
-                yield event(kind, text)
+                yield self._event(kind, text)
             seen.pop(shown, None)
             seen[shown] = None
 
