@@ -4497,11 +4497,11 @@ def validity_error(failure: TlsFailure) -> NetworkError:
     return NetworkError("tls", f"{whose} {verdict}", hint)
 
 
-def and_more(names: Sequence[str], most: int) -> str:
-    """List the first of some names, and say how many more there are."""
+def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str:
+    """List the first of some names; `rest` says that there are more, and how many."""
     listed = ", ".join(names[:most])
     if len(names) > most:
-        listed += f" and {len(names) - most} more"
+        listed += rest.format(len(names) - most)
     return listed
 
 
@@ -6549,9 +6549,6 @@ class Hop(Stage):
     looks_up = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
-    def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
-
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
 
@@ -6767,8 +6764,9 @@ class Tcp(Hop):
         self._race: Race
         self._winner = 0  # the number of its attempt
         self.looks_up = needs_lookup(*self.place, self._options)
+        self._make_sockets()
 
-    def prepare(self) -> None:
+    def _make_sockets(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
@@ -6923,7 +6921,8 @@ class Tls(Hop):
 class Unix(Hop):
     """The connection to a unix socket (unix(7)), for a URL with any host.
 
-    The socket does not block: where its queue is full, connect() would wait for ever.
+    The socket does not block: where its queue is full, connect() would wait for ever. Raises OSError when
+    this machine has a limit that allows none.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -6932,9 +6931,6 @@ class Unix(Hop):
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
         self._unmade: OSError | None = None
-
-    def prepare(self) -> None:
-        """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
             self._stream.socket = make_socket(socket.AF_UNIX)
             self.log.sockets.append(self._stream.socket)
@@ -7104,11 +7100,6 @@ class Way:
         self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-
-    def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
-        for hop in self._to_open:
-            hop.prepare()
 
     def resume(self, idle: Way) -> str | None:
         """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
@@ -7306,7 +7297,6 @@ def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle:
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
-    way.prepare()
     if current.log.looks_up:
         warm_lookup()
     return way
@@ -8345,14 +8335,6 @@ def counted(count: int, noun: str, one: str = "1") -> str:
     return f"{count} {noun}s"
 
 
-def first_of(words: Sequence[str], most: int) -> str:
-    """List the first of some words; an ellipsis replaces the others."""
-    listed = ", ".join(words[:most])
-    if words[most:]:
-        listed += ", …"
-    return listed
-
-
 def rate_text(count: int, us: int) -> str:
     return f"{count * 8 / max(1, us):.1f} Mbit/s"
 
@@ -8498,7 +8480,7 @@ def failed_address(case: Case) -> Finding | None:
     name, instead = "address_failed", winner.ip
     if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
         name, instead = "family_fallback", family_of(winner.ip)
-    text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
+    text = f"{and_more([attempt_text(attempt) for attempt in failed], 3, ', …')}; {instead} was used instead"
     if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
     cost = (case.evidence.connected_us or 0) - winner.duration_us
@@ -8561,23 +8543,18 @@ def repeated_hello(case: Case) -> Finding | None:
     return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
 
 
-def large_certificate(case: Case) -> Finding | None:
-    """Find a handshake that took round trips more because its certificates are large."""
-    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
-    if excess < LARGE_FLIGHT_TRIPS * case.rtt or flight < LARGE_FLIGHT * case.segment or case.lost_in_tls:
-        return None
-    text = (
-        f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
-        "does not fit its first window"
-    )
-    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
-    return Finding("large_certificate", "tls", excess, "fits", text, evidence)
-
-
 def slow_tls(case: Case) -> Finding | None:
-    """Find a handshake that took more than its round trips, and not for the size of its certificates."""
-    excess, lost = case.shaking_us, case.lost_in_tls
-    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt) or large_certificate(case):
+    """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
+    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "stood", "sent")
+    large = flight >= LARGE_FLIGHT * case.segment and not lost
+    if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
+        text = (
+            f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} "
+            "kB does not fit its first window"
+        )
+        evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
+        return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt):
         return None
     certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
@@ -8804,7 +8781,6 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
 RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of what is `far`
     old_tls,
     repeated_hello,
-    large_certificate,
     slow_tls,
     long_upload,
     mere_distance,
@@ -10293,7 +10269,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if route.unix_socket is not None:
         yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
-        yield "Resolved", (Span(first_of(network.addresses, 8)),)
+        yield "Resolved", (Span(and_more(network.addresses, 8, ", …")),)
     yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
@@ -10605,7 +10581,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
             continue
-        listed = first_of(list(map(str, runs)), 8)
+        listed = and_more(list(map(str, runs)), 8, ", …")
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one"
