@@ -6583,20 +6583,18 @@ SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
 SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
 
 
-def bind_source(connection: socket.socket, interface: str | None) -> None:
+def bind_source(connection: socket.socket, interface: str) -> None:
     """Have a connection begin where --interface says; raises OSError."""
-    if interface is None:
+    if is_ip(interface):
+        try:
+            connection.bind(literal_peer(interface, 0).address)
+        except NetworkError:  # its zone is no interface of this machine
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
         return
-    if not is_ip(interface):
-        name = os.fsencode(interface)
-        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
-        return
-    try:
-        connection.bind(literal_peer(interface, 0).address)
-    except NetworkError:  # its zone is no interface of this machine
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+    name = os.fsencode(interface)
+    if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+    connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
 
 
 def make_socket(family: int) -> socket.socket:
@@ -6623,7 +6621,8 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        bind_source(made, interface)
+        if interface is not None:
+            bind_source(made, interface)
     except OSError:
         made.close()
         raise
@@ -7710,7 +7709,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23b. Delivery. A document -> a collector, by a way of its own: once, without redirects, under a deadline.
+# 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
 def rejected_spans(answer: bytes) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
@@ -8108,13 +8107,11 @@ def hold_allowances(
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> list[Violation]:
-    """Return the violation of a budget (ms), if a time is one; `run` is the run that took it."""
+def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> Iterator[Violation]:
+    """Give the violation of a budget (ms), if a time is one; `run` is the run that took it."""
     actual = to_ms(us)
-    if actual is None or actual <= threshold:
-        return []
-    delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
-    return [Violation(key, threshold, actual, delta, run)]
+    if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
+        yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
 
 
 def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
@@ -8127,9 +8124,9 @@ def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     plain = {key: value for key, value in thresholds.items() if "." not in key}
     if not plain or not step:
         return None
-    violations: list[Violation] = []
-    for key in sorted(plain):
-        violations += exceeded(key, getattr(step.timing, key), plain[key])
+    violations = [
+        each for key in sorted(plain) for each in exceeded(key, getattr(step.timing, key), plain[key])
+    ]
     bad = {step.response.status: 1} if step.response and not step.good else {}
     return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
 
