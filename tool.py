@@ -8035,15 +8035,18 @@ def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> s
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def compare_steps(
+def compare_one(
     number: int | None, own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Comparison:
     """Compare one step of two sides, or with `number` None their chains."""
-    mine, theirs, differences = usable(own), usable(other), {}
+    parts, differences = [], {}
+    for samples in (own, other) if paired else (warm_runs(own), warm_runs(other)):
+        parts.append([each for each in samples if each.number == number] if number else chains_of(samples))
+    mine, theirs = map(usable, parts)
     for key in STAT_KEYS if number else ("total",):
         values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
         differences[key] = subtract(values, others, paired)
-    statuses = usual(known("status", own)), usual(known("status", other))
+    statuses = usual(known("status", parts[0])), usual(known("status", parts[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
@@ -8052,16 +8055,11 @@ def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> lis
     """Compare a side with another: each step that both have, and where there are more, the chains; the last
     comparison is the one that the verdict rests on.
     """
-    if not paired:
-        own, other = warm_runs(own), warm_runs(other)
-    mine, theirs = (group_by(lambda sample: sample.number, part) for part in (own, other))
-    compared = [
-        compare_steps(number, mine[number], theirs[number], paired)
-        for number in sorted(mine.keys() & theirs.keys())
-    ]
-    if max(mine.keys() | theirs.keys()) > 1:
-        compared.append(compare_steps(None, chains_of(own), chains_of(other), paired))
-    return compared
+    steps = [{sample.number for sample in part} for part in (own, other)]
+    numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
+    if max(steps[0] | steps[1]) > 1:
+        numbers.append(None)
+    return [compare_one(number, own, other, paired) for number in numbers]
 
 
 def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | None:
