@@ -6549,6 +6549,9 @@ class Hop(Stage):
     looks_up = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
+    def prepare(self) -> None:
+        """Make the sockets, once all else is made that may fail; just before the clock starts."""
+
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
 
@@ -6763,9 +6766,8 @@ class Tcp(Hop):
         self._race: Race
         self._winner = 0  # the number of its attempt
         self.looks_up = needs_lookup(*self.place, self._options)
-        self._make_sockets()
 
-    def _make_sockets(self) -> None:
+    def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
@@ -6920,8 +6922,7 @@ class Tls(Hop):
 class Unix(Hop):
     """The connection to a unix socket (unix(7)), for a URL with any host.
 
-    The socket does not block: where its queue is full, connect() would wait for ever. Raises OSError when
-    this machine has a limit that allows none.
+    The socket does not block: where its queue is full, connect() would wait for ever.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -6930,6 +6931,9 @@ class Unix(Hop):
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
         self._unmade: OSError | None = None
+
+    def prepare(self) -> None:
+        """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
             self._stream.socket = make_socket(socket.AF_UNIX)
             self.log.sockets.append(self._stream.socket)
@@ -7099,6 +7103,8 @@ class Way:
         self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
+        for hop in self._to_open:
+            hop.prepare()
 
     def resume(self, idle: Way) -> str | None:
         """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
@@ -7711,7 +7717,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
-def rejected_spans(answer: bytes) -> tuple[int, str]:
+def rejected_spans(answer: bytearray) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
     A count of 64 bits may be a number or a string of digits (JSON mapping of protobuf).
@@ -7725,21 +7731,10 @@ def rejected_spans(answer: bytes) -> tuple[int, str]:
         return 0, ""
 
 
-def check_acceptance(response: Response, answer: bytes) -> None:
-    """Raise NetworkError unless a collector took everything."""
-    if response.status in REDIRECTS:
-        message = "it answered {}, and redirects are not followed: give the URL that the collector has"
-        raise NetworkError("redirect", message, "", response.status)
-    if not 200 <= response.status < 300:
-        said = foreign(f"{response.status} {response.reason}".strip())
-        raise NetworkError("protocol", "it answered {}", "", said)
-    rejected, why = rejected_spans(answer)
-    if rejected > 0:
-        raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
-
-
 def deliver(sender: Options, document: bytes) -> None:
-    """Send a document to a collector, as a run of its own; raises NetworkError, and whatever crashed."""
+    """Send a document to a collector, as a run of its own. Raises NetworkError, also where the collector does
+    not take all of it, and whatever crashed.
+    """
     answer = bytearray()
     request = sender.request._replace(body=Body(document, "application/json"))
     sender = sender._replace(request=request, answer=answer)
@@ -7751,8 +7746,17 @@ def deliver(sender: Options, document: bytes) -> None:
         raise explain_unprepared(error) or error from None
     if step.error:
         raise NetworkError(step.error.kind, "{}", step.error.hint, step.error.message)
-    assert step.response
-    check_acceptance(step.response, bytes(answer))
+    response = step.response
+    assert response
+    if response.status in REDIRECTS:
+        message = "it answered {}, and redirects are not followed: give the URL that the collector has"
+        raise NetworkError("redirect", message, "", response.status)
+    if not 200 <= response.status < 300:
+        said = foreign(f"{response.status} {response.reason}".strip())
+        raise NetworkError("protocol", "it answered {}", "", said)
+    rejected, why = rejected_spans(answer)
+    if rejected > 0:
+        raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7920,8 +7924,7 @@ class Summary:
         self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
         self.findings = gather_findings(samples)
         self.server = join_servers(sample.server for sample in samples)
-        # Why connections were not kept.
-        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)
+        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)  # reasons
         self.rtt_us = min(known("rtt_us", samples), default=None)
         resent = known("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
@@ -8362,9 +8365,7 @@ class Case:
         if error and error.phase == "dns" and error.kind != "dns":
             self.dns = 0  # the deadline ended the lookup
         self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
-        self.answered, self.segment = bool(evidence.answered), 0
-        if evidence.sent:
-            self.segment = evidence.sent.segment
+        self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
@@ -8376,11 +8377,8 @@ class Case:
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
-        first: int | None = getattr(getattr(self.evidence, since), name, None)
-        last: int | None = getattr(getattr(self.evidence, until), name, None)
-        if first is None or last is None:
-            return 0
-        return last - first
+        first, last = (getattr(getattr(self.evidence, at), name, None) for at in (since, until))
+        return 0 if first is None or last is None else last - first
 
     @property
     def tls_trips(self) -> int:
@@ -8850,9 +8848,8 @@ class VariantEvents:
         self._labels: list[str] = []  # of the last runs
         self._flapping = False
         self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
-        self._slow_since: datetime.datetime | None = None
-        self._slow = 0  # runs
-        self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
+        self._slow: list[datetime.datetime] = []  # the starts of the slow runs in a row
+        self._usual: list[datetime.datetime] = []  # of the usual runs since the last slow one
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
         self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
@@ -8914,19 +8911,16 @@ class VariantEvents:
         before.append(total)
         del before[:-USUAL_RUNS]
         if total - middle > reach:
-            if self._slow_since is None:
-                self._slow_since = sample.started_at
+            if not self._slow:
                 yield self._event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
-            self._slow += 1
+            self._slow.append(sample.started_at)
             self._usual = []
-        elif self._slow_since is not None:
+        elif self._slow:
             self._usual.append(sample.started_at)
             if len(self._usual) == USUAL_AGAIN:
-                span = span_text(self._slow_since, self._usual[0])
-                yield self._event(
-                    "recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})"
-                )
-                self._slow_since, self._slow = None, 0
+                span, slow = span_text(self._slow[0], self._usual[0]), counted(len(self._slow), "slow run")
+                yield self._event("recovered", f"usual again, after {span} ({slow})")
+                self._slow = []
 
     def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
