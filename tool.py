@@ -194,7 +194,7 @@ try:
     from enum import IntEnum
     from functools import cache, partial
     from itertools import groupby
-    from operator import itemgetter
+    from operator import itemgetter, ne
 
     http_client = import_http_client()
 except ModuleNotFoundError as missing:
@@ -602,6 +602,7 @@ class Options(NamedTuple):
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
+    answer: bytearray | None = None  # takes the body of a collector's response, which is read
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -4283,11 +4284,11 @@ def validity_error(failure: TlsFailure) -> NetworkError:
     return NetworkError("tls", f"{whose} {verdict}", hint)
 
 
-def and_more(names: Sequence[str], most: int) -> str:
-    """List the first of some names, and say how many more there are."""
+def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str:
+    """List the first of some names; `rest` says that there are more, and how many."""
     listed = ", ".join(names[:most])
     if len(names) > most:
-        listed += f" and {len(names) - most} more"
+        listed += rest.format(len(names) - most)
     return listed
 
 
@@ -5541,7 +5542,6 @@ class Setup(NamedTuple):
     contexts: TlsContexts
     protocols: tuple[str, ...]  # offered to the target (ALPN)
     log: Log
-    answer: bytearray | None = None  # takes the body of a collector's response; others are only counted
 
 
 UNASKED = "the server sent something that it was not asked for"
@@ -5579,7 +5579,7 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self.reader = reader or Reader(setup.answer)
+        self.reader = reader or Reader(setup.options.answer)
         self._response: Response | None = None
         self._sent = False
 
@@ -6159,9 +6159,8 @@ class Http2Exchange(Exchange):
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
-    notes what happened: the time between the answer that opened a hop and that flight is neither the
-    network's nor the server's.
+    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
+    `note_opened` notes what happened. The time between is neither the network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6172,14 +6171,11 @@ class Hop(Stage):
     phase = "connect"
     place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
+    looks_up = False  # it asks a resolver
+    opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
     def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
-
-    @property
-    def looks_up(self) -> bool:
-        """Tell whether a resolver is asked."""
-        return False
+        """Make the sockets, once all else is made that may fail; just before the clock starts."""
 
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
@@ -6191,12 +6187,12 @@ class Hop(Stage):
         """
         raise NotImplementedError
 
-    def stands(self, departed: int) -> int:
-        """Note what came of it; return when the answer came that opened this hop.
+    def note_opened(self, departed: int) -> int:
+        """Note what happened; return when the answer came that opened this hop.
 
-        The flight above it left at `departed`.
+        The first flight of the stage above it left at `departed`.
         """
-        raise NotImplementedError
+        return self.opened_at
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
         return blame_proxy(self.proxy, found, history.connected.peer is not None) if self.proxy else found
@@ -6212,34 +6208,25 @@ class Hop(Stage):
 
 
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
-IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
 SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
 
 
-def bind_source(connection: socket.socket, interface: str | None) -> None:
+def bind_source(connection: socket.socket, interface: str) -> None:
     """Have a connection begin where --interface says; raises OSError."""
-    if interface is None:
+    if is_ip(interface):
+        try:
+            connection.bind(literal_peer(interface, 0).address)
+        except NetworkError:  # its zone is no interface of this machine
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
         return
-    if not is_ip(interface):
-        name = os.fsencode(interface)
-        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
-        return
-    try:
-        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-    except OSError:
-        pass
-    try:
-        connection.bind(literal_peer(interface, 0).address)
-    except NetworkError:  # its zone is no interface of this machine
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+    name = os.fsencode(interface)
+    if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+    connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
 
 
 def make_socket(family: int) -> socket.socket:
-    """Return a socket whose connect() does not wait for the answer; raises OSError. Only PySocks makes
-    others than this.
-    """
+    """Return a socket that does not block; raises OSError. All sockets but those of PySocks are made here."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)
     return made
@@ -6262,7 +6249,8 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        bind_source(made, interface)
+        if interface is not None:
+            bind_source(made, interface)
     except OSError:
         made.close()
         raise
@@ -6296,9 +6284,9 @@ def own_addresses() -> dict[str, list[str]]:
 
 
 def established(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
+    """Return when the SYN-ACK came: one round trip after connect(), where the kernel has measured that.
 
-    A process that was kept waiting notices late; the kernel still holds that single sample.
+    A process that was kept waiting notices it late.
     """
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
@@ -6307,15 +6295,6 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     if not rtt or rtt * 1000 > noticed - begun:
         return noticed
     return begun + rtt * 1000
-
-
-class PendingAttempt(NamedTuple):
-    """An attempt to connect that is under way; `begun` is when its SYN left."""
-
-    number: int
-    peer: Peer
-    begun: int
-    connection: socket.socket
 
 
 class Race:
@@ -6328,12 +6307,14 @@ class Race:
         self.noticed = 0  # when it was seen that the winner is connected
         self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
-        self._under_way: dict[int, PendingAttempt] = {}  # by descriptor
+        self._under_way: dict[int, tuple[int, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self, peers: Iterable[Peer]) -> PendingAttempt:
-        """Return the first that is connected; raises OSError, the first failure, when none is."""
+    def run(self, peers: Iterable[Peer]) -> tuple[int, socket.socket]:
+        """Return the number of the attempt that connected first, and its socket. Raises OSError when none
+        did: the first failure.
+        """
         waiting = list(peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
@@ -6345,47 +6326,48 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                number, _, _, connection = pending = self._under_way.pop(descriptor)
+                number, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
                     code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return pending
+                    return number, connection
                 self._poller.unregister(connection)
-                self._fail(number, code, connection)
+                connection.close()
+                self._fail(number, code)
         raise self._failures[0]
 
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
-        for other in self._under_way.values():
-            self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
-            other.connection.close()
+        for number, connection in self._under_way.values():
+            self._log.add(AttemptEnded(number, GIVEN_UP), self.noticed)
+            connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
-        connection = self._spare.pop(peer.family, None)
-        code: int | None = 0
+        connection, unmade = self._spare.pop(peer.family, None), 0
         try:
             connection = connection or open_socket(peer.family, self._interface)
         except OSError as error:
-            code = error.errno  # noted below, as that of an attempt like any other
+            unmade = error.errno or 0
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
-        if connection:
-            self._log.sockets.append(connection)
-            code = connection.connect_ex(peer.address)
-            if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
-                self._poller.register(connection, select.POLLOUT)
-                return
-        self._fail(number, code or 0, connection)
-
-    def _fail(self, number: int, code: int, connection: socket.socket | None) -> None:
-        if connection:
+        if connection is None:
+            self._fail(number, unmade)
+            return
+        self._log.sockets.append(connection)
+        code = connection.connect_ex(peer.address)
+        if code in (0, errno.EINPROGRESS):
+            self._under_way[connection.fileno()] = number, connection
+            self._poller.register(connection, select.POLLOUT)
+        else:
             connection.close()
+            self._fail(number, code)
+
+    def _fail(self, number: int, code: int) -> None:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
@@ -6407,11 +6389,8 @@ class Tcp(Hop):
         self._stream = SocketStream()
         self._stream.note = self.note
         self._race: Race
-        self._winner: PendingAttempt
-
-    @property
-    def looks_up(self) -> bool:
-        return known_address(*self.place, self._options) is None
+        self._winner = 0  # the number of its attempt
+        self.looks_up = known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
@@ -6448,23 +6427,23 @@ class Tcp(Hop):
 
     def open(self, below: Stream) -> Stream:
         self._race = Race(self.log, self._spare, self._options.interface)
-        self._winner = self._race.run(self._peers)
-        self._stream.socket = self._winner.connection
+        self._winner, self._stream.socket = self._race.run(self._peers)
         return self._stream
 
     def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
         self._stream.socket.close()
         self.open(Stream())
-        self.stands(0)
+        self.note_opened(0)
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
-        number, peer, begun, connection = self._winner
+        connection = self._stream.socket
+        begun, (_, peer) = self.log.all(AttemptBegun)[self._winner]
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
-        self.log.add(AttemptEnded(number, None), answered)
+        self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
         self.log.add(Counted("stood", info))
         self._race.end()
@@ -6500,10 +6479,10 @@ class Tcp(Hop):
 # 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
-    """A TLS handshake: with an https proxy, as a part of connect; or with the target, the phase tls.
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls.
 
-    Each has a context of its own: what one may show, the other cannot. `proxy` is None in the target's, even
-    behind one: a proxy that has opened the way only passes bytes on.
+    Each has a TLS context of its own, so that the proxy never sees what is for the target. With the target
+    `proxy` is None, behind a proxy too: one that has opened the way only passes bytes on.
     """
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
@@ -6534,12 +6513,12 @@ class Tls(Hop):
             raise
         return self.stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._note_agreed()
         return self.stream.answered or departed
 
     def _note_agreed(self) -> None:
-        """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
+        """Note what was agreed on with the target: late, because asking OpenSSL would delay the request."""
         if not self.proxy:
             self.log.add(self.stream.agreed())
 
@@ -6566,7 +6545,7 @@ class Tls(Hop):
 # 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
 class Unix(Hop):
-    """The connection to a unix socket (unix(7)), whatever the URL's host.
+    """The connection to a unix socket (unix(7)), for a URL with any host.
 
     The socket does not block: where its queue is full, connect() would wait for ever.
     """
@@ -6576,34 +6555,31 @@ class Unix(Hop):
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
-        self._spare: socket.socket | None = None
-        self._stood = 0
+        self._unmade: OSError | None = None
 
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
-            self._spare = self._make_socket()
-        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            self._stream.socket = make_socket(socket.AF_UNIX)
+            self.log.sockets.append(self._stream.socket)
+        except OSError as error:
             if refusal_of(error):
                 raise
-
-    def _make_socket(self) -> socket.socket:
-        made = make_socket(socket.AF_UNIX)
-        self.log.sockets.append(made)
-        return made
+            self._unmade = error  # a policy forbids it: that is a failure to connect
 
     def open(self, below: Stream) -> Stream:
         self.log.add(AttemptBegun(0, None))
-        self._stream.socket = self._spare or self._make_socket()
+        if self._unmade:
+            raise self._unmade
         self._stream.socket.connect(self._path)
-        self._stood = time.perf_counter_ns()
+        self.opened_at = time.perf_counter_ns()
         return self._stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
-        self.log.add(AttemptEnded(0, None), self._stood)
+        self.log.add(AttemptEnded(0, None), self.opened_at)
         self.log.add(Connected(self._stream.socket))
-        return self._stood
+        return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
@@ -6641,10 +6617,8 @@ class Tunnel(Hop):
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             raise network_error("proxy: page", self._proxy.shown)
+        self.opened_at = below.arrived
         return below
-
-    def stands(self, departed: int) -> int:
-        return self.reader.stream.arrived
 
 
 class Credential(bytes):
@@ -6676,7 +6650,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
 
 
 class Socks(Hop):
-    """A way through a SOCKS5 proxy: PySocks negotiates it and sends, alone, what has to be sent."""
+    """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -6686,11 +6660,7 @@ class Socks(Hop):
         self.place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
-        self._stood = 0
-
-    @property
-    def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and known_address(*self.place, self._options) is None
+        self.looks_up = not proxy.kind.resolves and known_address(*self.place, setup.options) is None
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
@@ -6708,7 +6678,7 @@ class Socks(Hop):
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
                     raise explain_socks(error, self._proxy, number) from None
             self.below.open_again()
-        self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
+        self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -6717,12 +6687,9 @@ class Socks(Hop):
             return found
         return super().blame(found, history)
 
-    def stands(self, departed: int) -> int:
-        return self._stood
-
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
+# 21. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
 # ---------------------------------------------------------------------------------------------------------
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
@@ -6737,13 +6704,11 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over the connection that another way left `idle`, the hops are open already.
+    With an `idle` way its hops are open already, and `resume` takes its connection over.
     """
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
-        self._idle = idle  # until its connection is taken over
-        self._kept = idle is not None
         self._stream = Stream()
         self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
@@ -6760,33 +6725,27 @@ class Way:
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
+        self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-
-    @property
-    def looks_up(self) -> bool:
-        return any(hop.looks_up for hop in self._to_open)
-
-    def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
         for hop in self._to_open:
             hop.prepare()
 
-    def resume(self) -> str | None:
-        """Take over an idle connection, just before the clock starts; say why it takes no more requests."""
-        if self._idle is None:
-            return None
-        idle, self._idle = self._idle._log, None
-        exchange, connection = idle.last(Exchange), idle.connected.socket
+    def resume(self, idle: Way) -> str | None:
+        """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
+        None when it does.
+        """
+        before = idle._log
+        exchange, connection = before.last(Exchange), before.connected.socket
         assert exchange and connection
-        self._log.sockets = idle.sockets
-        connection.setblocking(False)  # the rest of what has begun to come may never come
+        self._log.sockets = before.sockets
+        connection.setblocking(False)  # a message that has begun to come may never end
         gone = exchange.check_idle()
         if gone:
             return gone
         connection.setblocking(True)
-        self._log.connection_name = idle.connection_name
-        for at, what in idle.events:  # what holds for the connection, not for that request alone
+        self._log.connection_name = before.connection_name
+        for at, what in before.events:  # what holds for the connection, not for that request alone
             if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
                 self._log.add(what, at)
         for hop in self._hops:
@@ -6812,17 +6771,17 @@ class Way:
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._kept:
+        if not self._to_open:
             self._log.add("reused")
             self._stream.begin(self._exchange.source)
         for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
-            # What is above sends its first flight at once.
+            # The stage above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(above.source)
-            answered = hop.stands(departed)
+            answered = hop.note_opened(departed)
             self._log.add(Opened(departed), answered)
         self._log.count("sent")
         exchange = self._exchange
@@ -6853,24 +6812,24 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if history.kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
         """Return this way for another request, once the exchange is over; or None, and why its connection
-        takes no more (None again where none was opened).
+        takes no more. Both are None where no connection was opened.
         """
-        exchange = self._log.last(Exchange)
         if self._log.connected.socket is None:
             return None, None
-        why: str | None = "the run before failed on that connection"
-        if exchange and self._log.instant("done") is not None:
-            why = exchange.reuse_obstacle()
-        return (None, why) if why else (self, None)
+        exchange = self._log.last(Exchange)
+        if not exchange or self._log.instant("done") is None:
+            return None, "the run before failed on that connection"
+        why = exchange.reuse_obstacle()
+        return None if why else self, why
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what was waited for when the time of -m was over."""
+        """Say what this way was waiting for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
@@ -6890,9 +6849,10 @@ class Way:
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
 # ---------------------------------------------------------------------------------------------------------
 class CurrentStep(NamedTuple):
-    """The step under way. `way` is None until it is prepared; `delayed` is what the measuring thread (its
-    native id) had waited for a CPU (ns) when the clock started. `refused` says why a kept connection would
-    not do. `asked` is the request as the chain has it, `request` as it is sent to this server or proxy.
+    """The step under way. `asked` is the request as the chain has it, `request` as it goes to this server or
+    proxy. `way` is None until it is prepared. `thread` is the native id of the measuring thread, `delayed`
+    how long (ns) that had waited for a CPU when the clock started. `refused` says why no kept connection is
+    used.
     """
 
     number: int
@@ -6917,24 +6877,20 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
-def without_header(request: Request, name: str) -> Request:
-    return request._replace(headers=tuple(item for item in request.headers if item[0].lower() != name))
-
-
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
-    """Return a step that has only been decided on.
+    """Return a step that is not prepared yet.
 
-    A Proxy-Authorization of the user's is for the proxy of the first step, and for no other.
+    The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
     """
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        request = without_header(request, "proxy-authorization")
+        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
+        request = request._replace(headers=tuple(kept))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
-        others = without_header(request, "traceparent").headers
-        request = request._replace(headers=(*others, ("traceparent", parent.encode("ascii"))))
+        request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
 
 
@@ -6971,14 +6927,13 @@ def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle:
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
-    way.prepare()
-    if way.looks_up:
+    if current.log.looks_up:
         warm_lookup()
     return way
 
 
 def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
-    """Return what was sent, masked like what came; but not the host that the user typed."""
+    """Return the header fields that were sent, masked; the host that the user typed stays."""
     typed = "host" if url.origin == options.request.url.origin else None
     return tuple(item if item[0].lower() == typed else masked(item, options.secrets) for item in sent)
 
@@ -7002,7 +6957,7 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
 
 
 def shown_response(response: Response, secrets: Secrets) -> Response:
-    """Read what a masked response claims of itself; an escape may have hidden a credential until then.
+    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
     A user name or password in a Location, however malformed, is left out.
     """
@@ -7019,8 +6974,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
 
 def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
-    """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
-    certificate, in it or after it.
+    """Return what a handshake agreed on, and what became of the client certificate. Of a handshake that
+    failed only the certificates are known.
     """
     handshake = history.last(Handshake)
     if handshake is None:
@@ -7039,9 +6994,13 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
     )
 
 
+def counters_of(history: Log) -> dict[str, Counters | None]:
+    """Return what the kernel had counted, by the field of Evidence, in order of time."""
+    return {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
+
+
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     exchange, handshake = history.last(Exchange), history.last(Handshake)
     resolver = connected = None
     if (dns or 0) >= LONG_LOOKUP:
@@ -7051,10 +7010,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
-        stood=counted.get("stood"),
-        sent=counted.get("sent"),
-        answered=counted.get("answered"),
-        ended=counted.get("ended"),
+        **counters_of(history),
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
@@ -7072,16 +7028,14 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
 
 def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
-    first, last = counted[0], counted[-1]
+    counters = list(counters_of(history).values()) or [None]
+    first, last = counters[0], counters[-1]
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
-    peer = history.connected.peer
-    if is_at_target(current, options):
-        assert options.address
+    peer, port = history.connected.peer, None
+    if options.address is not None and is_at_target(current, options):
         peer = peer or literal_peer(options.address, current.request.url.port)
-    port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(
@@ -7133,7 +7087,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         evidence=gather_evidence(history, options, timing.dns),
         span_id=current.span_id,
     )
-    step: Step = masked(raw, options.secrets)  # what the network said, once, for every report
+    step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
     return step._replace(response=step.response and shown_response(step.response, options.secrets))
 
 
@@ -7141,7 +7095,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 # 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class RunState:
-    """What the measuring and the waiting thread share of a run.
+    """What the measuring thread and the waiting thread share while a run goes on.
 
     `current` is the step under way, or None when there is none left to make. The measuring thread ends each
     step and begins the next one under `lock`, until the waiting thread has taken over and set `abandoned`.
@@ -7162,10 +7116,9 @@ NOT_OVER = "the run before was given up on that connection"
 
 
 class ConnectionPool:
-    """What all runs share: the TLS contexts, of a side its own, and, with `reuse`, the connections that runs
-    leave to the next.
+    """What all runs share: TLS contexts, one set for each side, and with --reuse the connections.
 
-    For each origin and variant there is the way whose connection is idle, or None and why there is none.
+    For each origin and variant it has the way whose connection is idle, or None and why there is none.
     """
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
@@ -7194,7 +7147,7 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        """Keep the connection of a step that is over, or close it; unless it is `wanted`, always."""
         assert current.way
         idle = None
         if self._reuse and wanted:
@@ -7213,25 +7166,19 @@ class ConnectionPool:
                 way.close()
 
 
-def get_ready(turn: Turn) -> None:
-    """Do what is last before the clock of a run starts: rest from the start, or until the run is due."""
-    if turn.number == 1:
-        nap_where_cpus_are_short()
-    left = turn.due - time.perf_counter_ns()
-    if left > 0:
-        time.sleep(left / 1e9)
-
-
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
-    way = prepare(current, options, pool.contexts(turn.variant), idle)
+    contexts = pool.contexts(turn.variant)
+    way = prepare(current, options, contexts, idle)
+    if current.number == turn.number == 1:
+        nap_where_cpus_are_short()
     if current.number == 1:
-        get_ready(turn)
-    gone = way.resume()
+        time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
+    gone = way.resume(idle) if idle else None
     if gone:
         way.close()
-        way = prepare(current, options, pool.contexts(turn.variant), None)
+        way = prepare(current, options, contexts, None)
     if gone or not idle:
         current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
@@ -7245,7 +7192,7 @@ def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, t
 
 
 def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
-    """Prepare, make and record one step; raises what kept the first one from being prepared."""
+    """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
     try:
         current = state.current = prepare_step(current, options, pool, state.turn)
     except (UsageError, OSError, MemoryError) as unprepared:
@@ -7256,7 +7203,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
-    log.looks_up, started = way.looks_up, time.perf_counter_ns()
+    started = time.perf_counter_ns()
     log.add("start", started)
     state.started = state.started or started
     way.go(lookups_only=state.turn.round == 0)
@@ -7266,49 +7213,40 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     return step
 
 
-def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
-    """Return the failed step of a redirect that leads nowhere: nothing was sent."""
+def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
+    """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
     assert step.response
     (location, *_) = values_of(step.response.headers, "location")
     text = clip(location.decode("utf-8", "surrogateescape"))
-    url = percent_encode(resolve_reference(step.url, text))
-    return step._replace(
-        number=step.number + 1,
-        url=url,
+    failed = begin_step(step.number + 1, current.asked, options)
+    failed.log.add(error, 0)
+    made = finish(failed, failed.log, options)
+    return made._replace(
+        url=percent_encode(resolve_reference(step.url, text)),
         sent_headers=(),
-        sent_header_bytes=None,
-        started_at=wall_clock(),
-        timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None, step.network.reused and False),
-        response=None,
-        body_bytes=0,
-        interim=(),
-        error=Failure(error.kind, "dns", render(error, secrets), error.hint),
-        starved_us=0,
-        evidence=Evidence(),
-        span_id=step.span_id and new_id(8),
+        timing=made.timing._replace(dns=0),
+        network=made.network._replace(peer=None, port=None, interface=None),
     )
 
 
 def add_step(state: RunState, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    following = None
-    steps = [step]
+    state.steps.append(step)
     # As it came: in the step's own record a credential in it is masked.
     response = current.log.last(Response)
-    if options.follow and response and not step.error and response.status in REDIRECTS:
-        locations = values_of(response.headers, "location")
-        if locations and len(state.steps) >= MAX_REDIRECTS:
-            state.limit_reached = True
-        elif locations:
-            try:
-                url = resolve_location(current.request.url, locations)
-                request = next_request(current.asked, response.status, url)
-                following = begin_step(step.number + 1, request, options)
-            except NetworkError as error:
-                steps.append(broken_redirect(step, error, options.secrets))
-    state.steps += steps
-    return following
+    if not options.follow or step.error or not response or response.status not in REDIRECTS:
+        return None
+    locations = values_of(response.headers, "location")
+    if locations and len(state.steps) > MAX_REDIRECTS:
+        state.limit_reached = True
+    elif locations:
+        try:
+            url = resolve_location(current.request.url, locations)
+            request = next_request(current.asked, response.status, url)
+            return begin_step(step.number + 1, request, options)
+        except NetworkError as error:
+            state.steps.append(broken_redirect(step, current, error, options))
+    return None
 
 
 def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
@@ -7360,7 +7298,7 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
 
 
 class Stopped(Exception):
-    """A run was given up because nobody wants it any more."""
+    """The series is to end: the run under way is given up."""
 
 
 def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
@@ -7377,7 +7315,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     def seconds_left() -> float:
         look(state)
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return left if state.started else min(left, options.max_time)
+        return min(left, options.max_time)  # a short -m is not waited over before the clock starts
 
     worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
@@ -7390,7 +7328,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         refused = explain_refusal(worker.crash)
         if not refused or not (state.started or turn.number > 1):
             raise worker.crash
-        worker.crash.with_traceback(None)  # which keeps alive what filled the memory
+        worker.crash.with_traceback(None)  # the traceback keeps alive what filled the memory
     elif not state.thread and turn.number <= 1:
         raise MemoryError  # nothing else keeps a thread from its first line
     close_run(state, options, deadline_of(state, begun, options), refused)
@@ -7402,9 +7340,9 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23b. Delivery. A document -> a collector, by a way of its own: once, without redirects, under a deadline.
+# 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
-def rejected_spans(answer: bytes) -> tuple[int, str]:
+def rejected_spans(answer: bytearray) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
     A count of 64 bits may be a number or a string of digits (JSON mapping of protobuf).
@@ -7412,20 +7350,29 @@ def rejected_spans(answer: bytes) -> tuple[int, str]:
     import json
 
     try:
-        document = json.loads(answer)
-        partial = document["partialSuccess"]
-        count, why = partial.get("rejectedSpans", 0), partial.get("errorMessage", "")
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        partial = json.loads(answer)["partialSuccess"]
+        return int(partial.get("rejectedSpans", 0)), str(partial.get("errorMessage", ""))
+    except NO_EXPORT:
         return 0, ""
-    if isinstance(count, str):
-        count = parse_length(count.encode("utf-8", "replace"), 10)
-    if not isinstance(count, (int, float)) or not count > 0:  # NaN is not
-        return 0, ""
-    return round(min(count, 1e15)), str(why)
 
 
-def check_acceptance(response: Response, answer: bytes) -> None:
-    """Raise NetworkError unless a collector took everything."""
+def deliver(sender: Options, document: bytes) -> None:
+    """Send a document to a collector, as a run of its own. Raises NetworkError, also where the collector does
+    not take all of it, and whatever crashed.
+    """
+    answer = bytearray()
+    request = sender.request._replace(body=Body(document, "application/json"))
+    sender = sender._replace(request=request, answer=answer)
+    pool = ConnectionPool(TlsContexts(sender), sender)
+    try:
+        # Turn 2: only for a first run is it the end of the program where this machine refuses something.
+        (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
+    except Exception as error:
+        raise explain_unprepared(error) or error from None
+    if step.error:
+        raise NetworkError(step.error.kind, "{}", step.error.hint, step.error.message)
+    response = step.response
+    assert response
     if response.status in REDIRECTS:
         message = "it answered {}, and redirects are not followed: give the URL that the collector has"
         raise NetworkError("redirect", message, "", response.status)
@@ -7433,49 +7380,8 @@ def check_acceptance(response: Response, answer: bytes) -> None:
         said = foreign(f"{response.status} {response.reason}".strip())
         raise NetworkError("protocol", "it answered {}", "", said)
     rejected, why = rejected_spans(answer)
-    if rejected:
+    if rejected > 0:
         raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
-
-
-def deliver(sender: Options, document: bytes) -> None:
-    """Send a document to a collector and wait until it is taken, never longer than COLLECTOR_TIME.
-
-    Raises NetworkError, and whatever crashed.
-    """
-    request = sender.request._replace(body=Body(document, "application/json"))
-    log, answer = Log(), bytearray()
-    begun: list[Way] = []
-    latest = time.monotonic() + COLLECTOR_TIME
-
-    def work() -> None:
-        route = route_to(request.url, sender)
-        way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
-        way.prepare()
-        begun.append(way)
-        log.looks_up = way.looks_up
-        log.add("start")
-        way.go()
-        way.close()
-
-    try:
-        worker = Worker(work, 0.0)
-        worker.wait(lambda: latest - time.monotonic())
-        if worker.crash:
-            raise worker.crash
-    except Exception as error:
-        raise explain_unprepared(error) or error from None
-    history = log.history()
-    failure = history.last(NetworkError)
-    if failure:
-        raise failure
-    limit = f"{COLLECTOR_TIME:g} s"
-    if not begun:
-        raise network_error("timeout: start", limit)
-    if not history.ended:
-        raise begun[0].stuck(limit, history)
-    response = history.last(Response)
-    assert response
-    check_acceptance(response, bytes(answer))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7496,8 +7402,9 @@ def to_ms(us: float | None) -> float | None:
     return None if us is None else round(us) / 1000
 
 
-def median(ordered: Sequence[float]) -> float:
-    """Return the middle of sorted values, between the two of an even number."""
+def median(values: Iterable[float]) -> float:
+    """Return the middle of values, of which there is one at least; between the two of an even number."""
+    ordered = sorted(values)
     half = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[half]
@@ -7524,13 +7431,13 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
 
 
 def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None:
-    """Return what holds the median of sorted values, but for one time in `risk`; None for too few."""
+    """Return an interval that misses the median of sorted values once in `risk` times; None for too few."""
     rank = interval_rank(len(ordered), risk)
     return (ordered[rank - 1], ordered[-rank]) if rank else None
 
 
 class Distribution(NamedTuple):
-    """How the values of one key lie (us); None for what their number cannot support."""
+    """The statistics of one key (us); None where there are too few values."""
 
     stats: dict[str, float | None]
     interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
@@ -7552,8 +7459,8 @@ def usual_range(values: Sequence[int]) -> tuple[float, float]:
     """Return the median, and how far from it a value is no outlier yet."""
     if len(values) < OUTLIER_VALUES:
         return 0, float("inf")
-    middle = median(sorted(values))
-    deviation = median(sorted(abs(value - middle) for value in values))
+    middle = median(values)
+    deviation = median(abs(value - middle) for value in values)
     return middle, OUTLIER_DISTANCE * max(LEAST_MAD_US, deviation)
 
 
@@ -7564,7 +7471,7 @@ def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Sort things into lists, each list by the key of what is in it; all keep their order."""
+    """Put things that have the same key into one list; the order stays."""
     groups: dict[Any, list[Any]] = {}
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
@@ -7572,22 +7479,15 @@ def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return what statistics are of: the good ones, and where there is none those without an error."""
+    """Return the samples that statistics are of: the good ones; if there is none, those without error."""
     answered = [sample for sample in samples if not sample.error]
     return [sample for sample in answered if sample.good] or answered
 
 
-def held_steps(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the steps that budgets on medians and other statistics are held against: the last ones, if they
-    are good, and where connections are kept those on a kept one.
-    """
-    return [each for each in samples if each.last and each.good and each.reused is not False]
-
-
-def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
-    """Return the values of a key (us) that there are, each with the number of its run."""
-    values = ((getattr(sample.timing, key), sample.run) for sample in samples)
-    return [(value, run) for value, run in values if value is not None]
+def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
+    """Return the values of a key (us) that there are, each with the number of its run, or of its round."""
+    values = ((getattr(sample.timing, key), getattr(sample, by)) for sample in samples)
+    return [(value, number) for value, number in values if value is not None]
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
@@ -7606,7 +7506,7 @@ def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]
 def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
     """Return how many samples had each status, and the median of their total (us)."""
     groups = sorted(group_by(lambda sample: sample.status, samples).items())
-    return {code: (len(group), median(sorted(each.timing.total for each in group))) for code, group in groups}
+    return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
 
 
 def known(name: str, samples: Iterable[Sample]) -> list[int]:
@@ -7649,8 +7549,7 @@ class Summary:
         self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
         self.findings = gather_findings(samples)
         self.server = join_servers(sample.server for sample in samples)
-        # Why connections were not kept.
-        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)
+        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)  # reasons
         self.rtt_us = min(known("rtt_us", samples), default=None)
         resent = known("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
@@ -7686,8 +7585,8 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
 class Difference(NamedTuple):
-    """By how much the median of a key is above another (us), what holds that with 95 % confidence, and how
-    many values there are on both sides.
+    """By how much the median of a key is above another one (us), the interval of that with 95 % confidence,
+    and how many values both sides have.
     """
 
     middle: float | None = None
@@ -7696,8 +7595,8 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A step of a side beside the same one of another, or with `number` None their chains, and the usual
-    statuses of both.
+    """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
+    the usual ones of both.
     """
 
     side: str | None  # None beside a baseline: now
@@ -7714,50 +7613,43 @@ class Comparison(NamedTuple):
 
 def usual(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
-    counts = collections.Counter(values)
-    most = max(counts.values(), default=0)
-    return next((value for value in reversed(values) if counts[value] == most), None)
+    found = collections.Counter(reversed(values)).most_common(1)
+    return found[0][0] if found else None
 
 
-def times_of(samples: Iterable[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the times (us) that statistics are of, by round."""
-    return {each.round: each.timing._asdict() for each in usable(samples)}
-
-
-def times_of_chains(samples: Sequence[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the total (us) of each chain that statistics are of, by round."""
-    chains = group_by(lambda sample: sample.run, samples)
-    used = [chains[end.run] for end in usable(each for each in samples if each.last)]
-    return {chain[0].round: {"total": sum(each.timing.total for each in chain)} for chain in used}
+def chains_of(samples: Sequence[Sample]) -> list[Sample]:
+    """Return a sample for each chain: the one of its last step, with the total of all steps."""
+    chains = []
+    for *others, end in group_by(lambda sample: sample.run, samples).values():
+        total = end.timing.total + sum(each.timing.total for each in others)
+        chains.append(end._replace(timing=end.timing._replace(total=total)))
+    return chains
 
 
 def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Leave out the runs that made a connection, where others had a kept one: medians are of these."""
+    """Leave out the runs that opened a connection, where others had a kept one."""
     cold = {sample.run for sample in samples if sample.reused is False}
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def known_times(key: str, times: Mapping[int, Mapping[str, int | None]]) -> dict[int, int]:
-    """Return the values of a key that there are, by round."""
-    return {number: value for number, each in times.items() if (value := each.get(key)) is not None}
-
-
-def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> Difference:
-    """Compare the values (us) of a key, by round. What was measured in turn is compared round by round, so
-    that no drift counts; what was measured at two times by the medians, and the intervals of both.
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
+    """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
+    compared round by round, so that no drift counts. Two series, one after the other, are compared by their
+    medians, and the intervals of both.
     """
     if paired:
-        values = [own[each] - other[each] for each in own if each in other]
+        others = {number: us for us, number in other}
+        values = [us - others[number] for us, number in own if number in others]
         distribution = measure_distribution(values)
         return Difference(distribution.stats["median"], distribution.interval, len(values))
-    mine, before = sorted(own.values()), sorted(other.values())
-    if not (mine and before):
+    now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
+    if not (now and before):
         return Difference()
-    ends = median_interval(mine, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
+    ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(mine) - median(before), interval, min(len(mine), len(before)))
+    return Difference(median(now) - median(before), interval, min(len(now), len(before)))
 
 
 def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
@@ -7772,34 +7664,40 @@ def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> s
 
 
 def compare_one(
-    own: Sequence[Sample], other: Sequence[Sample], number: int | None, paired: bool
+    number: int | None, own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Comparison:
-    """Compare one step of two sides, or their chains."""
-    if not paired:
-        own, other = warm_runs(own), warm_runs(other)
-    if number is None:
-        ends = [[each for each in part if each.last] for part in (own, other)]
-        times = [times_of_chains(own), times_of_chains(other)]
-    else:
-        ends = [[each for each in part if each.number == number] for part in (own, other)]
-        times = [times_of(part) for part in ends]
-    differences = {}
+    """Compare one step of two sides, or with `number` None their chains."""
+    parts, differences = [], {}
+    for samples in (own, other) if paired else (warm_runs(own), warm_runs(other)):
+        parts.append([each for each in samples if each.number == number] if number else chains_of(samples))
+    mine, theirs = map(usable, parts)
     for key in STAT_KEYS if number else ("total",):
-        differences[key] = subtract(known_times(key, times[0]), known_times(key, times[1]), paired)
-    statuses = usual(known("status", ends[0])), usual(known("status", ends[1]))
+        values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
+        differences[key] = subtract(values, others, paired)
+    statuses = usual(known("status", parts[0])), usual(known("status", parts[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
     """Compare a side with another: each step that both have, and where there are more, the chains; the last
-    comparison is that which the verdict rests on.
+    comparison is the one that the verdict rests on.
     """
     steps = [{sample.number for sample in part} for part in (own, other)]
     numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
     if max(steps[0] | steps[1]) > 1:
         numbers.append(None)
-    return [compare_one(own, other, number, paired) for number in numbers]
+    return [compare_one(number, own, other, paired) for number in numbers]
+
+
+def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | None:
+    """Return the values that budgets on medians and other statistics are about, each with its round: of the
+    last steps that are good, and where connections are kept, of those on a kept one. None where such steps
+    have no such phase.
+    """
+    held = [each for each in samples if each.last and each.good and each.reused is not False]
+    values = values_of_key(key, held, "round")
+    return None if held and not values else values
 
 
 def hold_allowances(
@@ -7807,22 +7705,21 @@ def hold_allowances(
 ) -> Verdict | None:
     """Hold the last steps of a side against those of another; None without such budgets.
 
-    A budget is only exceeded where the whole interval of the difference lies above it, so that chance does
-    not: without an interval, the difference itself. All is judged as it is printed, in whole microseconds.
+    A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
+    not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
     """
     if not allowances:
         return None
     thresholds, violations, not_judged = {}, [], []
-    last = [times_of(held_steps(part)) for part in (own, other)]
     for key, allowance in sorted(allowances.items()):
-        values = [known_times(key, times) for times in last]
-        if any(times and not known for times, known in zip(last, values)):
-            continue  # a kept connection has no such phase
-        middle, interval, _ = subtract(values[0], values[1], paired)
-        before = to_ms(measure_distribution(values[1].values()).stats["median"])
-        if before is None or middle is None:
+        values, others = last_values(key, own), last_values(key, other)
+        if values is None or others is None:
+            continue
+        middle, interval, _ = subtract(values, others, paired)
+        if middle is None:
             not_judged.append(key)
             continue
+        before = round(median(us for us, _ in others)) / 1000
         threshold = thresholds[key] = round(before + allowance.over(before), 3)
         low = interval[0] if interval else middle
         actual, surely = (round(before + us / 1000, 3) for us in (middle, low))
@@ -7836,37 +7733,28 @@ def hold_allowances(
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> list[Violation]:
-    """Return the violation of a budget (ms), if a time is one; `run` is the run that took it."""
+def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> Iterator[Violation]:
+    """Give the violation of a budget (ms), if a time is one; `run` is the run that took it."""
     actual = to_ms(us)
-    if actual is None or actual <= threshold:
-        return []
-    delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
-    return [Violation(key, threshold, actual, delta, run)]
+    if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
+        yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
 
 
 def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
 
     Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
-    Budgets on statistics, and on phases that a kept connection does not have, are none of a single run.
+    Budgets on statistics, and on phases that a kept connection does not have, are not judged here.
     """
     step = next((step for step in reversed(run.steps) if not step.error), None)
     plain = {key: value for key, value in thresholds.items() if "." not in key}
     if not plain or not step:
         return None
-    violations: list[Violation] = []
-    for key in sorted(plain):
-        violations += exceeded(key, getattr(step.timing, key), plain[key])
+    violations = [
+        each for key in sorted(plain) for each in exceeded(key, getattr(step.timing, key), plain[key])
+    ]
     bad = {step.response.status: 1} if step.response and not step.good else {}
     return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
-
-
-def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
-    """Return the values that a budget on a statistic is about, None where such steps have no such phase."""
-    last = held_steps(samples)
-    values = [value for value, _ in values_of_key(phase, last)]
-    return None if last and not values else values
 
 
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
@@ -7879,7 +7767,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     A plain budget holds for every run, and its violation names the worst.
     """
     judged = [sample for sample in samples if sample.judged]
-    if not thresholds or not (judged or any("." in key for key in thresholds)):
+    if not any(judged or "." in key for key in thresholds):
         return None
     violations: list[Violation] = []
     bad: Mapping[int, int] = {}
@@ -7895,13 +7783,13 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if values is None:
             continue
         counts[key] = str(len(values))
-        actual = measure_distribution(values).stats[statistic]
+        actual = measure_distribution(us for us, _ in values).stats[statistic]
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
     left_out = bad_codes(sample for sample in samples if sample.last)
     return Verdict(
-        step_number=max((sample.number for sample in samples), default=1),
+        step_number=max(sample.number for sample in samples),
         thresholds=thresholds,
         violations=tuple(violations),
         not_judged=tuple(not_judged),
@@ -7911,40 +7799,32 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     )
 
 
-def add_allowances(verdict: Verdict | None, relative: Verdict | None) -> Verdict | None:
-    """Join the verdict on absolute budgets with that on relative ones, where there are both."""
-    if verdict is None or relative is None:
-        return verdict or relative
-    return verdict._replace(
-        thresholds={**verdict.thresholds, **relative.thresholds},
-        violations=tuple(sorted((*verdict.violations, *relative.violations), key=lambda each: each.key)),
-        not_judged=(*verdict.not_judged, *relative.not_judged),
-    )
+def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
+    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none.
 
-
-def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
-    """Join the verdicts on several variants, at least one. How many values a statistic had is then a range,
-    10-12, where the variants differ.
+    How many values a statistic had is then a range, 10-12, where the variants differ.
     """
-    violations: list[Violation] = []
-    not_judged: dict[str, None] = {}
+    held = [verdict for verdict in verdicts if verdict]
+    if not held:
+        return None
+    violations = [each._replace(variant=each.variant or variant) for one in held for each in one.violations]
+    thresholds: dict[str, float] = {}
     counts: dict[str, list[int]] = {}
     bad: collections.Counter[int] = collections.Counter()
     left_out: collections.Counter[int] = collections.Counter()
-    for variant, verdict in verdicts.items():
-        violations += [violation._replace(variant=variant) for violation in verdict.violations]
-        not_judged.update(dict.fromkeys(verdict.not_judged))
+    for verdict in held:
+        thresholds.update(verdict.thresholds)
         bad.update(verdict.bad_statuses)
         left_out.update(verdict.left_out)
         for key, count in verdict.counts.items():
             counts.setdefault(key, []).append(int(count))
-    lacking = [variant for variant, verdict in verdicts.items() if variant and verdict.not_judged]
-    first = next(iter(verdicts.values()))
-    return first._replace(
+    lacking = [verdict.where or variant for verdict in held if verdict.not_judged]
+    return held[0]._replace(
+        thresholds=thresholds,
         violations=tuple(sorted(violations, key=lambda violation: violation.key)),
-        not_judged=tuple(not_judged),
+        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
-        where=f" at {', '.join(lacking)}" if lacking else "",
+        where=", ".join(dict.fromkeys(filter(None, lacking))),
         bad_statuses=bad,
         left_out=left_out,
     )
@@ -7982,7 +7862,7 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        return join_verdicts(self.verdicts) if self.verdicts else None
+        return join_verdicts(self.verdicts.values())
 
 
 # Of several reasons for another code than 0 the first one counts.
@@ -8078,14 +7958,6 @@ def counted(count: int, noun: str, one: str = "1") -> str:
     return f"{count} {noun}s"
 
 
-def first_of(words: Sequence[str], most: int) -> str:
-    """List the first of some words; an ellipsis stands for the others."""
-    listed = ", ".join(words[:most])
-    if words[most:]:
-        listed += ", …"
-    return listed
-
-
 def rate_text(count: int, us: int) -> str:
     return f"{count * 8 / max(1, us):.1f} Mbit/s"
 
@@ -8107,8 +7979,8 @@ class Case:
     """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
     then no rule that needs it finds anything.
 
-    `hop_rtt` is the round trip to whatever TCP was connected to, the server or a proxy. `rtt` is the one to
-    the server where it is long enough to build on.
+    `rtt` is the round trip to whatever TCP was connected to. `far` tells that this is the server, and the
+    round trip long enough to build on.
     """
 
     def __init__(self, step: Step) -> None:
@@ -8118,23 +7990,20 @@ class Case:
         if error and error.phase == "dns" and error.kind != "dns":
             self.dns = 0  # the deadline ended the lookup
         self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
-        self.answered, self.segment = bool(evidence.answered), 0
-        if evidence.sent:
-            self.segment = evidence.sent.segment
+        self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.hop_rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.rtt = 0
-        if not step.route.proxy and self.hop_rtt >= MIN_RTT_US:
-            self.rtt = self.hop_rtt
+        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
+        self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
+
+    def ms(self, *names: str) -> dict[str, object]:
+        """Return some of its times as evidence, in ms."""
+        return {f"{name}_ms": to_ms(getattr(self, name)) for name in names}
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
-        first: int | None = getattr(getattr(self.evidence, since), name, None)
-        last: int | None = getattr(getattr(self.evidence, until), name, None)
-        if first is None or last is None:
-            return 0
-        return last - first
+        first, last = (getattr(getattr(self.evidence, at), name, None) for at in (since, until))
+        return 0 if first is None or last is None else last - first
 
     @property
     def tls_trips(self) -> int:
@@ -8160,9 +8029,9 @@ class Case:
         """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
         if not self.resent:
             return 0
-        first = min(2 * self.hop_rtt + 200_000, self.hop_rtt + max(200_000, 2 * self.hop_rtt))
+        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
         waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.wait - self.hop_rtt, waited))
+        return max(0, min(self.wait - self.rtt, waited))
 
     @property
     def serving_us(self) -> int:
@@ -8172,7 +8041,7 @@ class Case:
         stood, connecting = self.evidence.stood, 0
         if self.winner and stood and not stood.retransmits:
             connecting = self.winner.duration_us
-        return self.wait - max(self.hop_rtt, connecting) - self.resending_us
+        return self.wait - max(self.rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
@@ -8185,7 +8054,7 @@ class Case:
         The time since the other side's last segment, and time without a CPU, was spent on this machine.
         """
         sent = self.evidence.sent
-        if not self.rtt or not sent or not self.tls_trips:
+        if not self.far or not sent or not self.tls_trips:
             return 0
         return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
@@ -8205,8 +8074,8 @@ def lost_syn(case: Case) -> Finding | None:
         f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
     )
-    evidence = {"retransmits": again, "attempt_ms": to_ms(took), "rtt_ms": to_ms(case.hop_rtt)}
-    return Finding("syn_lost", "connect", took - case.hop_rtt, "seen", text, evidence)
+    evidence = {"retransmits": again, "attempt_ms": to_ms(took), **case.ms("rtt")}
+    return Finding("syn_lost", "connect", took - case.rtt, "seen", text, evidence)
 
 
 def family_of(ip: str) -> str:
@@ -8229,7 +8098,7 @@ def failed_address(case: Case) -> Finding | None:
     name, instead = "address_failed", winner.ip
     if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
         name, instead = "family_fallback", family_of(winner.ip)
-    text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
+    text = f"{and_more([attempt_text(attempt) for attempt in failed], 3, ', …')}; {instead} was used instead"
     if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
     cost = (case.evidence.connected_us or 0) - winner.duration_us
@@ -8269,8 +8138,7 @@ def slow_lookup(case: Case) -> Finding | None:
         who = "the local resolver" if resolver.is_local else who
         who += f" ({resolver.listed})"
     text = f"{who} took {time_text(case.dns)} for this lookup; it may have asked others"
-    evidence = {"dns_ms": to_ms(case.dns), "servers": servers}
-    return Finding("slow_lookup", "dns", case.dns, "seen", text, evidence)
+    return Finding("slow_lookup", "dns", case.dns, "seen", text, {**case.ms("dns"), "servers": servers})
 
 
 def old_tls(case: Case) -> Finding | None:
@@ -8282,8 +8150,7 @@ def old_tls(case: Case) -> Finding | None:
         return None
     version = tls.version.replace("v", " ")
     text = f"{version} takes a round trip more than TLS 1.3 would"
-    evidence = {"tls_version": version, "tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt)}
-    return Finding("tls12", "tls", case.rtt, "seen", text, evidence)
+    return Finding("tls12", "tls", case.rtt, "seen", text, {"tls_version": version, **case.ms("tls", "rtt")})
 
 
 def repeated_hello(case: Case) -> Finding | None:
@@ -8291,33 +8158,28 @@ def repeated_hello(case: Case) -> Finding | None:
     if not case.evidence.hello_retry or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
-    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": to_ms(case.rtt)})
-
-
-def large_certificate(case: Case) -> Finding | None:
-    """Find a handshake that took round trips more because its certificates are large."""
-    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
-    if excess < LARGE_FLIGHT_TRIPS * case.rtt or flight < LARGE_FLIGHT * case.segment or case.lost_in_tls:
-        return None
-    text = (
-        f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
-        "does not fit its first window"
-    )
-    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, "rtt_ms": to_ms(case.rtt)}
-    return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+    return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
 
 
 def slow_tls(case: Case) -> Finding | None:
-    """Find a handshake that took more than its round trips, and not for the size of its certificates."""
-    excess, lost = case.shaking_us, case.lost_in_tls
-    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt) or large_certificate(case):
+    """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
+    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "stood", "sent")
+    large = flight >= LARGE_FLIGHT * case.segment and not lost
+    if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
+        text = (
+            f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} "
+            "kB does not fit its first window"
+        )
+        evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
+        return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt):
         return None
     certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
         trips = counted(case.tls_trips, "round trip")
         certainty, text = "fits", f"about {time_text(excess)} more than {trips}"
         text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    evidence = {"tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt), "lost_segments": lost}
+    evidence = {**case.ms("tls", "rtt"), "lost_segments": lost}
     return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
@@ -8332,10 +8194,10 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 def slow_server(case: Case) -> Finding | None:
     """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took = case.serving_us
-    if took < max(SLOW_US, SLOW_TRIPS * case.hop_rtt) or not case.request_fits_window:
+    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.request_fits_window:
         return None
     text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
-    evidence: dict[str, object] = {"wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence: dict[str, object] = case.ms("wait", "rtt")
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
     claims = longest_first(case.step.timings)
@@ -8359,7 +8221,7 @@ def lost_request(case: Case) -> Finding | None:
         text += "; the server took about as long again, or its answer was lost too"
     elif again > 1:
         text += "; part of this may be the server's own time"
-    evidence = {"retransmits": again, "wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {"retransmits": again, **case.ms("wait", "rtt")}
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
 
 
@@ -8377,7 +8239,7 @@ def long_upload(case: Case) -> Finding | None:
         f"a path or server of {rate_text(size, case.wait)} would look alike"
     )
     cost = (trips - 1) * case.rtt  # a request of any size takes one
-    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("upload", "wait", cost, "fits", text, evidence)
 
 
@@ -8391,7 +8253,7 @@ def mere_distance(case: Case) -> Finding | None:
         return None
     times = counted(trips, "round trip")
     text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
-    evidence = {"round_trips": trips, "rtt_ms": to_ms(rtt), "wait_ms": to_ms(case.wait)}
+    evidence = {"round_trips": trips, **case.ms("rtt", "wait")}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
 
@@ -8408,7 +8270,7 @@ def lossy_download(case: Case) -> Finding | None:
     cost = min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt)
     some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
-    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"out_of_order": disorder, "segments": segments, **case.ms("rtt")}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
 
 
@@ -8427,7 +8289,7 @@ def slow_start(case: Case) -> Finding | None:
         f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
         f"a path or server of {rate_text(step.body_bytes, case.xfer)} would look alike"
     )
-    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("slow_start", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8440,7 +8302,7 @@ def small_window(case: Case) -> Finding | None:
     if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
         return None
     text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": to_ms(case.rtt)}
+    evidence = {"bytes_each_round_trip": round(each), **case.ms("rtt")}
     return Finding("window", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8451,7 +8313,7 @@ def held_back(case: Case) -> Finding | None:
     4.2.3.4). The kernel here waits 40 ms for data that the acknowledgment could go with (section 4.2.3.2).
     """
     rest = case.grown("segments_in", "answered", "ended")
-    if case.step.route.proxy or case.step.error or case.hop_rtt >= HELD_BACK_RTT_US:
+    if case.step.route.proxy or case.step.error or case.rtt >= HELD_BACK_RTT_US:
         return None
     if not 1 <= rest <= HELD_BACK_SEGMENTS:
         return None
@@ -8459,7 +8321,7 @@ def held_back(case: Case) -> Finding | None:
         return None
     at_once = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
-    held = case.xfer - case.hop_rtt  # the acknowledgment goes there, the rest comes here
+    held = case.xfer - case.rtt  # the acknowledgment goes there, the rest comes here
     if at_once or not late or not HELD_BACK_US[0] <= held <= HELD_BACK_US[1]:
         return None
     text = (
@@ -8467,7 +8329,7 @@ def held_back(case: Case) -> Finding | None:
         "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
         "it; a server that took so long between the two would look alike"
     )
-    evidence = {"xfer_ms": to_ms(case.xfer), "segments": rest, "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
     return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
@@ -8483,8 +8345,7 @@ def slow_proxy(case: Case) -> Finding | None:
     if error and error.phase == "connect":
         what = "had this time and did not open the way"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
-    evidence = {"connect_ms": to_ms(case.connect), "tcp_ms": to_ms(stood)}
-    return Finding("proxy", "connect", took, "seen", text, evidence)
+    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
 
 
 def set_up(case: Case) -> Finding | None:
@@ -8495,8 +8356,7 @@ def set_up(case: Case) -> Finding | None:
         return None
     warm = time_text(total - cost)
     text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-    evidence = {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)}
-    return Finding("setup", None, cost, "seen", text, evidence)
+    return Finding("setup", None, cost, "seen", text, {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)})
 
 
 def closing_server(case: Case) -> Finding | None:
@@ -8536,10 +8396,9 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     closing_server,
     short_of_cpu,
 )
-RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # they need the `rtt` of the case
+RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of what is `far`
     old_tls,
     repeated_hello,
-    large_certificate,
     slow_tls,
     long_upload,
     mere_distance,
@@ -8553,7 +8412,7 @@ def read_step(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    rules = RULES + RULES_OF_ROUND_TRIPS if case.rtt else RULES
+    rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
@@ -8568,7 +8427,7 @@ def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step that asks what one before it asked, empty without one."""
+    """Name the first step that repeats an earlier one; empty where none does."""
     asked: dict[tuple[str, Url], int] = {}
     for step in run.steps:
         first = asked.setdefault((step.request.method, step.request.url), step.number)
@@ -8611,48 +8470,45 @@ class VariantEvents:
         self._outages = outages
         self._outage: int | None = None  # the one under way
         self._good: str | None = None  # the label of the last good run
-        self._labels: collections.deque[str] = collections.deque(maxlen=ALIKE_RUNS)
-        self._changes: collections.deque[bool] = collections.deque(maxlen=ALIKE_RUNS)
+        self._labels: list[str] = []  # of the last runs
         self._flapping = False
         self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
-        self._slow_since: datetime.datetime | None = None
-        self._slow = 0  # runs
-        self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
+        self._slow: list[datetime.datetime] = []  # the starts of the slow runs in a row
+        self._usual: list[datetime.datetime] = []  # of the usual runs since the last slow one
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
+        self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
     def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
-        """Give the events of the next run; that one was `disturbed` by a standstill makes none."""
-        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        """Give the events of the next run; a standstill that `disturbed` it makes none."""
+        self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
         if sample.good or not disturbed:
-            yield from self._changes_of_status(sample, event)
+            yield from self._changes_of_status(sample)
         if sample.good and not disturbed:
-            yield from self._changes_of_speed(sample, event)
-        yield from self._new_things(sample.server, event)
+            yield from self._changes_of_speed(sample)
+        yield from self._new_things(sample.server)
 
-    def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
-        """Return what a label means; while labels change too often, that alone is said."""
-        label, before = str(sample.error or sample.status), self._labels[-1] if self._labels else None
-        self._labels.append(label)
-        self._changes.append(before not in (None, label))
-        events = list(self._compare_labels(sample, label, before, event))
+    def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
+        """Return the events of a run's label; while labels change too often, that alone is said."""
+        label = str(sample.error or sample.status)
+        events = list(self._compare_label(sample, label))
+        self._labels = [*self._labels[-ALIKE_RUNS:], label]
+        recent = self._labels[-ALIKE_RUNS:]
         if self._flapping:
-            if self._labels.count(label) < ALIKE_RUNS:
+            if recent.count(label) < ALIKE_RUNS:
                 return []
             self._flapping = False
             kind = "recovered" if sample.good else "status"
-            return [event(kind, f"steady again: {label}", outage=self._outage)]
-        if sum(self._changes) < FLAPPING:
+            return [self._event(kind, f"steady again: {label}", outage=self._outage)]
+        if sum(map(ne, self._labels, self._labels[1:])) < FLAPPING:
             return events
         self._flapping = True
-        odd = [each for each in self._labels if each != self._good]
-        names = ", ".join(dict.fromkeys(odd))
-        return [event("flapping", f"flapping: {names} in {len(odd)} of {len(self._labels)} runs")]
+        odd = [each for each in recent if each != self._good]
+        text = f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
+        return [self._event("flapping", text)]
 
-    def _compare_labels(
-        self, sample: Sample, label: str, before: str | None, event: Callable[..., SeriesEvent]
-    ) -> Iterator[SeriesEvent]:
+    def _compare_label(self, sample: Sample, label: str) -> Iterator[SeriesEvent]:
         """Give the events of a label, and keep the outages up to date."""
-        at = sample.started_at
+        at, before = sample.started_at, self._labels[-1] if self._labels else None
         if not sample.good:
             self._outage = self._outage or sample.run
             outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
@@ -8660,48 +8516,46 @@ class VariantEvents:
             self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
             if label != before:
                 text = f"{label} after {before}" if before else label
-                yield event("status", text, outage=self._outage)
+                yield self._event("status", text, outage=self._outage)
             return
         if self._outage:
-            outage = self._outages[self._outage]._replace(until=at, over=True)
-            self._outages[self._outage] = outage
+            outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
             again = f"{label} again" if label == self._good else label
             runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
             text = f"{again}, after {span_text(outage.began, at)} ({runs})"
-            yield event("recovered", text, outage=self._outage)
+            yield self._event("recovered", text, outage=self._outage)
             self._outage = None
         if self._good not in (None, label):
-            yield event("status", f"{label} after {self._good}")
+            yield self._event("status", f"{label} after {self._good}")
         self._good = label
 
-    def _changes_of_speed(self, sample: Sample, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _changes_of_speed(self, sample: Sample) -> Iterator[SeriesEvent]:
         """Give the beginning and the end of a row of slow runs."""
         total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
         middle, reach = usual_range(before)
         before.append(total)
         del before[:-USUAL_RUNS]
         if total - middle > reach:
-            if self._slow_since is None:
-                self._slow_since = sample.started_at
-                yield event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
-            self._slow += 1
+            if not self._slow:
+                yield self._event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
+            self._slow.append(sample.started_at)
             self._usual = []
-        elif self._slow_since is not None:
+        elif self._slow:
             self._usual.append(sample.started_at)
             if len(self._usual) == USUAL_AGAIN:
-                span = span_text(self._slow_since, self._usual[0])
-                yield event("recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})")
-                self._slow_since, self._slow = None, 0
+                span, slow = span_text(self._slow[0], self._usual[0]), counted(len(self._slow), "slow run")
+                yield self._event("recovered", f"usual again, after {span} ({slow})")
+                self._slow = []
 
-    def _new_things(self, server: ServerInfo, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
         certificate = server.certificate or NO_CERTIFICATE
         digits = (certificate.sha256 or "")[:8]
-        for kind, shown in (
-            ("address", server.ip),
-            ("certificate", digits),
-            ("protocol", server.http_version),
-        ):
+        for kind, shown in {
+            "address": server.ip,
+            "certificate": digits,
+            "protocol": server.http_version,
+        }.items():
             if not shown:
                 continue
             seen = self._seen.setdefault(kind, {})
@@ -8710,7 +8564,7 @@ class VariantEvents:
                 if kind == "certificate":
                     name = certificate.common_name or certificate_name(certificate)
                     text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
-                yield event(kind, text)
+                yield self._event(kind, text)
             seen.pop(shown, None)
             seen[shown] = None
 
@@ -8943,7 +8797,7 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
     """Give the median of ttfb so far, and how many runs failed or were bad."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
-        middle = median(sorted(value for value, _ in values)) / 1000
+        middle = median(value for value, _ in values) / 1000
         yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
     yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
@@ -8999,7 +8853,8 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
     text = "not judged, too few good answers"
     if report.series.reuse:
         text += " on a kept connection"
-    text += verdict.where
+    if verdict.where:
+        text += f" at {verdict.where}"
     if report.runs < report.expected:
         text += f", stopped after {report.runs} of {report.expected} runs"
     return text
@@ -9587,9 +9442,9 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
         ends = Summary([chain[-1] for chain in chains])
-        totals = known_times("total", times_of_chains([sample for chain in chains for sample in chain]))
+        whole = Summary(chains_of([sample for chain in chains for sample in chain]))
         yield "success", labels, int(not (ends.failed or ends.bad_status))
-        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals.values()).stats["median"])
+        yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
         yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
         if report.single is None:
@@ -9991,7 +9846,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if route.unix_socket is not None:
         yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
-        yield "Resolved", (Span(first_of(network.addresses, 8)),)
+        yield "Resolved", (Span(and_more(network.addresses, 8, ", …")),)
     yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
@@ -10297,7 +10152,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
             continue
-        listed = first_of(list(map(str, runs)), 8)
+        listed = and_more(list(map(str, runs)), 8, ", …")
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one"
@@ -10324,7 +10179,7 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
         return None
-    cost = median(sorted(sum(filter(None, sample.timing[:3])) for sample in cold.used))  # dns, connect, tls
+    cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
     words = (
         f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
         f"setting the connection up costs {time_text(cost)}"
@@ -10671,7 +10526,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
         mine, theirs = (usual(list(map(habit, part))) for part in ends)
         if mine != theirs:
             words.append(f"{name} {mine} and {theirs}")
-    size, before = (median(sorted(known("body_bytes", part))) for part in ends)
+    size, before = (median(known("body_bytes", part)) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
@@ -10753,9 +10608,10 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
     yield from compared_blocks(report, report.samples, SIDES[0], look)
     chained = any(each.number is None for each in report.comparisons)
     for side in report.sides if chained else ():
-        totals = sorted(known_times("total", times_of_chains(report.samples_of(side.name))).values())
-        if totals:
-            yield (Span(f"  {side.name}  all steps together: {time_text(median(totals))}"),)
+        chains = usable(chains_of(report.samples_of(side.name)))
+        if chains:
+            middle = median(chain.timing.total for chain in chains)
+            yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
     for side in report.sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
@@ -11588,7 +11444,7 @@ class Results:
         for variant, own in parts.items():
             verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
-            verdicts[variant] = add_allowances(verdict, relative)
+            verdicts[variant] = join_verdicts([verdict, relative], variant)
             if other and own is not other:
                 comparisons += compare(own, other, paired)
         single = self.last_run

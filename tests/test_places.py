@@ -95,7 +95,7 @@ CHANGES_NOTHING = ("-g", "--key", "--key-password-file")  # the last two belong 
 SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in tool.OPTIONS[group]]
 
 
-@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.SHARED, *CHANGES_NOTHING}))
+@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}))
 def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
     """A field of Options that `choose_options` fills, not `choose_way`, is the same for all sides."""
     value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))
