@@ -54,7 +54,7 @@ explains its own failures. No other place asks whether there is a proxy, or TLS.
 What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
 every function, with its reason:
 
-    network         13, 16 (a request is written without one), 19, 20
+    network         13, 19, 20
     opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
     looks at files  5, 8, 9, 12, 15, 30
     changes files   30
@@ -145,25 +145,6 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
             sys.modules.pop(name, None)
 
 
-def import_http_client() -> Any:
-    """Return http.client without email, which would take 6 ms of every start.
-
-    It needs email to read responses, but here it only writes requests: a class to inherit from is enough.
-    Whoever else imports http.client gets the real one.
-    """
-    from types import SimpleNamespace
-
-    if "http.client" not in sys.modules:
-        email = SimpleNamespace(message=SimpleNamespace(Message=object))
-        light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), email))
-        sys.modules.pop("http.client", None)
-        if light:
-            return light
-    import http.client
-
-    return http.client
-
-
 if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
     gc.disable()
@@ -195,8 +176,6 @@ try:
     from functools import cache, partial
     from itertools import groupby
     from operator import itemgetter
-
-    http_client = import_http_client()
 except ModuleNotFoundError as missing:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
@@ -238,6 +217,9 @@ else:
 
         def _replace(self, **changes: Any) -> Any:
             return type(self)(**{**self._asdict(), **changes})
+
+        def __repr__(self) -> str:
+            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
 
 __version__ = "2.0.0"
@@ -1507,6 +1489,15 @@ IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
 BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
+# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
+JOINS_NEXT = (
+    r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
+    r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
+)
+JOINS_PREVIOUS = JOINS_NEXT + (
+    r"\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0"
+    r"\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
+)
 
 
 def map_character(char: str) -> str:
@@ -1535,18 +1526,21 @@ def map_name(text: str) -> str:
 
 
 def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner is where it may not be (RFC 5892 A.1 and A.2).
+    """Tell whether a joiner is where it may not be, or is not known to be allowed (RFC 5892 A.1 and A.2).
 
-    It may follow a virama (combining class 9); U+200C may also part two Arabic letters, whether they would
-    join or not: unicodedata does not tell that.
+    It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
+    them not counted.
     """
-    from unicodedata import bidirectional, combining
+    from unicodedata import category, combining
 
-    for before, char, after in zip(" " + label, label, label[1:] + " "):
-        parts = char == "\u200c" and bidirectional(before) == bidirectional(after) == "AL"
-        if char in "\u200c\u200d" and combining(before) != 9 and not parts:
-            return True
-    return False
+    rest = ""
+    for before, char in zip(" " + label, label):
+        if char in "\u200c\u200d" and combining(before) == 9:
+            rest += " "
+        elif category(char) != "Mn":
+            rest += char
+    rest = re.sub(f"(?<=[{JOINS_NEXT}])\u200c(?=[{JOINS_PREVIOUS}])", "", rest)
+    return "\u200c" in rest or "\u200d" in rest
 
 
 def encode_label(plain: str) -> str:
@@ -3353,8 +3347,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Clock. What happens in a step is an append-only log of events; all that is said of its times is read
-#     from that log, at its end and at the deadline alike. Nanoseconds of time.perf_counter_ns.
+# 10. Clock. Each step has a log of events that only grows. Its times are read from that log, at the end of
+#     the step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
 class Event(NamedTuple):
     """Something that happened, and when (perf_counter_ns): a word, or a record. In their usual order:
@@ -3365,7 +3359,7 @@ class Event(NamedTuple):
     Connected     from here on this is the socket
     Counted       struct tcp_info was read
     Opened        the answer came that opened a hop
-    "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
+    "wanted"      the target asked for a client certificate; "declined" or "shown" says whether it got one
     Handshake     a handshake with the target ended, or failed
     "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
@@ -3383,10 +3377,8 @@ class Event(NamedTuple):
 
 
 class AttemptBegun(NamedTuple):
-    """`peer` is None where there is no address, on a unix socket."""
-
     number: int
-    peer: Peer | None
+    peer: Peer | None  # None on a unix socket, which has no address
 
 
 class AttemptEnded(NamedTuple):
@@ -3395,13 +3387,13 @@ class AttemptEnded(NamedTuple):
 
 
 class Connected(NamedTuple):
-    socket: socket.socket
+    socket: socket.socket | None = None
     peer: Peer | None = None
     local_ip: str | None = None
 
 
 class Opened(NamedTuple):
-    departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
+    departed: int  # when the first bytes of the next hop or exchange left (perf_counter_ns)
 
 
 class Counted(NamedTuple):
@@ -3410,11 +3402,11 @@ class Counted(NamedTuple):
 
 
 def divide(answered: int, departed: int) -> int:
-    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
+    """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
-    request left (`departed`). The time between belongs to neither: each bears half of it. The wait never
-    bears more than half of a usual wake-up, or the server would be blamed for a machine short of CPUs.
+    request left (`departed`). Between the two this program was woken up: each phase bears half of that, the
+    wait at most half of a usual wake-up, so that the server is not blamed for a machine short of CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
@@ -3432,20 +3424,14 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 
 
 class Log:
-    """The events of one step, and what is read from them: each answer is a pure function of the events.
-
-    The measuring thread adds to it; any thread may take a `history` at any moment. `hops` names the phase
-    that each hop of the way belongs to, in the order of opening, `asking` is the number of the one that asks
-    for addresses, and `looks_up` tells whether that asks a resolver. `received` counts the bytes of the body:
-    reads are too many to be events. `addresses` are those of the first hop.
-    """
+    """The events of one step: the measuring thread adds them, any thread may take a `history` and read it."""
 
     def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()
-        self.looks_up = False
-        self.asking = 0
-        self.received = 0
-        self.addresses: tuple[str, ...] = ()
+        self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
+        self.looks_up = False  # a resolver is asked
+        self.asking = 0  # the number of the hop that asks for addresses
+        self.received = 0  # bytes of the body: its reads are too many to be events
+        self.addresses: tuple[str, ...] = ()  # of the first hop
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
@@ -3458,11 +3444,11 @@ class Log:
         self.events.append(Event(at, what))
 
     def count(self, field: str) -> None:
-        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
-        self.add(Counted(field, tcp_info(self.connection)))
+        """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
+        self.add(Counted(field, tcp_info(self.connected.socket)))
 
     def history(self) -> Log:
-        """Return what has happened so far, in a log that nobody adds to."""
+        """Return a copy, with the events so far."""
         found = Log()
         vars(found).update(vars(self), events=self.events[:])
         return found
@@ -3489,16 +3475,13 @@ class Log:
 
     @property
     def stale(self) -> bool:
-        """Tell whether the answer came before the request could leave: then it answers another. The kernel's
-        clock and ours may differ a little.
-        """
+        """Tell whether the answer came before this request could leave: then it answers another request."""
         first = self.instant("first byte")
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
 
     @property
     def ended(self) -> bool:
-        failed = self.last(NetworkError) is not None
-        return failed or self.instant("done") is not None or self.instant("looked up") is not None
+        return any(what in ("done", "looked up") or isinstance(what, NetworkError) for _, what in self.events)
 
     @property
     def hop(self) -> int:
@@ -3510,21 +3493,15 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open.
-
-        Between two hops that is when the answer came. Between the last one and the request it is the end of
-        a wait for the network and the start of one for the server: see `divide`.
-        """
+        """Return when the first `count` hops were open; where all are, the wait begins too (see `divide`)."""
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
         answered, (departed,) = opened[count - 1]
-        if count < len(self.hops):
-            return answered
-        return divide(answered, departed)
+        return answered if count < len(self.hops) else divide(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
-        """Give the end of each phase, in the order of PHASES; None for what is not over."""
+        """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
         if self.kept:  # the wait is the first phase
             yield from (self.start,) * PHASES.index("wait")
         else:
@@ -3539,23 +3516,19 @@ class Log:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the ends of the phases that are over. The end of one is the start of the next, and no
-        instant lies before the one before it.
-        """
-        ends: list[int] = []
-        newest = self.start
+        """Return the ends of the phases that are over. The end of one is the start of the next."""
+        ends = [self.start]
         for instant in self._boundaries():
             if instant is None:
                 break
-            # What the kernel timed was read from another clock: it may lie a little before what came first.
-            newest = max(newest, instant)
-            ends.append(newest)
-        return tuple(ends)
+            # The kernel has another clock: its instant may lie a little before the one that came first.
+            ends.append(max(ends[-1], instant))
+        return tuple(ends[1:])
 
     @property
     def newest(self) -> int:
         """Return the start of the phase under way."""
-        return max(self.start, *self.ends, 0)
+        return (self.start, *self.ends)[-1]
 
     @property
     def phase(self) -> str:
@@ -3563,10 +3536,8 @@ class Log:
         return PHASES[min(len(self.ends), len(PHASES) - 1)]
 
     def timing(self, failed_at: int | None) -> Timing:
-        """Round every instant to a microsecond from the start, then subtract: all sums are exact.
-
-        `failed_at` closes the phase under way of a failed step; the later ones stay None, and those that a
-        kept connection does not have.
+        """Round every instant to a microsecond from the start, then subtract: all sums are exact. `failed_at`
+        closes the phase under way of a failed step; the later ones stay None.
         """
         ends = list(self.ends)
         reached = len(ends)
@@ -3577,13 +3548,12 @@ class Log:
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
-        send = ttfb = None
+        ttfb = offsets[4] if reached >= 4 else None
+        send = None
         if reached >= 3 and wait is not None:
             # An answer may come before the request is whole, or without it: then sending took all of wait.
             last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
-        if reached >= 4:
-            ttfb = offsets[4]
         if self.kept:
             dns = connect = tls = None
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
@@ -3593,32 +3563,28 @@ class Log:
         outcomes = {number: (at, error) for at, (number, error) in self.all(AttemptEnded)}
         attempts = []
         for begun, (number, peer) in self.all(AttemptBegun):
-            if peer is None:  # a unix socket has no address
-                continue
             # At the deadline some have no outcome yet: they took until now.
             ended, error = outcomes.get(number, (now, "no answer"))
-            attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
+            if peer:  # a unix socket has no address
+                attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
         return tuple(attempts)
 
     @property
     def stood(self) -> int | None:
-        """Return when the newest connection stood."""
+        """Return when the newest connection was established."""
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
-    def peer(self) -> Peer | None:
-        """Return the other end of the newest connection that stood."""
-        connected = self.last(Connected)
-        return connected and connected.peer
-
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the newest socket, None before there is one."""
-        connected = self.last(Connected)
-        return connected and connected.socket
+    def connected(self) -> Connected:
+        """Return the newest connection; all of it is None before there is one."""
+        return self.last(Connected) or Connected()
 
 
+# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, last_data_recv 52, total_retrans 100,
+# bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152, data_segs_out 156.
+TCP_INFO = struct.Struct("@5xB10xI32xI44xI24xQI8xIII")
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
+DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -3633,34 +3599,29 @@ def counter_at(info: bytes, place: int) -> int | None:
 def parse_tcp_info(info: bytes) -> Counters | None:
     """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
-    None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
+    None for one that is too short for the counters of Linux 4.6, or that an emulation filled with zeros.
     tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
-    if len(info) < 160 or not any(info[1:]):
+    if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    retransmits, rtt = (struct.unpack_from("@I", info, place)[0] for place in (100, 148))
-    segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
-    (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
+    flags, segment, quiet, resent, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(info)
     return Counters(
-        window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
-        retransmits=retransmits,  # tcpi_total_retrans
-        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,  # tcpi_min_rtt
-        received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
-        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
-        segments_in=segments_in,
-        segments_out=segments_out,
-        acknowledgments=all_out - segments_out,
-        duplicates=counter_at(info, 216),  # tcpi_dsack_dups
+        window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
+        segment=segment,
+        retransmits=resent,
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
+        received=received,
+        quiet_us=quiet * 1000,
+        segments_in=data_in,
+        segments_out=data_out,
+        acknowledgments=all_out - data_out,
+        duplicates=counter_at(info, DUPLICATES),
         disorder=counter_at(info, DISORDER),
     )
 
 
 def run_delay(thread_id: int) -> int:
-    """Return how long (ns) the kernel kept a thread runnable but not running; 0 where Linux does not tell.
-
-    The second field of schedstat (Linux, Documentation/scheduler/sched-stats).
-    """
+    """Return how long (ns) a thread has waited for a CPU (Linux: sched-stats); 0 where that is not told."""
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -3692,28 +3653,27 @@ def each_der(data: bytes) -> Iterator[Der]:
     """Give the elements of DER; raises ValueError at the first that does not fit."""
     at = 0
     while at < len(data):
-        if at + 2 > len(data):
-            raise ValueError("truncated DER")
-        tag, length = data[at], data[at + 1]
-        at += 2
+        tag, length = data[at : at + 2]
+        at, size = at + 2, 1
         if length & 0x80:
             size = length & 0x7F
-            if not 1 <= size <= 4 or at + size > len(data):
-                raise ValueError("bad DER length")
             length = int.from_bytes(data[at : at + size], "big")
             at += size
-        if at + length > len(data):
-            raise ValueError("truncated DER")
+        if not 1 <= size <= 4 or at + length > len(data):
+            raise ValueError("no DER")
         yield Der(tag, data[at : at + length])
         at += length
 
 
-def read_der(data: bytes) -> list[Der]:
-    return list(each_der(data))
+def parts_of(element: Der) -> list[Der]:
+    return list(each_der(element.content))
+
+
+MISSING = Der(0, b"no DER")  # in place of a field that is not there
 
 
 def der_serial(element: Der) -> str:
-    """Return a serial number in hexadecimal; RFC 5280 section 4.1.2.2 reckons with negative ones."""
+    """Return a serial number in hexadecimal; it may be negative (RFC 5280 section 4.1.2.2)."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
     number = int.from_bytes(element.content, "big", signed=True)
@@ -3742,25 +3702,19 @@ def der_time(element: Der) -> datetime.datetime:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
-    year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
-    return datetime.datetime(year, *rest, tzinfo=datetime.timezone.utc)  # type: ignore[misc, arg-type]
+    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
+    return datetime.datetime(int(text[:4]), month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
 
 
 def der_name(element: Der) -> list[tuple[str, str]]:
     """Return the (type, value) pairs of a distinguished name, in order; unnamed types are left out."""
     pairs = []
-    for relative in read_der(element.content):
-        for attribute in read_der(relative.content):
-            kind, value = read_der(attribute.content)[:2]
+    for relative in parts_of(element):
+        for attribute in parts_of(relative):
+            kind, value = parts_of(attribute)[:2]
             if kind.content in NAME_TYPES:
                 pairs.append((NAME_TYPES[kind.content], der_text(value)))
     return pairs
-
-
-def common_name(subject: Der) -> str | None:
-    """Return the last Common Name, the most specific one; None without any."""
-    names = [value for kind, value in der_name(subject) if kind == "CN"]
-    return next(reversed(names), None)
 
 
 def name_text(name: Der) -> str:
@@ -3769,13 +3723,13 @@ def name_text(name: Der) -> str:
 
 
 def alternative_names(extensions: Der) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of subjectAltName; the first one counts."""
-    for extension in read_der(read_der(extensions.content)[0].content):
-        fields = read_der(extension.content)
+    """Return the DNS names, addresses, mail addresses and URIs of the first subjectAltName."""
+    for extension in parts_of(parts_of(extensions)[0]):
+        fields = parts_of(extension)
         if fields[0].content != SUBJECT_ALT_NAME:
             continue
         names = []
-        for name in read_der(read_der(fields[-1].content)[0].content):
+        for name in parts_of(parts_of(fields[-1])[0]):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
             elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
@@ -3798,27 +3752,26 @@ def certificate_name(certificate: Certificate) -> str:
         return "no legible name"
     if certificate.names:
         return certificate.names[0]
-    if certificate.issuer:
-        return f"no name, issued by {certificate.issuer}"
-    return "no name"
+    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
-    """Return the fields of TBSCertificate as far as it is DER, without the version (RFC 5280 section 4.1)."""
-    fields: list[Der] = []
+    """Return the fields of TBSCertificate (RFC 5280 section 4.1) without the version, as far as they are DER.
+    MISSING fills them up to five, the last of which is the subject.
+    """
+    fields = []
     try:
-        certificate = next(each_der(der), Der(0, b""))
-        for field in each_der(next(each_der(certificate.content), Der(0, b"")).content):
-            fields.append(field)
-    except ValueError:
+        certificate = next(each_der(der))
+        for field in each_der(next(each_der(certificate.content)).content):
+            if field.tag != 0xA0:  # the version
+                fields.append(field)
+    except (ValueError, StopIteration):
         pass
-    if fields and fields[0].tag == 0xA0:
-        del fields[0]
-    return fields
+    return fields + [MISSING] * (5 - len(fields))
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
-    """Read one field; None when it cannot be read, which is no reason not to show the others."""
+    """Read one field; None when it cannot be read: the other fields are still shown."""
     try:
         return read(element)
     except (ValueError, IndexError):
@@ -3829,25 +3782,24 @@ def parse_certificate(der: bytes) -> Certificate:
     """Read what a report shows of a certificate, each field by itself."""
     import hashlib
 
-    fields = [*certificate_fields(der), *[Der(0, b"")] * 5]
-    serial, _, issuer, validity, subject = fields[:5]
-    extensions = [field for field in fields[5:] if field.tag == 0xA3]
+    serial, _, issuer, validity, subject, *others = certificate_fields(der)
+    extensions = [field for field in others if field.tag == 0xA3]
     names: tuple[str, ...] | None = () if subject.tag else None
     return Certificate(
-        common_name=legible(common_name, subject),
+        common_name=legible(lambda name: dict(der_name(name)).get("CN"), subject),  # the last one, if any
         names=legible(alternative_names, extensions[0]) if extensions else names,
-        issuer=legible(name_text, issuer) if issuer.tag else None,
+        issuer=legible(name_text, issuer),
         serial=legible(der_serial, serial),
-        not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
-        not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
+        not_before=legible(lambda field: der_time(parts_of(field)[0]), validity),
+        not_after=legible(lambda field: der_time(parts_of(field)[1]), validity),
         sha256=hashlib.sha256(der).hexdigest(),
-        subject=legible(name_text, subject) if subject.tag else None,
+        subject=legible(name_text, subject),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12a. Failures. What errors mean, in plain words, with one thing to try: tables first, then what chooses
-#     from them. The hop or the exchange that failed asks here; nobody else writes such sentences.
+# 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
+#     that choose from them. The hop or the exchange that failed asks here.
 # ---------------------------------------------------------------------------------------------------------
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
@@ -3882,7 +3834,7 @@ UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and
     errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
     errno.ECONNREFUSED: (
         "connection refused, nothing listens there",
-        "Check that it is a socket, and that the service runs: one that has ended may leave it behind.",
+        "Check that it is a socket, and that the service runs: a service that has ended may leave it behind.",
     ),
     errno.EACCES: (
         "not permitted",
@@ -3914,7 +3866,7 @@ SOCKS_HINTS = {
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
     0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
 }
-# Replies that speak of an address: of a target that has several, the next one may fare better.
+# Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
@@ -3922,7 +3874,6 @@ RESET_HINTS = {
     "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
-HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
 LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
@@ -3996,9 +3947,7 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
 
 def network_error(what: str, *details: Detail) -> NetworkError:
     """Return the failure that a row of FAILURES describes; `details` fill its message."""
-    kind = what.partition(":")[0]
-    message, hint = FAILURES[what]
-    return NetworkError(kind, message, hint, *details)
+    return NetworkError(what.partition(":")[0], *FAILURES[what], *details)
 
 
 def words_of_system(error: Exception) -> str:
@@ -4010,20 +3959,17 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    if not refusal:
-        return None
-    return NetworkError("network", "{}", REFUSED_HINT, refusal)
+    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
 
 
 def explain_unprepared(error: BaseException) -> NetworkError | None:
-    """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    """Say why a step could not be made ready; None where this machine and its variables are not at fault."""
+    if not isinstance(error, UsageError):
+        return explain_refusal(error)
+    kind, hint = "tls", "Correct the variable, or name a CA bundle with --cacert."
     if isinstance(error, InterfaceError):
-        hint = "It was there when the run began: look at the network of this machine."
-        return NetworkError("network", "{}", hint, error.message)
-    if isinstance(error, UsageError):
-        hint = "Correct the variable, or name a CA bundle with --cacert."
-        return NetworkError("tls", "{}", hint, error.message)
-    return explain_refusal(error)
+        kind, hint = "network", "It was there when the run began: look at the network of this machine."
+    return NetworkError(kind, "{}", hint, error.message)
 
 
 def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
@@ -4040,27 +3986,23 @@ def unix_failed(path: str, error: Exception) -> NetworkError:
 
 
 def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
-    """Say why nothing can be sent from where --interface says, and what to give instead.
-
-    `own` are the addresses of this machine by interface.
-    """
+    """Say why --interface cannot be used, and what to give instead. `own`: addresses by interface."""
     family = ip_family(interface)
     if family:
         found = [address for each in own.values() for address in each if is_ip(address, family)]
-        why, instead = words_of_system(error), "it has none of that family"
+        why = words_of_system(error)
         if error.errno == errno.EADDRNOTAVAIL:
             why = "this machine has no such address"
-        if found:
-            instead = f"give one of its own: {', '.join(found)}"
+        instead = f"give one of its own: {', '.join(found)}" if found else "it has none of that family"
     elif error.errno == errno.ENODEV:
         listed = (f"{name} ({', '.join(each)})" if each else name for name, each in own.items())
         why, instead = "this machine has no such interface", f"give one of these: {', '.join(listed)}"
     else:
+        found = [f"--interface {address}" for address in own.get(interface, ())]
         why = f"this machine does not permit binding to it ({reason_of(error).lower()})"
         instead = "it has no address to give instead"
-        options = [f"--interface {address}" for address in own.get(interface, ())]
-        if options:
-            instead = f"give its address instead: {' or '.join(options)}"
+        if found:
+            instead = f"give its address instead: {' or '.join(found)}"
     return InterfaceError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}; {instead}")
 
 
@@ -4072,10 +4014,10 @@ def family_option(options: Options) -> str:
 
 
 def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
-    """Tell a name that does not exist from one without such an address, and both from a failed name server.
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
 
-    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; silence takes its time
-    (`took`, s). glibc says of a name server without a route that the name is unknown.
+    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
+    Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
@@ -4100,25 +4042,24 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
 
 
 def not_http(line: bytes) -> NetworkError:
-    """Say what a server speaks that does not speak HTTP."""
-    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
-        return protocol_error(
-            "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
-        )
-    what, hint = "the answer does not start like HTTP", "Check that the port belongs to an HTTP server."
-    if line.startswith(b"HTTP/"):
-        what = "the answer's status line is not as HTTP has it"
-        hint = "The fault is the server's, or that of what stands before it."
-    return protocol_error(what + ": '{}'", foreign(line), hint=hint)
+    """Say what came in place of a status line of HTTP."""
+    if line[:2] in (b"\x15\x03", b"\x16\x03"):
+        message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif line.startswith(b"HTTP/"):
+        message, hint = "the answer's status line is not as HTTP has it: '{}'", BROKEN_SERVER
+    else:
+        message = "the answer does not start like HTTP: '{}'"
+        hint = "Check that the port belongs to an HTTP server."
+    return protocol_error(message, foreign(line), hint=hint)
 
 
 def broken_http2(words: Detail) -> NetworkError:
-    """Say which rule a server broke, in words of ours or of h2's."""
+    """Say which rule a server broke, in this program's words or in h2's."""
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
 def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> NetworkError:
-    """Say why an HTTP proxy did not open a tunnel; `authorized` tells that a credential was sent."""
+    """Say why an HTTP proxy did not open a tunnel; `authorized`: a credential was sent."""
     hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
     if response.status == 407 and authorized:
         hint = "The proxy refused the user name and password: check them, and that it takes Basic."
@@ -4133,7 +4074,7 @@ def socks_reply(error: Any) -> int | None:
 
 
 def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
-    """Put an error of PySocks in words, after so many addresses were `tried`."""
+    """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
@@ -4152,26 +4093,18 @@ def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 
 
 def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
-    """Say that it was the way through a proxy that failed; `connected`: something answered there."""
+    """Say that the way through a proxy failed; `connected`: something answered there."""
     if found.kind == "proxy":
         return found
-    hint = found.hint
-    if connected and found.kind in ("network", "protocol"):
-        hint = NO_PROXY_THERE
+    hint = NO_PROXY_THERE if connected and found.kind in ("network", "protocol") else found.hint
     message = "the proxy {} cannot be used: " + found.template
     return NetworkError("proxy", message, hint, proxy.shown, *found.details)
 
 
-def mention_forwarder(proxy: Proxy, found: NetworkError) -> NetworkError:
-    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
-    hint = f"This was the proxy {proxy.shown}, or the server behind it. {found.hint}"
-    return NetworkError(found.kind, found.template, hint, *found.details)
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 12b. Alerts. The same for TLS: what OpenSSL's errors and verdicts mean.
+# 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 # ---------------------------------------------------------------------------------------------------------
-ALERTS = {  # of the other side, by what tls_reason() calls them
+ALERTS = {  # of the other side, by their names in `tls_reason`
     "close_notify": "the server closed the TLS connection",
     "unexpected_message": "the server did not expect our message",
     "bad_record_mac": "a record of ours was damaged on the way",
@@ -4189,13 +4122,14 @@ ALERTS = {  # of the other side, by what tls_reason() calls them
     "certificate_required": "the server requires a client certificate",
     "no_application_protocol": "the server refused our ALPN",
 }
+# Those that Python may not know yet, by their numbers.
 YOUNG_ALERTS = {
     0: "close_notify",
     115: "unknown_psk_identity",
     120: "no_application_protocol",
     121: "ech_required",
 }
-TLS_REASONS = {  # of our own side, by what tls_reason() calls them
+TLS_REASONS = {  # what OpenSSL found on this side, by its names in `tls_reason`
     "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
     "RECORD_LAYER_FAILURE": "a record of the server was damaged on the way",
     "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
@@ -4204,13 +4138,21 @@ TLS_REASONS = {  # of our own side, by what tls_reason() calls them
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
     "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
 }
-# What OpenSSL before 3.2 says where younger ones say RECORD_LAYER_FAILURE, and what both say of no TLS.
+TLS_HINTS = {  # by the same names
+    "WRONG_VERSION_NUMBER": "Check the port: what answers there speaks neither TLS nor HTTP.",
+    "NO_PROTOCOLS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "NO_CIPHERS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "RECORD_LAYER_FAILURE": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "bad_record_mac": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "unrecognized_name": "Check the host name, or the virtual hosts that the server has certificates for.",
+}
+# OpenSSL before 3.2 says these in place of RECORD_LAYER_FAILURE, and every OpenSSL of data that is not TLS.
 BAD_RECORD = (
     "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
     "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
 ).split()
-SHOWN_ALERTS = {  # the same where a client certificate was shown
+SHOWN_ALERTS = {  # alerts where a client certificate was shown
     "bad_certificate": "the server refused the client certificate",
     "unsupported_certificate": "the server does not take a client certificate of this kind",
     "certificate_revoked": "the server says that the client certificate was revoked",
@@ -4236,23 +4178,20 @@ OLD_TLS = (
     "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
     "handshake_failure"
 ).split()
-
-
+# OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 ISSUER_VERDICTS = {
     18: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
 }
-VERDICTS = {  # of OpenSSL's on a chain, those that its versions word in their own ways, or in riddles
+VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     7: "a signature in the certificate's chain is wrong",
     26: "the certificate is not meant for a server",
     66: "the certificate's key is too small to be safe",
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-
-
 FURTHER_UP = "a certificate further up the chain"
-VALIDITY = {  # OpenSSL's verdicts on a certificate's times: in short, in full, and what to try
+VALIDITY = {  # those on a certificate's times: in short, in full, and what to try
     9: (
         "is not valid yet",
         "is not valid yet for another {}",
@@ -4274,12 +4213,12 @@ class TlsFailure(NamedTuple):
     shown: str  # what became of the client certificate, a key of SHOWN
 
     @property
-    def certificate(self) -> Certificate | None:
-        return next(iter(self.chain), None)
+    def certificate(self) -> Certificate:
+        return next(iter(self.chain), NO_CERTIFICATE)
 
     @property
     def code(self) -> int:
-        """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
+        """Return OpenSSL's verdict on the certificate, 0 where something else failed."""
         return getattr(self.error, "verify_code", 0)
 
 
@@ -4291,18 +4230,11 @@ def offer_of(url: Url, options: Options) -> str:
 
 
 def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return what became of a client certificate, a key of SHOWN.
-
-    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
-    HandshakeTap noted.
-    """
-    if "shown" in happened:
-        return "sent"
-    if given != "here":
+    """Return what became of a client certificate (SHOWN): `given` is from `offer_of`, `happened` of a tap."""
+    if given != "here" and "shown" not in happened:
         return given
-    if "declined" in happened:
-        return "unfit"
-    return "not sent" if "wanted" in happened else "not asked for"
+    fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
+    return next((fate for word, fate in fates.items() if word in happened), "not asked for")
 
 
 def has_trust_store() -> bool:
@@ -4315,18 +4247,18 @@ def has_trust_store() -> bool:
 
 
 def validity_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate's time is over (10) or has not come (9), as their own times tell."""
+    """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
     verdict, by_how_much, what_to_do = VALIDITY[failure.code]
     hint = f"{what_to_do} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
-    for number, moment in enumerate(moments):
+    for each, moment in zip(failure.chain, moments):
         if moment and (moment > now) == early:
-            span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
-            if number == 0:
-                return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
-            return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
-    if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
+            message = f"the certificate {by_how_much}"
+            if each is not failure.certificate:
+                message = f"{FURTHER_UP} {by_how_much}: {{}}"
+            return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
+    if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
         if failure.options.ca_bundle is not None:
             where, hint = "the bundle given with --cacert", "Renew it in the bundle."
@@ -4347,34 +4279,31 @@ def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
     host, certificate = failure.place[0], failure.certificate
     names: tuple[str, ...] = ("another name",)
-    if certificate and certificate.names is not None:
+    if certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
     hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
-    listed = clip(and_more(names, 5))
-    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
+    message = "the certificate was issued for {}, not {}"
+    return NetworkError("tls", message, hint, clip(and_more(names, 5)), host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
-    """Say that no trusted CA stands behind a certificate, and how to name one."""
-    last = own = failure.certificate
+    """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
+    last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
-        if last and last.issuer and each.common_name and f"CN={each.common_name}" in last.issuer:
+        if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
-    issuer = f" ({clip(last.issuer)})" if last and last.issuer else ""
-    sent = last is not own
-    unknown = "the certificate's issuer is unknown{}"
-    if sent:
-        unknown = "the issuer at the end of the certificate's chain is unknown{}"
-    message = ISSUER_VERDICTS.get(failure.code, unknown)
+    issuer = f" ({clip(last.issuer)})" if last.issuer else ""
+    message = "the certificate's issuer is unknown{}"
     hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
     hint += "if not, the server may not send its intermediate certificates."
+    lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
+    cause = f"The server may not send its intermediate certificates; or the {lacking}."
+    if last is not failure.certificate:
+        message = "the issuer at the end of the certificate's chain is unknown{}"
+        cause = f"The {lacking}; or the server does not send all its intermediate certificates."
+    message = ISSUER_VERDICTS.get(failure.code, message)
     if failure.options.ca_bundle is not None:
-        lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
-        hint = f"The {lacking}."
-        if failure.code not in ISSUER_VERDICTS and sent:
-            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
-        elif failure.code not in ISSUER_VERDICTS:
-            hint = f"The server may not send its intermediate certificates; or the {lacking}."
+        hint = f"The {lacking}." if failure.code in ISSUER_VERDICTS else cause
     elif not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
@@ -4384,20 +4313,22 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 
 def explain_certificate(failure: TlsFailure) -> NetworkError:
-    """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
-    explainers = {9: validity_error, 10: validity_error, 62: name_error, 64: name_error}
-    explainers.update(dict.fromkeys((18, 19, 20, 21), issuer_error))
-    if failure.code in explainers:
-        return explainers[failure.code](failure)
+    """Put OpenSSL's verdict on a certificate in plain words."""
+    if failure.code in VALIDITY:
+        return validity_error(failure)
+    if failure.code in (62, 64):  # another name, another address
+        return name_error(failure)
+    if failure.code in (18, 19, 20, 21):
+        return issuer_error(failure)
     words = f"the certificate was rejected: {failure.error.verify_message}"  # type: ignore[attr-defined]
     return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, words))
 
 
 def tls_reason(failure: TlsFailure) -> str:
-    """Return why TLS failed, called the same whatever OpenSSL and Python are installed.
+    """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
-    upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side is in
+    upper case, as OpenSSL names it. Python does not know the names that are younger than itself.
     """
     error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
@@ -4416,32 +4347,15 @@ def tls_reason(failure: TlsFailure) -> str:
     return reason
 
 
-def not_tls_hint(failure: TlsFailure) -> str:
-    """Return one thing to try where something else than TLS answered."""
-    if failure.stream.stray != b"HTTP/":
-        return "Check the port: what answers there speaks neither TLS nor HTTP."
-    if failure.on_socket:
-        return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
-    return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
-
-
 def tls_hint(reason: str, failure: TlsFailure) -> str:
-    """Return one thing to try that is true for a TLS failure."""
-    if reason == "WRONG_VERSION_NUMBER":
-        return not_tls_hint(failure)
+    """Return one thing to try that fits a TLS failure."""
     if failure.shown == "sent" and reason in SHOWN_ALERTS:
         return SHOWN["sent"]
-    if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
-        return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
     if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
-        return "Something damages data on the way: check middleboxes, network cards and memory."
     if "certificate" in reason or reason == "unknown_ca":
         return SHOWN[failure.shown]
-    if reason == "unrecognized_name":
-        return "Check the host name, or the virtual hosts that the server has certificates for."
-    return "Look at the server's TLS configuration and log."
+    return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
 
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
@@ -4458,32 +4372,31 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
-        place = "socket" if failure.on_socket else "port"
+        place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+        if failure.on_socket:
+            place, hint = (
+                "socket",
+                "Ask for http:// through this socket; for https://, also behind a redirect, ",
+            )
+            hint += "name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
-    if stray:
-        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(stray))
-    return NetworkError("tls", "{}", hint, words)
+    message = "{}: it began with '{}'" if stray else "{}"
+    return NetworkError("tls", message, hint, words, foreign(stray))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 13. Lookup. Names to addresses.
 # ---------------------------------------------------------------------------------------------------------
-def scope_id(zone: str) -> int:
-    """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
-    if not zone:
-        return 0
-    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
-
-
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
         return Peer(literal, socket.AF_INET, (literal, port))
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
+    named = zone and not zone.isdigit()
     try:
-        scope = scope_id(zone)
+        scope = socket.if_nametoindex(zone) if named else int(zone or 0)  # RFC 4007 section 11
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
         raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
@@ -4499,10 +4412,10 @@ def is_glibc() -> bool:
 
 
 def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
-    """Return a resolver's time-outs (us), given its own (s), in the order in which they pass unanswered.
+    """Return how long a resolver waits for each answer in turn (us); `timeout` (s), `attempts`: options.
 
-    glibc (resolv/res_send.c) asks one server after the other, each round anew, and shares the longer
-    time-outs of the later ones among all; musl (src/network/res_msend.c) asks all at once, again and again.
+    glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
+    time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
     """
     if not is_glibc():
         return (timeout * 1_000_000 // attempts,) * attempts
@@ -4510,27 +4423,18 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
     return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
 
 
-def resolver_option(options: str, name: str, default: int, most: int) -> int:
-    """Return the number that an option of the resolver stands at, as glibc bounds it."""
-    given = re.findall(rf"(?:^| |\t){name}:([0-9]{{1,9}})", options)
-    if not given:
-        return default
-    return min(max(1, int(given[-1])), most)
-
-
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
-    """Read whom this machine asks for names (resolv.conf(5)); None when that cannot be read."""
+    """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
         text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
-    options = " ".join(
-        [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
-    )
-    timeout = resolver_option(options, "timeout", 5, 30)
-    rounds = resolver_option(options, "attempts", 2, 5)
-    return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
+    options = [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
+    given = dict(re.findall(r"(?:^|[ \t])(timeout|attempts):([0-9]{1,9})", " ".join(options)))
+    timeout = min(max(1, int(given.get("timeout", 5))), 30)  # glibc has these bounds
+    attempts = min(max(1, int(given.get("attempts", 2))), 5)
+    return Resolver(servers, resolver_waits(len(servers), timeout, attempts))
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -4544,28 +4448,23 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> list[Peer]:
     """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase. What the first lookup
-    of a process has the C library load was loaded before the clock. Device "the resolver is warmed up":
-    without it, dns is 1.89 ms off instead of 0.37.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
+    C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
+    off instead of 0.37.
     """
     found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
     return interleave(list(dict.fromkeys(peers)))
 
 
-def needs_lookup(host: str, port: int, options: Options) -> bool:
-    """Tell whether a resolver must be asked for a host."""
-    return not is_ip(host) and (host, port) not in options.overrides
+def known_address(host: str, port: int, options: Options) -> str | None:
+    """Return the address that --resolve or a literal host names, None where a resolver has to be asked."""
+    return options.overrides.get((host, port), host if is_ip(host) else None)
 
 
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
-    """Return the addresses of a host; raises NetworkError of kind `dns`.
-
-    A literal address and --resolve need no lookup.
-    """
-    literal = options.overrides.get((host, port))
-    if not literal and is_ip(host):
-        literal = host
+    """Return the addresses of a host; raises NetworkError of kind `dns`."""
+    literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
         family = FAMILY_NAMES[options.family]
         hint = f"It is an address of the other family: leave out {family_option(options)}."
@@ -4588,9 +4487,9 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-FRESH = 200_000  # ns within which what came is noticed by a process that does nothing but wait for it
-CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
-# Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
+FRESH = 200_000  # ns within which a process that only waits notices what came
+CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
+# With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
@@ -4601,11 +4500,11 @@ def new_buffer() -> mmap.mmap:
 
 
 def silence() -> bytes:
-    """Be the source of a stream that has nothing to send."""
+    """Return nothing: the source of a stream that has nothing to send."""
     return b""
 
 
-UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
+UNHEARD = "".format  # a listener that does nothing: takes any arguments, and runs no Python at every record
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -4613,42 +4512,29 @@ class Stream:
     """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
-    may not read on until its answer is read. `source` is asked whenever everything before has been
-    handed to the kernel; empty means nothing to send for now. `began` and `arrived` are when the first and
-    the last of the newest bytes reached this machine (perf_counter_ns); of a socket, which tells of the last
-    byte alone, both are that. `truncated` tells that TLS ended without close_notify. `in_bulk` asks for large
-    reads, while no instant inside them matters.
+    may not read on until its answer is read. `source` is asked again whenever the kernel has taken all that
+    it gave before; empty means nothing to send for now.
     """
 
     def __init__(self) -> None:
         self.source: Source = silence
-        self.began = 0
-        self.arrived = 0
-        self.truncated = False
-        self.in_bulk = False
-
-    @property
-    def alpn(self) -> str | None:
-        """Return the protocol that was agreed on (RFC 7301), None when none was."""
-        return None
+        self.began = 0  # when the first of the newest bytes reached this machine, where that is known
+        self.arrived = 0  # when the last of them did (both perf_counter_ns)
+        self.truncated = False  # TLS ended without close_notify
+        self.in_bulk = False  # large reads are wanted: no instant inside them matters
+        self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError.
-
-        Over a socket that does not block: BlockingIOError where nothing came.
-        """
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
-        """Send from `source` from now on, and what can leave at once without waiting; return the instant.
-
-        That it could not be sent is told by the next read.
-        """
+        """Send from `source` from now on: see `push`. Where that fails, the next read raises the error."""
         self.source = source
         return self.push()
 
     def hold(self) -> None:
-        """Hand over all that `source` offers, to leave beside what `begin` sends next; raises OSError."""
+        """Hand over all that `source` offers, to leave together with what `begin` sends; raises OSError."""
         raise NotImplementedError
 
     def push(self) -> int:
@@ -4661,10 +4547,8 @@ class Stream:
 
 
 def instant_of(stamp: int) -> int:
-    """Return an instant of the past that the clock on the wall told (ns) as perf_counter_ns tells it.
-
-    Both clocks are read within a moment, or anew: what a process lost of its CPU in between would count.
-    """
+    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns."""
+    # Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
     for _ in range(CLOCK_READINGS):
         before = time.perf_counter_ns()
         wall = time.time_ns()
@@ -4674,11 +4558,10 @@ def instant_of(stamp: int) -> int:
 
 
 class SocketStream(Stream):
-    """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
-    that a process that was not running does not blame the server. `note` is told of a "gap filled".
+    """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
+    the server is not blamed for a process that was not running. `note` is called with "gap filled".
 
-    Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
-    could hand over open files.
+    Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
     """
 
     def __init__(self, timestamps: bool = True) -> None:
@@ -4688,14 +4571,14 @@ class SocketStream(Stream):
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
-        self._waited = False  # for what was read last, which had not come when it was asked for
+        self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
         self.note: Callable[[str, int], object] = UNHEARD
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
-        if (self._unsent or self._refill()) and self._send():
-            self._refill()  # asked at once, `source` knows when its last byte was sent
+        if self._has_more() and self._send():
+            self._has_more()  # asked at once, `source` knows when its last byte was sent
         return departed
 
     def read_into(self, view: memoryview) -> int:
@@ -4706,19 +4589,18 @@ class SocketStream(Stream):
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
                 # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
-                # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
-                # was; never a time to come, for that clock may have been set back.
+                # while the CPUs are busy. It is a time of the system's clock, which may have been set.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if noticed - arrived > FRESH or noticed - called > JIFFY:
             arrived = self._in_order(arrived, called, noticed)
         self.began = self.arrived = arrived
         if not count and self._send_error:
-            raise self._send_error  # it says more than the end that came of it
+            raise self._send_error  # it says more than the end of the stream, which it caused
         return count
 
     def _receive(self, view: memoryview) -> tuple[int, list[tuple[int, int, bytes]]]:
-        """Receive, and keep in mind whether it had to be waited for."""
+        """Receive, and set whether that had to wait."""
         try:
             return self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)[:2]
         except BlockingIOError:
@@ -4726,10 +4608,10 @@ class SocketStream(Stream):
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
     def _in_order(self, arrived: int, called: int, noticed: int) -> int:
-        """Return when bytes could be read whose last one `arrived`, asked for when `called`.
+        """Return when bytes could be read; their last one `arrived`, and they were asked for when `called`.
 
-        The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
-        it waited in this machine for that one: it could be read when that came, or with the bytes before.
+        The kernel tells when the newest segment arrived. Where one before it was lost or late, the newest
+        waited in this machine for that one, and could be read only when that came.
         """
         info = tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0
@@ -4746,7 +4628,7 @@ class SocketStream(Stream):
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
         # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
-        while self._unsent or self._refill():
+        while self._has_more():
             if not self._send(HELD):
                 self._readable(True)
         if self._send_error:
@@ -4754,7 +4636,7 @@ class SocketStream(Stream):
 
     def send_until_readable(self) -> None:
         blocked = started = False
-        while self._unsent or self._refill():
+        while self._has_more():
             # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started and self._readable(blocked):
                 return
@@ -4762,22 +4644,23 @@ class SocketStream(Stream):
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
-        # Never blocking, on a socket that blocks for reading: a server may wait for its answer to be read.
+        # Without waiting, though the socket blocks: a server may wait until its answer is read.
         try:
             count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
             if flags and error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                return self._send()  # unknown here, and nothing needs them
+                return self._send()  # flags that are unknown here, and that nothing needs
             # The answer may have come before the connection broke: reading decides.
             self._send_error, self._unsent, self.source = error, b"", silence
             return True
         self._unsent = memoryview(self._unsent)[count:]
         return not self._unsent
 
-    def _refill(self) -> bool:
-        self._unsent = self.source()
+    def _has_more(self) -> bool:
+        """Tell whether something is left to send; `source` is asked when all of its last piece was sent."""
+        self._unsent = self._unsent or self.source()
         return len(self._unsent) > 0
 
     def _readable(self, wait: bool) -> bool:
@@ -4790,36 +4673,30 @@ class SocketStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14b. Streams over TLS. On any other stream, always through memory: the same code with and without a
-#     proxy's TLS around it, and what ended the connection never hidden behind OpenSSL's own errors.
+# 14b. Streams over TLS. OpenSSL works in memory, on top of any stream: the same code serves TLS within a
+#     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
 # ---------------------------------------------------------------------------------------------------------
-# The interpreter's own, since CPython 3.8: what ssl.py puts around it makes enums of the numbers, in Python,
-# at every record. Without it the certificate of a failed handshake is not shown.
+# The interpreter's own callback (CPython 3.8 and later). The one that ssl.py puts around it runs Python at
+# every record. Without any, the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
-MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
+MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
-    """Call `listener` at each message of the TLS objects that are made, and were, while it was not None.
-
-    Never set it back to None: an object keeps calling into the interpreter, which before 3.9.3 then keeps its
-    lock for ever. UNHEARD ends it.
-    """
+    """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
+    # Never set back to None, but to UNHEARD: for None an interpreter before 3.9.3 keeps its lock for ever.
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
 
-# The random by which a ServerHello is a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
+# The random that makes a ServerHello a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
 HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
-    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off.
-
-    In TLS 1.3 a context stands before them, and extensions behind each (RFC 8446 section 4.4.2; RFC 5246
-    section 7.4.2).
-    """
+    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off."""
+    # RFC 5246 section 7.4.2, 8446 section 4.4.2: TLS 1.3 has a context before them, extensions after each.
     young = version == 0x0304
     at = 4 + 3
     if young:
@@ -4835,11 +4712,9 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 
 class HandshakeTap:
-    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
-    of ours was asked for and sent, the last alert.
-
-    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
-    "declined" and "shown", events of the log.
+    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
+    and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
+    8446 section 4.6.2): `note` is called with "wanted", "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
@@ -4853,23 +4728,20 @@ class HandshakeTap:
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
-        """Take a message of a handshake, or an alert, as OpenSSL passes it on."""
+        """Take a message of a handshake, or an alert, as OpenSSL passes it on (RFC 8446 sections 4 to 6)."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
-        # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
-        # (2 ServerHello, 11 Certificate, 13 CertificateRequest).
-        if content == 21:
+        came = direction == "read"
+        if content == 21:  # an alert: level, description
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
-            fatal = direction == "read" and len(data) == 2 and data[0] == 2
-            self.alert = data[1] if fatal else None
-        if direction != "read":
-            if (content, kind) == (22, 11):
-                self._note("shown" if any(each_certificate(data, version)) else "declined")
-        elif (content, kind) == (22, 13):
+            self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
+        elif (content, kind, came) == (22, 11, False):  # our Certificate
+            self._note("shown" if any(each_certificate(data, version)) else "declined")
+        elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self._note("wanted")
-        elif (content, kind) == (22, 2):
+        elif (content, kind, came) == (22, 2, True):  # ServerHello
             self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
-        elif (content, kind) == (22, 11) and not self._certificates[0]:
+        elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
     def _note(self, what: str) -> None:
@@ -4883,23 +4755,20 @@ class HandshakeTap:
 
 
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
-    """Give up SSLKEYLOGFILE where it is what failed, on a full disk perhaps; the call may then be repeated.
-
-    OpenSSL reports it as if the handshake or a read had failed, which go on without it.
-    """
-    if context.keylog_filename is None or (
-        isinstance(error, ssl.SSLError) and "system lib" not in str(error)
-    ):
+    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more."""
+    # OpenSSL reports it as if the handshake or a read had failed.
+    other = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
+    if other or context.keylog_filename is None:
         return False
     context.keylog_filename = None  # type: ignore[assignment]
     return True
 
 
 class TlsStream(Stream):
-    """TLS over another stream. Made before the clock starts, ClientHello and all.
+    """TLS over another stream. It is made before the clock starts, with its ClientHello.
 
-    OpenSSL reads and writes memory alone. What it writes to `_outgoing` the stream below sends: `ciphertext`
-    is its source. What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
+    OpenSSL reads and writes memory alone. The stream below sends what it writes: `ciphertext` is its source.
+    What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
 
         | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
         |<------- one record --------->|
@@ -4913,32 +4782,25 @@ class TlsStream(Stream):
         super().__init__()
         self.established = False
         self.spoken = False  # a record of TLS came
-        self.stray = b""  # what came where a record had to begin, and cannot begin one
+        self.stray = b""  # what came in place of the header of a record
         self._failure: OSError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
-        self._answered = 0  # when the handshake ended, if with a flight of the other side
+        self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        overhear(context, UNHEARD)  # an object that is made unheard stays so
-        # The name as bytes, because a str would go through the idna codec.
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
-        )
+        overhear(context, UNHEARD)  # an object that is made without a listener never has one
+        name = server_name.encode("ascii")  # a str would go through the idna codec
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self.tap = HandshakeTap(self._tls)
         try:
             self._try_handshake()
         except ssl.SSLError as error:
-            self._failure = error  # nothing is left to offer: `shake_hands` says so
-
-    @property
-    def alpn(self) -> str | None:
-        return self._tls.selected_alpn_protocol()
+            self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
 
     def shake_hands(self, inner: Stream) -> None:
-        """Shake hands over `inner`; what is left to send of that leaves with what `begin` sends.
-
-        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
+        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
+        ssl.SSLError, OSError, or EOFError when the other side hangs up.
         """
         self._inner = inner
         overhear(self._tls.context, self.tap)
@@ -4949,25 +4811,22 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            # After the handshake it would only cost time, unless a certificate of ours may be asked for yet.
+            # From here on it would only cost time, unless a certificate of ours may still be asked for.
             if not self._tls.context.post_handshake_auth:
                 overhear(self._tls.context, UNHEARD)
-        # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
-        # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
+        # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
+        # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
-            self._answered = self.arrived
+            self.answered = self.arrived
         inner.hold()
         self.established = True
-
-    def answered(self, departed: int) -> int:
-        """Return when the handshake ended: its last flight came, or left with what follows it."""
-        return self._answered or departed
+        self.alpn = self._tls.selected_alpn_protocol()
 
     def agreed(self) -> Handshake:
-        """Return what the handshake agreed on, and the certificates even of one that failed.
+        """Return what the handshake agreed on; of one that failed only the certificates.
 
-        OpenSSL forgets its part after an alert. The other side's own certificate is all that is known where
-        they came in a way that was not understood: compressed (RFC 8879), or to an interpreter that is deaf.
+        Where the tap could not read these (compressed, RFC 8879, or without a callback), only the other
+        side's own is known.
         """
         certificates, again = self.tap.certificates, self.tap.hello_retry
         if not self.established:
@@ -5016,10 +4875,10 @@ class TlsStream(Stream):
         return True
 
     def _decrypt(self, view: memoryview) -> int | None:
-        """Take what is decrypted, 0 after close_notify, None when more must come first.
+        """Decrypt one record, or in bulk all that came; 0 after close_notify, None when more must come.
 
-        That is one record, or in bulk as many as there are. What fails behind them is raised by the next
-        call: OpenSSL says it only once. Raises NetworkError for a request that HTTP/2 forbids.
+        An error after some records is raised by the next call: OpenSSL says it only once. Raises NetworkError
+        where a certificate is asked for, which HTTP/2 forbids.
         """
         if self._failure:
             raise self._failure
@@ -5039,7 +4898,7 @@ class TlsStream(Stream):
                 raise
             self._failure = error
         finally:
-            # RFC 9113 section 9.2.3. The answer has not left this memory, and never will.
+            # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
             if len(self.tap.happened) > noted and self.alpn == "h2":
                 raise broken_http2("it asked for a client certificate after the handshake")
         return count
@@ -5047,8 +4906,8 @@ class TlsStream(Stream):
     def _pull(self) -> bool:
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end.
 
-        One record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2);
-        the last one in bulk perhaps only to the end of its header, which tells where the next one begins.
+        A record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2). Of
+        the last one in bulk at least the header is read whole: it tells where the next record begins.
         """
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
@@ -5057,7 +4916,7 @@ class TlsStream(Stream):
         end = self._rest  # of the newest record whose header is known
         wanted = end or 5
         if in_bulk:
-            wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
+            wanted = len(buffer) - MAX_RECORD  # so that one call decrypts all of it
         while count < wanted:
             try:
                 got = self._inner.read_into(buffer[count:wanted])
@@ -5072,7 +4931,7 @@ class TlsStream(Stream):
             count += got
             self.arrived = self._inner.arrived
             if not in_bulk and (end, count) == (0, 5) and not self._begins_record():
-                break  # OpenSSL says so, and waiting for the rest could take for ever
+                break  # OpenSSL fails on it now; the rest might never come
             while count >= end + 5:
                 end += 5 + RECORD_LENGTH.unpack_from(buffer, end)[0]
             wanted = end
@@ -5085,7 +4944,7 @@ class TlsStream(Stream):
         return count > 0
 
     def _begins_record(self) -> bool:
-        """Tell whether the buffer begins with the header of a record, and keep what else it begins with."""
+        """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
         header = bytes(self._buffer[:5])
         if 20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD:
             self.spoken = True
@@ -5095,16 +4954,15 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
-#     offered to a proxy.
+# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 # ---------------------------------------------------------------------------------------------------------
 def no_store() -> ssl.SSLContext | None:
-    """Be the store of a start that has read none ahead."""
+    """Return nothing: no CA store was read ahead."""
     return None
 
 
 def build_trusting_context() -> ssl.SSLContext:
-    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
+    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
     context.verify_mode = ssl.CERT_NONE
@@ -5117,20 +4975,20 @@ def build_trusting_context() -> ssl.SSLContext:
 def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read.
 
-    `take_store` gives a context for which the store has been read ahead, with what OpenSSL made of
-    SSL_CERT_FILE if that is set. Raises UsageError when that names a file that is no bundle.
+    `take_store` may give a context whose store was read ahead, from SSL_CERT_FILE if that is set. Raises
+    UsageError where that file is no bundle.
     """
     if options.insecure:
         return build_trusting_context()
     ahead, bundle = None, options.ca_bundle
     if not bundle:
-        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
+        # OpenSSL says nothing of a file that it cannot read, and then trusts nobody.
         bundle = read_ca_bundle("SSL_CERT_FILE", options.environ.get("SSL_CERT_FILE"), options.max_time)
         ahead = take_store()
     if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
-        ahead = None  # one is broken or stands there twice: loading them anew tells which
+        ahead = None  # a certificate is broken or there twice: loading them again tells which
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The system's OpenSSL configuration may demand more; Python built with ciphers of its own hides that.
+    # The system's OpenSSL configuration may demand more. A Python with its own list of ciphers hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
@@ -5164,19 +5022,20 @@ NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
 class Worker:
-    """Some work in a thread that nobody joins: what cannot be interrupted (a resolver, a handshake, a SOCKS
-    dialogue) is left behind. `crash` is what it raised.
+    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised. A thread that
+    hangs is left behind: a resolver, a handshake or a SOCKS dialogue cannot be interrupted.
     """
 
     def __init__(self, work: Callable[[], object], patience: float) -> None:
         """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
         self.ended = threading.Event()
         self.crash: BaseException | None = None
+        self.result: Any = None
         self._work = work
         give_up = time.monotonic() + patience
         while True:
             try:
-                # threading.Thread would wait for ever for one that finds no memory for its first call.
+                # threading.Thread would wait for ever where the thread has no memory for its first call.
                 _thread.start_new_thread(self._run, ())
                 return
             except NO_THREAD_NOW:
@@ -5186,19 +5045,19 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._work()
+            self.result = self._work()
         except BaseException as error:
             self.crash = error
         self.ended.set()
 
     def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work while there are seconds left, asked ten times a second."""
+        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
         # A thread without memory cannot even say that it has ended.
         while not (self.ended.is_set() or self.crash):
             left = seconds_left()
             if left <= 0:
                 return
-            # A signal that comes just before a long wait would be noticed at its end.
+            # A signal that comes just before a wait is noticed only at the end of that wait.
             self.ended.wait(min(left, 0.1))
 
 
@@ -5208,18 +5067,15 @@ def target_role(url: Url, options: Options) -> str:
 
 
 class TlsContexts:
-    """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
-    "proxy tls". Each is made once, when first asked for, and never asked for by another role.
-
-    It is made in a thread: while OpenSSL reads the CA store, Python can import what else is needed (3.9 keeps
-    the interpreter's lock for that, 3.11 does not).
+    """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
+    the client certificate, "proxy tls". A thread makes each once: while OpenSSL reads the CA store, newer
+    Pythons can import what else is needed (3.11, not 3.9).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
-        self._made: dict[str, ssl.SSLContext] = {}
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None  # why the key log cannot be opened
 
@@ -5228,8 +5084,8 @@ class TlsContexts:
         if role not in self._makers:
             self._makers[role] = Worker(partial(self._make, role), 1.0)
 
-    def _make(self, role: str) -> None:
-        optional("hashlib")  # which certificates are named by
+    def _make(self, role: str) -> ssl.SSLContext:
+        optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
         if role == "tls with certificate":
             assert self._options.identity
@@ -5237,43 +5093,38 @@ class TlsContexts:
             context.post_handshake_auth = True
         if self._key_log:
             self._unlogged = log_keys(context, self._key_log)
-        self._made[role] = context
+        return context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN).
-
-        Raises UsageError when SSL_CERT_FILE or the client certificate is broken.
-        """
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
         self.start(role)
         maker = self._makers[role]
         maker.ended.wait()
         if maker.crash:
             raise maker.crash
-        # Set anew for each step: TLS objects that exist keep what they were made with.
-        self._made[role].set_alpn_protocols(list(protocols))
-        return self._made[role]
+        context: ssl.SSLContext = maker.result
+        context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
+        return context
 
     @property
     def warning(self) -> str | None:
         """Say that session keys were not written, None when they were or need not be."""
-        if not self._key_log or all(context.keylog_filename for context in list(self._made.values())):
+        made = [maker.result for maker in list(self._makers.values()) if maker.result]
+        if not self._key_log or all(context.keylog_filename for context in made):
             return None
         reason = self._unlogged or "the disk may be full"
         return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16a. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
-#     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
-#     and stamps nothing before the header section was parsed.
+# 16a. Messages. HTTP/1.1, written and read here: http.client takes 103 for the answer, truncated bodies for
+#     whole ones, conflicting lengths and "+5" for a length, and notes no time before the header section ends.
 # ---------------------------------------------------------------------------------------------------------
 BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a stream, through one buffer. What `skip` passes over goes to `kept`, if
-    there is one.
-    """
+    """Take lines and bytes from a stream, through one buffer. What `skip` passes over is added to `kept`."""
 
     def __init__(self, kept: bytearray | None = None) -> None:
         self.stream = Stream()
@@ -5293,9 +5144,8 @@ class Reader:
         return self._end - self._at
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending.
-
-        Raises NetworkError when it is longer than `most`, EOFError with what there was of it at the end.
+        """Return the next line without its ending. Raises NetworkError when it is longer than `most`, and
+        EOFError with its beginning where the stream ends first.
         """
         parts = []
         size = 0
@@ -5326,7 +5176,7 @@ class Reader:
         return b"".join(parts)
 
     def skip(self, most: int) -> int:
-        """Pass over at most so many bytes of what comes next; return how many, 0 at the end."""
+        """Pass over what comes next, at most so many bytes; return how many, 0 at the end."""
         if not self.fill():
             return 0
         taken = min(most, self.left)
@@ -5338,46 +5188,28 @@ class Reader:
         return taken
 
 
-class Collector:
-    """The socket that http.client writes to: it keeps the bytes."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def sendall(self, data: bytes) -> None:
-        self.data += data
-
-
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
     """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
-    connection = http_client.HTTPConnection("unused")
-    connection.sock = collector = Collector()
-    connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-    for name, value in headers:
-        connection.putheader(name, value)
-    connection.endheaders()
-    return collector.data
+    # None of it can hold a line end: a target is percent-encoded, and `parse_header` refuses such a value.
+    lines = [f"{method} {target} HTTP/1.1".encode("ascii")]
+    lines += [name.encode("ascii") + b": " + value for name, value in headers]
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
-    """Return the header fields of a request: defaults first, where the user gave none of that name."""
+    """Return the header fields of a request: first the defaults whose names the user did not give."""
     given = {name.lower() for name, _ in request.headers}
-    defaults = [
-        ("Host", request.url.authority.encode("ascii")),
-        ("User-Agent", f"httphases/{__version__}".encode("ascii")),
-        ("Accept", b"*/*"),
-    ]
+    defaults = {"Host": request.url.authority, "User-Agent": f"httphases/{__version__}", "Accept": "*/*"}
     if request.body is not None:
-        defaults.append(("Content-Type", request.body.content_type.encode("ascii")))
-        defaults.append(("Content-Length", str(len(request.body.data)).encode("ascii")))
-    return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
+        defaults["Content-Type"] = request.body.content_type
+        defaults["Content-Length"] = str(len(request.body.data))
+    added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
+    return (*added, *request.headers)
 
 
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    if not re.fullmatch(b"[1-9][0-9]{2}", text):
-        return None
-    return int(text)
+    return int(text) if re.fullmatch(b"[1-9][0-9]{2}", text) else None
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -5385,24 +5217,13 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     version, _, rest = line.rstrip().partition(b" ")
     code, _, reason = rest.partition(b" ")
     status = parse_status(code)
-    if status is None or len(version) != 8 or version[:7] != b"HTTP/1." or not version[7:].isdigit():
+    if status is None or not re.fullmatch(rb"HTTP/1\.[0-9]", version):
         raise not_http(line)
     return version.decode("ascii"), status, decode(reason.strip())
 
 
-def read_status_line(reader: Reader) -> bytes:
-    """Return the first line of a response; raises NetworkError when the stream ends within it."""
-    try:
-        return reader.line(MAX_HEADER_BYTES)
-    except EOFError as ended:
-        (start,) = ended.args
-        if not b"HTTP/".startswith(start[:5]):
-            raise not_http(start) from None
-        raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
-
-
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
+    """Read a header or trailer section up to its blank line (RFC 9112 section 5); return it and its size."""
     fields: list[tuple[str, list[bytes]]] = []
     size = 0
     for _ in range(MAX_HEADER_LINES + 1):
@@ -5424,25 +5245,29 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
 
 
 def read_head(reader: Reader, log: Log) -> Response:
-    """Read up to the final response's header section; 1xx responses are only noted (RFC 9110 section 15.2).
+    """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
 
-    Notes the first byte of the final response too, known once its status line was read. Raises EOFError
-    when nothing came at all.
+    "first byte" is added when the status line was read: only then it is known whether the response is final.
+    Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
-        # One byte alone, because the kernel tells when the last of what was read came, not the first.
+        # One byte alone: the kernel tells when the last byte came of those that were read together.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte = reader.stream.began
-        line = read_status_line(reader)
-        version, status, reason = parse_status_line(line)
-        if status >= 200:
-            log.add("first byte", first_byte)
-            log.count("answered")
+        first_byte, line = reader.stream.began, b""
         try:
+            line = reader.line(MAX_HEADER_BYTES)
+            version, status, reason = parse_status_line(line)
+            if status >= 200:
+                log.add("first byte", first_byte)
+                log.count("answered")
             headers, size = read_headers(reader)
-        except EOFError:
-            raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
+        except EOFError as ended:
+            start = line or ended.args[0]
+            if not b"HTTP/".startswith(start[:5]):
+                raise not_http(start) from None
+            message = "the server hung up in the middle of its header"
+            raise protocol_error(message, hint=CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
@@ -5452,21 +5277,18 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
-    """Return the values of all lines of a field, whose name is given in lower case."""
+    """Return the values of all lines of a field; `name` is in lower case."""
     return [value for key, value in headers if key.lower() == name]
 
 
 def connection_tokens(headers: Iterable[Header]) -> set[str]:
     """Return what Connection lists, in lower case (RFC 9110 section 7.6.1)."""
-    values = values_of(headers, "connection")
-    return {token.strip().lower().decode("latin-1") for value in values for token in value.split(b",")}
+    listed = b",".join(values_of(headers, "connection")).decode("latin-1").lower()
+    return {token.strip() for token in listed.split(",")}
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
-    """Return the different lengths that Content-Length names, None for what is no length.
-
-    One may be said several times, in a list too, and with leading zeros (RFC 9110 section 8.6).
-    """
+    """Return the different lengths that Content-Length names (RFC 9110 section 8.6), None for no length."""
     parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
     return {parse_length(part.strip(b" \t"), 10) for part in parts}
 
@@ -5483,15 +5305,15 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection lives on after them.
+# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
 # ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
-    """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
+    """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
 
 
 def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
-    """Say why a connection takes no request after this one, None when it does (RFC 9112 section 9.3)."""
+    """Say why a connection takes no further request, None when it does (RFC 9112 section 9.3)."""
     if "close" in connection_tokens(response.headers):
         return "the server said Connection: close"
     if "close" in connection_tokens(asked):
@@ -5506,12 +5328,11 @@ def ends_connection(asked: Iterable[Header], method: str, response: Response) ->
 
 def count_body(reader: Reader, length: int, log: Log) -> None:
     """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
-    left = length
-    while left:
-        count = reader.skip(left)
+    while length:
+        count = reader.skip(length)
         if not count:
             raise EOFError
-        left -= count
+        length -= count
         log.received += count
 
 
@@ -5535,11 +5356,9 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
-    """Pass over all that comes; over TLS only close_notify tells that it was all (RFC 9112 section 9.8)."""
-    count = reader.skip(BUFFER)
-    while count:
+    """Pass over all that comes; over TLS only close_notify proves that it was all (RFC 9112 section 9.8)."""
+    while count := reader.skip(BUFFER):
         log.received += count
-        count = reader.skip(BUFFER)
     if reader.stream.truncated:
         raise protocol_error(
             f"the connection ended after {log.received} bytes without close_notify: the body may be cut",
@@ -5548,7 +5367,7 @@ def read_body_to_end(reader: Reader, log: Log) -> None:
 
 
 def read_response_body(reader: Reader, method: str, response: Response, log: Log) -> None:
-    """Pass over the body, framed as RFC 9112 section 6.3 says; raises NetworkError when it is not whole."""
+    """Pass over the body (RFC 9112 section 6.3); raises NetworkError when it is not whole."""
     codings = b",".join(values_of(response.headers, "transfer-encoding")).lower()
     length = content_length(response.headers)
     if not has_body(method, response.status):
@@ -5578,7 +5397,7 @@ def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
 
 
 def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
-    """Return what goes to the target, or to the proxy that forwards it; its credential goes nowhere else."""
+    """Return the fields for the target, or for a proxy that forwards the request, with its credential."""
     headers = [item for item in complete_headers(request) if item[0].lower() != "proxy-authorization"]
     forwarder = route.forwarder(request.url)
     if forwarder:
@@ -5597,9 +5416,9 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16c. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches (RFC 9211).
 # ---------------------------------------------------------------------------------------------------------
-# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
+# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
 MEMBER, PARAMETER = (rf'(?s)(?:[^"{mark}]+|"{INSIDE}"?)+' for mark in ",;")
 BLANK = " \t"
@@ -5613,10 +5432,9 @@ def parameter_value(text: str) -> str:
     return re.sub(r"(?s)\\(.)", r"\1", string[1])
 
 
-def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give each member of a list with its parameters, by name in lower case; the first of a name counts.
-
-    A member that does not end within the first `most` bytes is left out.
+def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
+    member that does not end within the first `most` bytes is left out.
     """
     members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
     if len(value) > most:
@@ -5636,13 +5454,11 @@ def read_duration(text: str) -> float | None:
     if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
         return None
     value = float(text)
-    if value == float("inf"):
-        return None
-    return value
+    return value if value < float("inf") else None
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing, as far as they are read."""
+    """Give the metrics in the first MAX_LIST bytes of all lines of Server-Timing."""
     left = MAX_LIST
     for value in values_of(headers, "server-timing"):
         for name, parameters in read_list(value, left):
@@ -5653,40 +5469,26 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    if not found:
-        return None
-    return found[1]
+    return found[1] if found else None
 
 
-def standard_status(lines: Sequence[bytes]) -> str | None:
-    """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
-    if not lines or len(lines[-1]) > MAX_LIST:
-        return None
-    members = list(read_list(lines[-1], MAX_LIST))
-    if not members:
-        return None
-    _, parameters = members[-1]
+def standard_status(line: bytes) -> str | None:
+    """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
+    members = list(read_list(line)) if len(line) <= MAX_LIST else []
+    _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
     word = cache_word(parameters.get("fwd", ""))
-    if word and word.endswith("miss"):
-        return "miss"
-    return word
+    return "miss" if word and word.endswith("miss") else word
 
 
-def other_status(lines: Sequence[bytes]) -> str | None:
-    """Return the first word of the last member: each cache writes behind those that are farther away."""
-    if not lines:
-        return None
-    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK))
+def other_status(line: bytes) -> str | None:
+    """Return the first word of the last member, which the nearest cache has added."""
+    return cache_word(decode(line).rpartition(",")[2].lstrip(BLANK))
 
 
-# The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
-CACHE_FIELDS: dict[str, Callable[[Sequence[bytes]], str | None]] = {
-    "Cache-Status": standard_status,
-    "CF-Cache-Status": other_status,
-    "X-Cache": other_status,
-}
+# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
+CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": other_status, "X-Cache": other_status}
 
 
 def read_cache(headers: Sequence[Header]) -> CacheUse | None:
@@ -5699,7 +5501,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
     age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
     if age is None:
         lines["Age"] = []
-    statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
+    statuses = {name: read(b"".join(lines[name][-1:])) for name, read in CACHE_FIELDS.items()}
     spoke = [name for name in statuses if statuses[name]] or [name for name in lines if lines[name]]
     if not spoke:
         return None
@@ -5707,93 +5509,75 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
+# 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
-    the body of the response where it is read, not only counted: a collector's.
-    """
+    """What every hop and exchange is made from."""
 
     request: Request
     route: Route
     options: Options
     contexts: TlsContexts
-    protocols: tuple[str, ...]
+    protocols: tuple[str, ...]  # offered to the target (ALPN)
     log: Log
-    answer: bytearray | None = None
+    answer: bytearray | None = None  # takes the body of a collector's response; others are only counted
 
 
 UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, hop or exchange, that can fail and then says what its failure means.
-
-    What it finds out goes to its log, from which all that is reported is read.
+    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures by
+    `explain`, `blame` and `stuck`: see Hop.
     """
 
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request = setup.request
-        self.proxy = setup.route.proxy  # that bears the blame, or a part of it
+        self.proxy = setup.route.proxy  # which may be at fault
 
     def note(self, what: object, at: int | None = None) -> None:
-        """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
+        """Add an event to the log of the request under way: a kept hop gets a new `log` for each."""
         self.log.add(what, at)
 
     def source(self) -> bytes | memoryview:
-        """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
+        """Return what this stage has to send next, empty for nothing. The stream below it asks."""
         return b""
-
-    def explain(self, error: Exception, history: Log) -> NetworkError:
-        """Put an error that was raised in this stage in words."""
-        raise NotImplementedError
-
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        """Say that `proxy` may be at fault, where one stands in between."""
-        raise NotImplementedError
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what this stage was waiting for when the time of -m was over."""
-        raise NotImplementedError
 
 
 class Exchange(Stage):
-    """One request and its response. Made before the clock starts; `headers` are those that go out.
-
-    `reader` is that of the exchange before it on the same connection. `head_bytes` is the size of request
-    line and header section, where it has one.
+    """One request and its response. It is made before the clock starts, with the `reader` of the exchange
+    before it on the same connection, if there was one.
     """
 
-    head_bytes: int | None = None
+    head_bytes: int | None = None  # of request line and header section; None over HTTP/2
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
-        self.headers = headers_to_send(setup.request, setup.route)
+        self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
         self.reader = reader or Reader(setup.answer)
         self._response: Response | None = None
         self._sent = False
 
-    def last_word(self) -> str | None:
-        """Say why the connection takes no request after this exchange, None when it does."""
+    def reuse_obstacle(self) -> str | None:
+        """Say why the connection takes no other request after this one, None when it does."""
         raise NotImplementedError
 
-    def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does.
-
-        The socket does not block, and nothing is sent: not even what the next request has queued already.
+    def check_idle(self) -> str | None:
+        """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
+        The socket does not block.
         """
-        self.reader.stream.source = silence
+        self.reader.stream.source = silence  # not even what the next request has queued already is sent
         try:
             for _ in range(MAX_IDLE):
                 try:
                     if not self.reader.fill():
                         raise EOFError
                 except BlockingIOError:  # nothing more came
-                    return self.last_word()
+                    return self.reuse_obstacle()
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
@@ -5808,20 +5592,24 @@ class Exchange(Stage):
             return clip(render(error, self._secrets))
 
     def _read_idle(self) -> None:
-        """Take what came on the idle connection; raises NetworkError where it has no place there."""
+        """Read what came on the idle connection; raises NetworkError where it must not come then."""
         raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
 
-        Raises NetworkError, OSError, and ssl.SSLError.
+        Raises NetworkError, OSError, ssl.SSLError, and EOFError where the other side hangs up without one.
         """
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return mention_forwarder(self.proxy, found) if self.proxy else found
+        if self.proxy:  # it forwards: which of the two is at fault cannot be told
+            found.hint = f"This was the proxy {self.proxy.shown}, or the server behind it. {found.hint}"
+        return found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
+        if isinstance(error, EOFError):
+            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         if history.phase == "xfer":  # from the first byte on
             broken = "network: body" if history.last(Response) else "network: header"
         elif history.instant("sent") is not None:
@@ -5851,12 +5639,12 @@ class Exchange(Stage):
             return "not even its header is whole"
         lengths = announced_lengths(response.headers) - {None}
         if values_of(response.headers, "transfer-encoding"):
-            lengths.clear()  # it holds in its place (RFC 9112 section 6.3)
+            lengths.clear()  # Content-Length then counts for nothing (RFC 9112 section 6.3)
         whole = "".join(f" of {length}" for length in lengths)
         return f"{history.received}{whole} bytes of the body came"
 
     def _note_sent(self) -> None:
-        """Note, the first time, that nothing is left to send."""
+        """Add "sent" the first time that nothing is left to send."""
         if not self._sent:
             self._sent = True
             self.log.add("sent")
@@ -5880,11 +5668,11 @@ class Http1Exchange(Exchange):
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
         self.request_bytes = len(head) + len(request.data)
-        body = memoryview(request.data)  # views of it: it is never there twice
+        body = memoryview(request.data)  # the pieces are views: the body is in memory once
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
-    def last_word(self) -> str | None:
+    def reuse_obstacle(self) -> str | None:
         if self._response is None or not self._sent:
             return "the request before was not finished"
         return ends_connection(self.headers, self.request.method, self._response)
@@ -5897,15 +5685,12 @@ class Http1Exchange(Exchange):
 
     def run(self, stream: Stream) -> None:
         self.reader.stream = stream
-        try:
-            response = read_head(self.reader, self.log)
-        except EOFError:
-            raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        response = read_head(self.reader, self.log)
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add(response)
-        stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
+        stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
@@ -5913,12 +5698,12 @@ class Http1Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18a. HTTP/2, connections (RFC 9113). Which frames h2 takes and which are read here: see Http2Connection.
+# 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
-MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
+MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 FRAME_HEADER = struct.Struct(">IBI")  # length and kind, flags, stream (section 4.1)
 HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
@@ -5935,37 +5720,33 @@ def http2_error(payload: bytes) -> str:
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
+    """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
     left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
     return tuple(
         (name, value)
         for name, value in headers
         # The one value that TE may have there.
-        if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
+        if name.lower() not in left_out or (name.lower(), value.lower()) == ("te", b"trailers")
     )
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    # A Host of the user's own goes as :authority, which stands in its place (section 8.3.1).
-    hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
-    pseudo = [
-        (b":method", request.method.encode("ascii")),
-        (b":scheme", request.url.scheme.encode("ascii")),
-        (b":authority", hosts[0]),
-        (b":path", request.url.target.encode("ascii")),
+    url, hosts = request.url, values_of(headers, "host")  # the user's Host goes as :authority (section 8.3.1)
+    fields = [
+        (":method", request.method.encode("ascii")),
+        (":scheme", url.scheme.encode("ascii")),
+        (":authority", hosts[0] if hosts else url.authority.encode("ascii")),
+        (":path", url.target.encode("ascii")),
+        *(item for item in headers if item[0].lower() != "host"),
     ]
-    return pseudo + [
-        (name.lower().encode("ascii"), value) for name, value in headers if name.lower() != "host"
-    ]
+    return [(name.lower().encode("ascii"), value) for name, value in fields]
 
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
-    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 has not."""
+    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 does not have."""
     values = [value for name, value in fields if name == b":status"]
-    status = None
-    if len(values) == 1:
-        status = parse_status(values[0])
+    status = parse_status(values[0]) if len(values) == 1 else None
     if status is None or status == 101:
         raise protocol_error("the HTTP/2 response has no valid :status")
     return status
@@ -5983,7 +5764,7 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
 
 
 def plain_dataclass(**_: object) -> Callable[[type], type]:
-    """Stand in for dataclasses.dataclass, of which h2 wants no more than a constructor by names."""
+    """Stand in for dataclasses.dataclass: h2 needs only a constructor that takes fields by name."""
 
     def take(self: Any, **fields: object) -> None:
         self.__dict__.update(fields)
@@ -5996,10 +5777,8 @@ def plain_dataclass(**_: object) -> Callable[[type], type]:
 
 
 def import_h2() -> bool:
-    """Import all of h2 that is needed; False where it is missing or unfit.
-
-    Stand-ins for logging, which hpack says something to, and dataclasses save 11 ms of 24. An h2 that needs
-    more of them gets the real ones.
+    """Import all of h2 that is needed; False where it is missing or unfit. Stand-ins for logging and
+    dataclasses save 11 ms of 24; an h2 that fails with them gets the real ones.
     """
     from types import SimpleNamespace
 
@@ -6017,7 +5796,7 @@ def import_h2() -> bool:
 
 
 class Http2Connection(Reader):
-    """An HTTP/2 connection: all that one request leaves to the next. Its frames are h2's or our own:
+    """An HTTP/2 connection: what holds from one request to the next. Its frames are h2's or our own:
 
         we send                              the server sends
         h2   preface, SETTINGS               h2   SETTINGS
@@ -6028,10 +5807,10 @@ class Http2Connection(Reader):
         h2   PING ACK                        h2   PING
         own  WINDOW_UPDATE 0 and 1           own  DATA 1 END_STREAM (or RST_STREAM 1), GOAWAY
 
-    Our own are those that come by the thousand, for which h2 takes several times as long, and RST_STREAM and
-    GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and checks fields,
-    answers SETTINGS and PING, and refuses what is out of its place. For that it gets our own frames too where
-    they have no place: with a wrong length, on a stream that never was, within a header section.
+    Our own are those that come by the thousand, because h2 takes several times as long for them, and
+    RST_STREAM and GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and
+    checks fields, answers SETTINGS and PING, and refuses what breaks the rules. Frames of our own that break
+    them go to h2 too: with a wrong length, on a stream that never was, within a header section.
     """
 
     def __init__(self) -> None:
@@ -6042,7 +5821,7 @@ class Http2Connection(Reader):
 
         super().__init__()
         self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
-        # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
+        # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
         self.h2.local_settings = Settings(
@@ -6058,14 +5837,14 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest = 0  # the stream that was opened last
-        # How many bytes may be sent on the connection, 0, and on that stream (section 5.2); below 0 where
-        # SETTINGS made its window smaller. Of those that were sent, how many gave no credit back yet.
+        # How many bytes may be sent on the connection (0) and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. And for how many that were sent no credit has come back.
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
-        self.in_block = False  # HEADERS came, the CONTINUATION that ends them did not
-        self.farewell: NetworkError | None = None  # what GOAWAY said
+        self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
+        self.goaway: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
-        self._unacknowledged = True  # our SETTINGS
+        self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
 
@@ -6078,17 +5857,17 @@ class Http2Connection(Reader):
         return self.newest
 
     def close_stream(self, stream: int, whole: bool) -> None:
-        """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
+        """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
         self._own = self.outgoing()
-        if self.h2.streams[stream].closed:  # it had no bodies
+        if self.h2.streams[stream].closed:  # there were no bodies
             return
         self.h2.reset_stream(stream)
-        given_up = self.h2.data_to_send()
+        reset = self.h2.data_to_send()
         if not whole:
-            self._own += given_up
+            self._own += reset
 
     def outgoing(self) -> bytes:
-        """Return all frames that are to be sent but for DATA."""
+        """Return all frames that are still to be sent, without DATA."""
         frames: bytes = self._own + self.h2.data_to_send()
         self._own = b""
         return frames
@@ -6096,7 +5875,7 @@ class Http2Connection(Reader):
     def return_credit(self, size: int) -> None:
         """Let the other side send as much again as it sent (RFC 9113 section 6.9)."""
         self._consumed += size
-        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
+        # Long before the window is used up, so that the sender never waits; but rarely.
         if self._consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", self._consumed)
             for stream in self.room:
@@ -6104,10 +5883,8 @@ class Http2Connection(Reader):
             self._consumed = 0
 
     def skip_data(self, stream: int) -> int:
-        """Pass over the DATA frames of a stream that came whole; return how many bytes of content they had.
-
-        A fast server sends frames of one size, whose headers are alike: this loop is for those.
-        """
+        """Pass over DATA frames that came whole and have equal headers; return how many bytes they held."""
+        # A fast server sends frames of one size: this loop is for those.
         at, count = self._at, 0
         if self.left < 9:
             return 0
@@ -6121,21 +5898,14 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def use_room(self, size: int) -> None:
-        self.sent += size
-        for stream in self.room:
-            self.room[stream] -= size
-            self.owed[stream] += size
-
     def take_credit(self, stream: int, payload: bytes) -> bool:
-        """Take a WINDOW_UPDATE; tell whether it gives back anything that was sent."""
+        """Take a WINDOW_UPDATE; tell whether it gives credit back for what was sent."""
         increment = int.from_bytes(payload, "big") & MAX_WINDOW
         if len(payload) != 4:
             raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._widen(stream, increment)
-        # Updates can be sent without end, too: those that give nothing back count as chatter.
         owed = self.owed[stream]
         self.owed[stream] = max(0, owed - increment)
         return owed > 0
@@ -6146,7 +5916,7 @@ class Http2Connection(Reader):
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
     def follow_settings(self, flags: int) -> bool:
-        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours for the first time."""
         if flags & ACK:
             awaited, self._unacknowledged = self._unacknowledged, False
             return awaited
@@ -6175,11 +5945,10 @@ class Http2Exchange(Exchange):
         self._headers_at = 0
         self._ended = self._given_up = False
 
-    def last_word(self) -> str | None:
-        if self._connection.farewell:
-            return clip(render(self._connection.farewell, self._secrets))
-        # One at a time is what we have (RFC 9113 section 5.1.2).
-        if not self._connection.h2.remote_settings.max_concurrent_streams:
+    def reuse_obstacle(self) -> str | None:
+        if self._connection.goaway:
+            return clip(render(self._connection.goaway, self._secrets))
+        if not self._connection.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
@@ -6193,21 +5962,18 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
         except EOFError:
-            raise self._hung_up() from None
+            if self._connection.goaway:
+                raise self._connection.goaway from None
+            if not self._response:
+                raise
+            ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
+            raise protocol_error(ended, hint=CLOSED_EARLY) from None
         self._check_length()
         self.log.add("done", stream.arrived)
         self._connection.close_stream(self._stream, not (self._body or self._given_up))
 
-    def _hung_up(self) -> NetworkError:
-        if self._connection.farewell:
-            return self._connection.farewell
-        if self._response is None:
-            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
-        message = f"the connection ended after {self.log.received} bytes, before the end of the response"
-        return protocol_error(message, hint=CLOSED_EARLY)
-
     def source(self) -> bytes:
-        """Return what is to be sent but for the body, then as much of that as the windows allow."""
+        """Return first all other frames, then as much of the body as the windows allow."""
         frames = self._connection.outgoing()
         if frames:
             return frames
@@ -6215,12 +5981,12 @@ class Http2Exchange(Exchange):
             return self._next_data()
         if not self._sent:
             self._note_sent()
-            # From here on what comes is the answer: its first byte needs a time of its own.
+            # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self._response is not None
         return b""
 
     def _next_data(self) -> bytes:
-        """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
+        """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         connection = self._connection
         left = min(len(self._body), UPLOAD_PIECE, *connection.room.values())
         parts: list[bytes | memoryview] = []
@@ -6228,30 +5994,32 @@ class Http2Exchange(Exchange):
             size = min(left, connection.h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
             parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
-            connection.use_room(size)
             left -= size
+            connection.sent += size
+            for stream in connection.room:
+                connection.room[stream] -= size
+                connection.owed[stream] += size
         return b"".join(parts)
 
     def _read_frame(self) -> None:
-        """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
+        """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
         connection = self._connection
         header = connection.exactly(9)
         began = connection.stream.began
         length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
-            raise protocol_error(
-                "the server agreed on HTTP/2 but answers in HTTP/1", hint="Ask with --http1.1."
-            )
+            message = "the server agreed on HTTP/2 but answers in HTTP/1"
+            raise protocol_error(message, hint="Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
-        if self._ended and stream > self._stream:  # idle: nothing was asked on that one yet
+        if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
-        # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
+        # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
         if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = began  # the first byte of the answer, if it proves to be no 1xx
+            self._headers_at = began  # the first byte of the final response, unless this is a 1xx
         payload, serves = connection.exactly(length), None
         if not connection.in_block:
             serves = self._take(kind, stream, payload)
@@ -6261,7 +6029,7 @@ class Http2Exchange(Exchange):
             self._count_chatter()
 
     def _take(self, kind: int, stream: int, payload: bytes) -> bool | None:
-        """Take a frame that is not h2's; tell whether it serves the request, None where it is h2's."""
+        """Take a frame that is our own; tell whether it serves the request, None for one of h2's."""
         connection = self._connection
         if kind == WINDOW_UPDATE and stream in connection.room:
             return connection.take_credit(stream, payload)
@@ -6275,10 +6043,7 @@ class Http2Exchange(Exchange):
         return None
 
     def _give_h2(self, frame: bytes) -> bool:
-        """Have h2 take a frame; tell whether it serves the request or its response.
-
-        Raises NetworkError for whatever h2 does not accept.
-        """
+        """Have h2 take a frame; tell whether it serves the request. Raises NetworkError if h2 refuses it."""
         connection = self._connection
         _, kind, flags, stream = read_frame_header(frame)
         interim, final, ended = connection.events
@@ -6307,15 +6072,14 @@ class Http2Exchange(Exchange):
         return kind == HEADERS and stream == self._stream and not self._ended
 
     def _count_chatter(self) -> None:
-        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
+        """Count a frame that serves nothing: an ordinary server sends a few, an attack thousands."""
         self._chatter += 1
         if self._chatter > MAX_HTTP2_CHATTER + (self._connection.sent + self.log.received) // 1024:
-            raise protocol_error(
-                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
-            )
+            message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
+            raise protocol_error(message, hint=HTTP2_HINT)
 
     def _count_data(self, length: int, flags: int) -> None:
-        """Pass over a DATA frame (RFC 9113 section 6.1), and over those that came whole behind it."""
+        """Pass over a DATA frame (RFC 9113 section 6.1), and over those after it that came whole."""
         connection, content, padding, more = self._connection, length, 0, 0
         if flags & PADDED:
             padding = connection.exactly(1)[0] if length else 0
@@ -6337,14 +6101,13 @@ class Http2Exchange(Exchange):
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
 
     def _go_away(self, payload: bytes) -> None:
-        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
+        """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
-        if words:
-            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
-        self._connection.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
-            raise self._connection.farewell
+        words = ": {}" if payload[8:].strip() else ""
+        message = f"the server closed the HTTP/2 connection ({code}{words})"
+        self._connection.goaway = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        if last < self._stream:
+            raise self._connection.goaway
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
@@ -6415,7 +6178,7 @@ class Hop(Stage):
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
+        return blame_proxy(self.proxy, found, history.connected.peer is not None) if self.proxy else found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
@@ -6627,7 +6390,7 @@ class Tcp(Hop):
 
     @property
     def looks_up(self) -> bool:
-        return needs_lookup(*self.place, self._options)
+        return known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
@@ -6752,7 +6515,7 @@ class Tls(Hop):
 
     def stands(self, departed: int) -> int:
         self._note_agreed()
-        return self.stream.answered(departed)
+        return self.stream.answered or departed
 
     def _note_agreed(self) -> None:
         """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
@@ -6906,7 +6669,7 @@ class Socks(Hop):
 
     @property
     def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
+        return not self._proxy.kind.resolves and known_address(*self.place, self._options) is None
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
@@ -6993,14 +6756,14 @@ class Way:
         if self._idle is None:
             return None
         idle, self._idle = self._idle._log, None
-        exchange = idle.last(Exchange)
-        assert exchange and idle.connection
+        exchange, connection = idle.last(Exchange), idle.connected.socket
+        assert exchange and connection
         self._log.sockets = idle.sockets
-        idle.connection.setblocking(False)  # the rest of what has begun to come may never come
-        gone = exchange.take_notice()
+        connection.setblocking(False)  # the rest of what has begun to come may never come
+        gone = exchange.check_idle()
         if gone:
             return gone
-        idle.connection.setblocking(True)
+        connection.setblocking(True)
         self._log.connection_name = idle.connection_name
         for at, what in idle.events:  # what holds for the connection, not for that request alone
             if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
@@ -7049,7 +6812,7 @@ class Way:
     def _exchange(self) -> Exchange:
         return self._exchanges[self._stream.alpn or "http/1.1"]
 
-    def _under_way(self, history: Log) -> Stage:
+    def _under_way(self, history: Log) -> Hop | Exchange:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
@@ -7078,11 +6841,11 @@ class Way:
         takes no more (None again where none was opened).
         """
         exchange = self._log.last(Exchange)
-        if self._log.connection is None:
+        if self._log.connected.socket is None:
             return None, None
         why: str | None = "the run before failed on that connection"
         if exchange and self._log.instant("done") is not None:
-            why = exchange.last_word()
+            why = exchange.reuse_obstacle()
         return (None, why) if why else (self, None)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -7293,11 +7056,10 @@ def describe_network(current: CurrentStep, history: Log, options: Options, now: 
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
-    peer = history.peer
+    peer = history.connected.peer
     if is_at_target(current, options):
         assert options.address
         peer = peer or literal_peer(options.address, current.request.url.port)
-    connected = history.last(Connected)
     port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
@@ -7311,7 +7073,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, now: 
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
-        local_ip=connected and connected.local_ip,
+        local_ip=history.connected.local_ip,
         interface=options.interface,
         connection=history.connection_name,
     )

@@ -68,6 +68,7 @@ def test_a_host_has_the_name_that_browsers_ask_for(host, name):
 REFUSED = {
     "a joiner that joins nothing": "a\u200db.de",
     "a non-joiner that parts nothing": "a\u200cb.de",
+    "a non-joiner after a letter that does not join": "ا\u200cب.de",
     "a joiner at the start": "\u200dक.de",
     "a combining mark at the start": "\u0301a.de",
     "a digit before right-to-left letters": "1אב.de",
