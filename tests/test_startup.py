@@ -18,7 +18,6 @@ HEAVY = {
     "asyncio",
     "dataclasses",
     "email",
-    "http",
     "inspect",
     "locale",
     "logging",
@@ -55,7 +54,7 @@ def imported(base_environment, server):
 @pytest.mark.parametrize("options", [["--metrics-only"], ["--compact"]], ids=["metrics", "compact"])
 def test_a_line_over_plain_http_imports_nothing_it_does_not_need(imported, options):
     names = imported(*options)
-    assert {"argparse", "select", "ssl"} <= names, "the list of imports was not read"
+    assert {"http", "ssl", "argparse"} <= names, "the list of imports was not read"
     assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "unicodedata"})
 
 
@@ -97,6 +96,26 @@ def test_an_h2_that_cannot_do_with_stand_ins_gets_the_real_ones(run_tool, http2,
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), env=env)
     assert result.code == 0, result.err
     assert result.json()["steps"][0]["network"]["http_version"] == "HTTP/2"
+
+
+def test_an_http_client_that_cannot_do_with_stand_ins_gets_the_real_ones(run_tool, server, tmp_path):
+    package = Path(importlib.util.find_spec("http").origin).parent
+    shutil.copytree(package, tmp_path / "http", ignore=shutil.ignore_patterns("__pycache__"))
+    with open(tmp_path / "http" / "client.py", "a") as file:
+        file.write("\nassert email.message.Message().as_string() == '\\n'\n")
+    result = run_tool("--metrics-only", server.url(), env={"PYTHONPATH": str(tmp_path)})
+    assert result.code == 0, result.err
+
+
+def test_who_imports_the_program_and_http_client_gets_all_of_the_latter():
+    code = (
+        "import sys, tool, http.client, email.message\n"
+        "assert issubclass(http.client.HTTPMessage, email.message.Message)\n"
+        "assert http.client is sys.modules['http.client']\n"
+    )
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TOOL.parent, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_rich_is_imported_where_something_is_drawn(imported):

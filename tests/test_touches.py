@@ -19,7 +19,7 @@ from servers import Reply, http_server
 
 SOURCE = TOOL.read_text("utf-8")
 README = (TOOL.parent / "README.md").read_text("utf-8")
-WATCHED = ("_thread", "gc", "io", "mmap", "os", "signal", "socket", "ssl", "sys", "threading")
+WATCHED = ("_thread", "gc", "http_client", "io", "mmap", "os", "signal", "socket", "ssl", "sys", "threading")
 """Modules of which README has to list all that the code takes, but for constants."""
 
 Touched = dict[tuple[str, str], set[str]]

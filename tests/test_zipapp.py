@@ -287,7 +287,7 @@ def crippled_library(folder: Path, missing: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("missing", ["argparse", "ssl"])
+@pytest.mark.parametrize("missing", ["http", "ssl"])
 def test_a_python_without_its_whole_library_is_told_what_to_install(
     missing: str, run: Callable[..., Result], server: Server, tmp_path: Path
 ) -> None:

@@ -402,7 +402,7 @@ class Watch:
             os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Watch())
 """
-MODULES = ["argparse", "ssl", "urllib.parse", "json", "h2.connection", "rich.console"]
+MODULES = ["argparse", "ssl", "http.client", "urllib.parse", "json", "h2.connection", "rich.console"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
