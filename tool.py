@@ -2676,14 +2676,14 @@ BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter th
 
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
-  130 ended by SIGINT, 143 by SIGTERM
+  130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
    64 usage error: the command line or a file it names is wrong; nothing sent
    70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
    22 the last status is 4xx or 5xx, with --fail, or none that --expect names
-    4 a latency budget was exceeded
+    4 a latency budget was exceeded, or could not be judged
     0 success
 
 examples:
@@ -2694,7 +2694,11 @@ examples:
   httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
       a probe: exit 4 when too slow, 75 when broken
   httphases --count 50 --interval 0.5 --slo ttfb.p95=300 https://example.com/
-      is it always so?
+      does it happen every time?
+  httphases https://example.com/ --versus --http1.1
+      which is faster: this request, or the same over HTTP/1.1?
+  httphases --duration 5m https://example.com/
+      what changes while I deploy?
   httphases --compact --prometheus example.prom https://example.com/
       for node_exporter's textfile collector
 
@@ -2717,7 +2721,8 @@ class Data(argparse.Action):
 
 
 SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
-SLO_HELP += f"In a series also KEY.STAT: {', '.join(SLO_STATS)}"
+SLO_HELP += f"In a series also KEY.STAT=MS: {', '.join(SLO_STATS)}. "
+SLO_HELP += "With --versus or --baseline also KEY=+MS, KEY=+N%%: the median may be so much higher"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
@@ -2730,11 +2735,11 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
         ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
         ("--url", "URL", "the URL, in place of one without an option"),
-        ("-g --globoff", "", "nothing: no URL is a pattern"),
+        ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
+        ("-m --max-time --timeout", "SECONDS", "give up after this time (default: 20; --all-addresses: 5)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is one of these: 200, 2xx, 200-299"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is named: 200, 200-299, or 2xx,401"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
@@ -2758,13 +2763,13 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
-        ("--versus --vs", "WORDS", "compare with what these options or this URL change; may be repeated"),
+        ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
         ("--baseline", "FILE", "compare with an earlier --json export"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
         ("-s --silent", "", "no report, no warning: the files alone, and the reasons of failed steps"),
-        ("-S --show-error", "", "nothing: these reasons are told with -s too"),
+        ("-S --show-error", "", "accepted for users of curl, without effect"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
         ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
