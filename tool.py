@@ -668,14 +668,19 @@ NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 class TlsInfo(NamedTuple):
-    """What the handshake with the target agreed on; a failed one knows only some of it."""
+    """What the handshake with the target agreed on, as OpenSSL names it; a failed one knows only some of it.
 
-    version: str | None
-    cipher: str | None
-    alpn: str | None
-    verified: bool
-    custom_ca: bool
-    chain: tuple[Certificate, ...]  # as the server sent it, its own first
+    What follows `hello_retry` is filled in when the step is finished.
+    """
+
+    version: str | None = None
+    cipher: str | None = None
+    alpn: str | None = None
+    certificates: tuple[bytes, ...] = ()  # in DER, as the server sent them, its own first
+    hello_retry: bool = False  # RFC 8446 section 4.1.4: the first key share was refused
+    verified: bool | None = None  # None without TLS, as the next
+    custom_ca: bool | None = None
+    chain: tuple[Certificate, ...] = ()  # in place of `certificates`
     shown: str = "none given"  # what became of the client certificate: a key of SHOWN
     wanted: bool = False  # the server asked for a client certificate
 
@@ -684,15 +689,7 @@ class TlsInfo(NamedTuple):
         return next(iter(self.chain), None)
 
 
-class Handshake(NamedTuple):
-    """What TLS agreed on, as OpenSSL names it, as far as the handshake came."""
-
-    finished: bool
-    version: str | None
-    cipher: str | None
-    alpn: str | None
-    certificates: tuple[bytes, ...]  # in DER, the server's own first
-    hello_retry: bool  # RFC 8446 section 4.1.4: the first key share was refused
+NO_TLS = TlsInfo()
 
 
 def decode(data: bytes) -> str:
@@ -768,7 +765,7 @@ class Network(NamedTuple):
     port: int | None
     addresses: tuple[str, ...]
     attempts: tuple[Attempt, ...]
-    tls: TlsInfo | None
+    tls: TlsInfo
     rtt_us: int | None
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
@@ -821,7 +818,6 @@ class Evidence(NamedTuple):
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
-    hello_retry: bool = False  # RFC 8446 section 4.1.4
     request_bytes: int = 0
     gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
     resolver: Resolver | None = None  # only of a long lookup
@@ -3382,7 +3378,7 @@ class Event(NamedTuple):
     Counted       struct tcp_info was read
     Opened        the answer came that opened a hop
     "wanted"      the target asked for a client certificate; "declined" or "shown" says whether it got one
-    Handshake     a handshake with the target ended, or failed
+    TlsInfo       a handshake with the target ended, or failed
     "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
     "sent"        the kernel has taken the last byte of the request
@@ -4844,7 +4840,7 @@ class TlsStream(Stream):
         self.established = True
         self.alpn = self._tls.selected_alpn_protocol()
 
-    def agreed(self) -> Handshake:
+    def agreed(self) -> TlsInfo:
         """Return what the handshake agreed on; of one that failed only the certificates.
 
         Where the tap could not read these (compressed, RFC 8879, or without a callback), only the other
@@ -4852,12 +4848,12 @@ class TlsStream(Stream):
         """
         certificates, again = self.tap.certificates, self.tap.hello_retry
         if not self.established:
-            return Handshake(False, None, None, None, certificates, again)
+            return TlsInfo(None, None, None, certificates, again)
         cipher = self._tls.cipher()
         own = self._tls.getpeercert(True)
         if own and certificates[:1] != (own,):
             certificates = (own,)
-        return Handshake(True, self._tls.version(), cipher and cipher[0], self.alpn, certificates, again)
+        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, again)
 
     def push(self) -> int:
         return self._inner.push()
@@ -6751,7 +6747,7 @@ class Way:
         connection.setblocking(True)
         self._log.connection_name = before.connection_name
         for at, what in before.events:  # what holds for the connection, not for that request alone
-            if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
+            if isinstance(what, (Connected, TlsInfo)) or what in ("wanted", "declined", "shown"):
                 self._log.add(what, at)
         for hop in self._hops:
             hop.log = self._log
@@ -6978,22 +6974,18 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, timings=timings, cache=cache)
 
 
-def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
-    """Return what a handshake agreed on, and what became of the client certificate. Of a handshake that
-    failed only the certificates are known.
-    """
-    handshake = history.last(Handshake)
-    if handshake is None:
-        return None
+def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
+    """Return what a handshake agreed on, and what became of the client certificate."""
+    agreed = history.last(TlsInfo)
+    if agreed is None:
+        return NO_TLS
     happened = [event.what for event in history.events if isinstance(event.what, str)]
-    version = handshake.version
-    return TlsInfo(
-        version="TLSv1.0" if version == "TLSv1" else version,
-        cipher=handshake.cipher,
-        alpn=handshake.alpn,
-        verified=handshake.finished and not options.insecure,
+    return agreed._replace(
+        version="TLSv1.0" if agreed.version == "TLSv1" else agreed.version,
+        certificates=(),
+        verified=agreed.version is not None and not options.insecure,
         custom_ca=options.ca_bundle is not None,
-        chain=tuple(map(parse_certificate, handshake.certificates)),
+        chain=tuple(map(parse_certificate, agreed.certificates)),
         shown=fate_of(offer_of(current.request.url, options), happened),
         wanted="wanted" in happened,
     )
@@ -7006,8 +6998,7 @@ def counters_of(history: Log) -> dict[str, Counters | None]:
 
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    exchange, handshake = history.last(Exchange), history.last(Handshake)
-    resolver = connected = None
+    exchange, resolver, connected = history.last(Exchange), None, None
     if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
     if history.stood:
@@ -7017,7 +7008,6 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     return Evidence(
         **counters_of(history),
         connected_us=connected,
-        hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
         gaps=len(gaps),
         resolver=resolver,
@@ -8014,9 +8004,9 @@ class Case:
     def tls_trips(self) -> int:
         """Return the round trips that the handshake must take."""
         tls = self.step.network.tls
-        if not tls or not tls.version or self.step.network.reused:
+        if not tls.version or self.step.network.reused:
             return 0
-        return {"TLSv1.3": 1}.get(tls.version, 2) + self.evidence.hello_retry
+        return {"TLSv1.3": 1}.get(tls.version, 2) + tls.hello_retry
 
     @property
     def resent(self) -> int | None:
@@ -8149,7 +8139,7 @@ def slow_lookup(case: Case) -> Finding | None:
 def old_tls(case: Case) -> Finding | None:
     """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
     tls = case.step.network.tls
-    if not tls or not tls.version or tls.version == "TLSv1.3" or not case.evidence.sent:
+    if not tls.version or tls.version == "TLSv1.3" or not case.evidence.sent:
         return None
     if case.tls < TLS12_TRIPS * case.rtt:
         return None
@@ -8160,7 +8150,7 @@ def old_tls(case: Case) -> Finding | None:
 
 def repeated_hello(case: Case) -> Finding | None:
     """Find a HelloRetryRequest (RFC 8446 section 4.1.4), which costs a round trip."""
-    if not case.evidence.hello_retry or case.step.network.reused:
+    if not case.step.network.tls.hello_retry or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
     return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
@@ -8680,7 +8670,7 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
     values = {
         "ip": step.network.ip,
         "family": step.network.ip and family_of(step.network.ip),
-        "tls_version": step.network.tls and step.network.tls.version,
+        "tls_version": step.network.tls.version,
         "proxy": step.route.proxy.shown if step.route.proxy else "direct",
     }
     tokens += [f"{key}={value or '-'}" for key, value in values.items()]
@@ -8774,7 +8764,7 @@ def lacks_certificate(step: Step) -> bool:
     """Tell whether a request may have been refused because no client certificate was given."""
     tls, answer = step.network.tls, step.answer
     refused = answer is not None and 400 <= answer.status < 500
-    return refused and tls is not None and tls.wanted and tls.shown == "none given"
+    return refused and tls.wanted and tls.shown == "none given"
 
 
 # What is said of a step, or of how many runs; of a step the first one tells for how long.
@@ -8887,12 +8877,8 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     ]
 
 
-NO_TLS = TlsInfo(None, None, None, False, False, ())
-
-
-def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]:
+def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    info = agreed or NO_TLS
     certificate = info.certificate or NO_CERTIFICATE
     return {
         "alpn": info.alpn,
@@ -8916,9 +8902,9 @@ def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]
             }
             for each in info.chain  # as the server sent them, its own first
         ],
-        "tls_verified": agreed and agreed.verified,
-        "tls_custom_ca": agreed and agreed.custom_ca,
-        "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.shown, False),
+        "tls_verified": info.verified,
+        "tls_custom_ca": info.custom_ca,
+        "client_cert": {"none given": None, "sent": True}.get(info.shown, False),
     }
 
 
@@ -9226,7 +9212,7 @@ def har_request(step: Step) -> dict[str, Any]:
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
-        "httpVersion": "HTTP/2" if (step.network.tls or NO_TLS).alpn == "h2" else "HTTP/1.1",
+        "httpVersion": "HTTP/2" if step.network.tls.alpn == "h2" else "HTTP/1.1",
         "cookies": cookie_list(part for value in given for part in decode(value).split(";")),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
@@ -9544,8 +9530,7 @@ def step_attributes(step: Step) -> dict[str, object]:
     """Return the attributes of a step's span. The query of its URL may hold secrets and is left out. With a
     proxy the peer is the proxy.
     """
-    network, route, response = step.network, step.route, step.response
-    tls = network.tls or NO_TLS
+    network, route, response, tls = step.network, step.route, step.response, step.network.tls
     attributes = {
         "http.request.method": step.request.method,
         "url.full": step.url.partition("#")[0].partition("?")[0],
@@ -9839,7 +9824,7 @@ def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
-    if tls and tls.shown != "none given":
+    if tls.shown != "none given":
         yield "Client cert", (Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else ""),)
 
 
@@ -9857,10 +9842,10 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
     if step.response:
         protocol = step.response.http_version
-        if network.tls and network.tls.alpn:
+        if network.tls.alpn:
             protocol += f" (ALPN {network.tls.alpn})"
         yield "Protocol", (Span(protocol),)
-    if network.tls:
+    if network.tls != NO_TLS:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)
     if network.rtt_us is not None:
@@ -11306,10 +11291,10 @@ def in_brief(step: Step) -> Step:
 
 
 def show_server(step: Step) -> ServerInfo:
-    chain, response = (step.network.tls or NO_TLS).chain, step.response
+    tls, response = step.network.tls, step.response
     return ServerInfo(
-        certificate=next(iter(chain), None),
-        not_after=min((each.not_after for each in chain if each.not_after), default=None),
+        certificate=tls.certificate,
+        not_after=min((each.not_after for each in tls.chain if each.not_after), default=None),
         software=response.get("server") if response else None,
         http_version=response.http_version if response else None,
         ip=step.network.ip,

@@ -777,8 +777,8 @@ def recorded(times: str, **known: Any) -> Any:
         changes = known.pop(instant, {})
         counted = None if changes is None or counted is None else counted._replace(**changes)
         counters[instant] = counted
-    version = known.pop("tls", None)
-    agreed = tool.TlsInfo(version, None, None, True, False, ()) if version else None
+    version, retry = known.pop("tls", None), known.pop("retry", False)
+    agreed = tool.TlsInfo(version, hello_retry=retry) if version else tool.NO_TLS
     attempts = known.pop("attempts", (tool.Attempt(FAR, (connect or 0), None),))
     headers = tuple((name, value.encode()) for name, value in known.pop("headers", ()))
     response = tool.Response(known.pop("status", 200), "", known.pop("http", "HTTP/1.1"), headers, None)
@@ -896,7 +896,7 @@ RECORDED = {
     ),
     "a HelloRetryRequest": (
         "0 40.5 81.2 41.1 0",
-        {"tls": TLS13, "evidence": {"hello_retry": True}},
+        {"tls": TLS13, "retry": True},
         {"distance", "setup", "hello_retry"},
     ),
     "a large certificate": (

@@ -412,18 +412,22 @@ evidence = st.builds(
     answered=counters,
     ended=counters,
     connected_us=some_time,
-    hello_retry=st.booleans(),
     request_bytes=counter,
     resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",), (5_000_000, 5_000_000))),
 )
 
 
 @steadily
-@given(st.lists(some_time, min_size=5, max_size=5), evidence, st.sampled_from(["TLSv1.2", "TLSv1.3", None]))
-def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, version):
+@given(
+    st.lists(some_time, min_size=5, max_size=5),
+    evidence,
+    st.sampled_from(["TLSv1.2", "TLSv1.3", None]),
+    st.booleans(),
+)
+def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, version, retry):
     """A report must not fail for what is said of it; what is said is worth its line."""
     total = sum(each or 0 for each in times)
-    agreed = tool.TlsInfo(version, None, None, True, False, ()) if version else None
+    agreed = tool.TlsInfo(version, hello_retry=retry) if version else tool.NO_TLS
     attempts = (tool.Attempt("192.0.2.1", 7, "no answer"), tool.Attempt("192.0.2.2", total, None))
     timings = tuple(tool.read_metrics([("Server-Timing", b'a;dur="1",;dur=,b;dur=1')]))
     response = tool.Response(200, "", "HTTP/1.1", (), 1, timings)

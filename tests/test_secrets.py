@@ -764,7 +764,7 @@ ADDED = {  # a field is declared, filled and shown: what is put behind a text of
             "    wanted: bool = False  # the server asked for a client certificate\n",
             '+    added: str = ""\n',
         ),
-        ("        alpn=handshake.alpn,\n", "+        added=decode(options.request.headers[0][1]),\n"),
+        ("        certificates=(),\n", "+        added=decode(options.request.headers[0][1]),\n"),
         (SHOWN, '+ "added": network.tls.added,'),
     ],
 }
