@@ -410,6 +410,11 @@ def without_fields(headers: Iterable[Header], names: Collection[str]) -> tuple[H
     return tuple(item for item in headers if item[0].lower() not in names)
 
 
+def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
+    """Return the values of all lines of a field; `name` is in lower case."""
+    return [value for key, value in headers if key.lower() == name]
+
+
 def server_name(host: str) -> str:
     """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
     return host.partition("%")[0].rstrip(".")
@@ -730,10 +735,7 @@ class Response(NamedTuple):
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return decode(value)
-        return None
+        return next(map(decode, values_of(self.headers, name)), None)
 
 
 class Timing(NamedTuple):
@@ -1782,16 +1784,6 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] |
     return next(((name, environ[name]) for name in names if environ.get(name)), None)
 
 
-def address_in(host: str, network: str) -> bool:
-    """Tell whether an address lies in a network, given in CIDR notation."""
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
-
-
 def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
     """Return name and port (None for any) of each entry; raises UsageError for a name without an ASCII form.
 
@@ -1809,10 +1801,15 @@ def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
 
 
 def covers(name: str, host: str) -> bool:
-    """Tell whether a name, network or address of NO_PROXY covers a host."""
-    if is_ip(host):
-        return address_in(host, name)
-    return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
+    """Tell whether a name, network (CIDR) or address of NO_PROXY covers a host."""
+    if not is_ip(host):
+        return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return False
 
 
 def bypasses(url: Url, no_proxy: str) -> bool:
@@ -3141,10 +3138,9 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     body = read_body(args.data, seconds, "content-type" in field_names(headers))
     method = "HEAD" if args.head and args.request is None else args.request
     request = Request(parse_method(method, body is not None), url, headers, body)
-    for name, value in headers:
-        if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
-            size = len(request.data)
-            raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
+    size = len(request.data)
+    if any(parse_length(value, 10) != size for value in values_of(headers, "content-length")):
+        raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
     return request
 
 
@@ -5221,7 +5217,7 @@ def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
     """Return the header fields of a request: first the defaults whose names the user did not give."""
-    given = {name.lower() for name, _ in request.headers}
+    given = field_names(request.headers)
     defaults = {"Host": request.url.authority, "User-Agent": f"httphases/{__version__}", "Accept": "*/*"}
     if request.body is not None:
         defaults["Content-Type"] = request.body.content_type
@@ -5297,11 +5293,6 @@ def read_head(reader: Reader, log: Log) -> Response:
             return Response(status, reason, version, tuple(headers), len(line) + 2 + size)
         log.interim += (status,)
     raise protocol_error(TOO_MANY_INTERIM)
-
-
-def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
-    """Return the values of all lines of a field; `name` is in lower case."""
-    return [value for key, value in headers if key.lower() == name]
 
 
 def connection_tokens(headers: Iterable[Header]) -> set[str]:
@@ -5421,11 +5412,9 @@ def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
 
 def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
     """Return the fields for the target, or for a proxy that forwards the request, with its credential."""
-    headers = [item for item in complete_headers(request) if item[0].lower() != "proxy-authorization"]
-    forwarder = route.forwarder(request.url)
-    if forwarder:
-        headers += proxy_authorization(request, forwarder)
-    return tuple(headers)
+    headers, forwarder = complete_headers(request), route.forwarder(request.url)
+    authorization = proxy_authorization(request, forwarder) if forwarder else ()
+    return (*without_fields(headers, ["proxy-authorization"]), *authorization)
 
 
 def tunnel_head(request: Request, proxy: Proxy) -> bytes:
@@ -5760,7 +5749,7 @@ def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[byt
         (":scheme", url.scheme.encode("ascii")),
         (":authority", hosts[0] if hosts else url.authority.encode("ascii")),
         (":path", url.target.encode("ascii")),
-        *(item for item in headers if item[0].lower() != "host"),
+        *without_fields(headers, ["host"]),
     ]
     return [(name.lower().encode("ascii"), value) for name, value in fields]
 
@@ -6886,8 +6875,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
-        request = request._replace(headers=tuple(kept))
+        request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
