@@ -2483,36 +2483,23 @@ BEFORE, NOW = "before", "now"  # what is compared with a baseline
 
 
 ABSENT = type(None)
+TOO_MUCH = 1e15  # of bytes or ms: with smaller numbers sums are exact, and can be shown
 
 
 def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
     """Return a field of an export, with every user:password masked; raises one of NO_EXPORT if it is not of
-    one of these kinds.
+    one of these kinds, or a number below 0 or from TOO_MUCH on.
     """
     value = fields[name]
-    if type(value) not in kinds:
+    if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < TOO_MUCH):
         raise TypeError(name)
     return mask_userinfo(value) if isinstance(value, str) else value
 
 
-def pick_whole(fields: Mapping[str, Any], name: str, below: int) -> int:
-    value: int = pick(fields, name, int)
-    if not 0 <= value < below:
-        raise ValueError(name)
-    return value
-
-
-def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
-    """Return when it started: RFC 3339 as exports have it, UTC with milliseconds."""
-    moment = datetime.datetime.strptime(pick(fields, "started_at", str), "%Y-%m-%dT%H:%M:%S.%fZ")
-    return moment.replace(tzinfo=datetime.timezone.utc)
-
-
 def pick_timing(fields: Mapping[str, Any]) -> Timing:
-    """Return the times of a step, which exports have in ms."""
-    values = [pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields]
-    if not all(0 <= (value or 0) < 1e12 for value in values) or fields["total_ms"] is None:
-        raise ValueError("a time is missing, or none")
+    """Return the times of a step, which exports have in ms; total is never missing."""
+    pick(fields, "total_ms", int, float)
+    values = (pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields)
     times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
     return Timing(*times)
 
@@ -2527,8 +2514,10 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
     )
 
 
-def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
-    """Give the samples of a run in an export."""
+def samples_of_run(
+    run: Mapping[str, Any], number: int, started_at: datetime.datetime, expected: Sequence[range]
+) -> Iterator[Sample]:
+    """Give the samples of a run in an export that `started_at` some moment."""
     steps = pick(run, "steps", list)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
@@ -2537,7 +2526,7 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             raise ValueError("no chain, or more than there can be")
         if response is None and error is None:
             raise ValueError("neither a response nor an error")
-        code = None if response is None else pick_whole(response, "status", 1000)
+        code = None if response is None else pick(response, "status", int)
         failure = None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields))
         good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
         yield Sample(
@@ -2547,10 +2536,10 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             number=place,
             url=pick(step, "url", str),
             method=pick(step["request"], "method", str),
-            started_at=pick_instant(step),
+            started_at=started_at,
             timing=pick_timing(step["timing"]),
             code=code,
-            body_bytes=None if response is None else pick_whole(response, "bytes", 1 << 63),
+            body_bytes=None if response is None else pick(response, "bytes", int),
             good=good,
             failure=failure,
             reused=pick({"reused": None, **network}, "reused", bool, ABSENT),
@@ -2588,12 +2577,13 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         if document["schema_version"] != 1:
             raise UsageError("its schema_version is not 1")
         runs = enumerate(runs_of_export(document), 1)
-        samples = tuple(each for number, run in runs for each in samples_of_run(run, number, expected))
+        started_at = pick(document, "started_at", str)
+        start = datetime.datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S.%f%z")
+        samples = [each for number, run in runs for each in samples_of_run(run, number, start, expected)]
         if not samples:
             raise ValueError("no run")
-        pick_instant(document)
         host, label = (pick(document, name, str, ABSENT) for name in Probe._fields)
-        return Baseline(path, document["started_at"], host, label, samples)
+        return Baseline(path, started_at, host, label, tuple(samples))
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
     except NO_EXPORT:

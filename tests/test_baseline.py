@@ -381,7 +381,7 @@ HOSTILE = [
     ("label", {}),
     ("started_at", "yesterday"),
     ("started_at", 5),
-    (*STEP, "started_at", "2026-13-01T00:00:00.000Z"),
+    ("started_at", "2026-13-01T00:00:00.000Z"),
     (*STEP, "step_number", 2),
     (*STEP, "step_number", "1"),
     (*STEP, "step_number", 10**400),
