@@ -2371,30 +2371,21 @@ def choose_family(args: argparse.Namespace) -> tuple[int, str]:
     return own, "-4 or -6" if family else "--interface"
 
 
-def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
-    """Return the options that read standard input, each with the path by which it names that."""
-    options = ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file")
-    paths = [
-        ("the program itself", sys.argv[0]),  # python3 - < tool.py
-        *(("-H", text[1:]) for text in args.header if text.startswith("@")),
-        *((option, data_file(option, text)) for option, text in args.data),
-        *((option, getattr(args, option[2:].replace("-", "_"))) for option in options),
-        ("--key", None if is_stdin(args.cert) else args.key),  # one reading gives both
-    ]
-    return [(reader, path) for reader, path in paths if is_stdin(path)]
-
-
 def check_standard_input(*sides: argparse.Namespace) -> None:
     """Raise UsageError where standard input would be read twice: the second reader would find nothing.
 
     What several sides name by the same words is read once.
     """
-    found: list[tuple[str, str | None]] = []
-    for side in sides:
-        found += [each for each in read_from_stdin(side) if each not in found]
-    if len(found) > 1:
-        readers = " and ".join(reader for reader, _ in found)
-        raise UsageError(f"{readers} cannot all read standard input: name files")
+    found: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
+    for args in sides:
+        found += [("-H", text[1:]) for text in args.header if text.startswith("@")]
+        found += [(option, data_file(option, text)) for option, text in args.data]
+        for option in ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file"):
+            found.append((option, getattr(args, option[2:].replace("-", "_"))))
+        found.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
+    readers = [reader for reader, path in dict.fromkeys(found) if is_stdin(path)]
+    if len(readers) > 1:
+        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4369,11 +4360,8 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
         place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
         if failure.on_socket:
-            place, hint = (
-                "socket",
-                "Ask for http:// through this socket; for https://, also behind a redirect, ",
-            )
-            hint += "name one with TLS."
+            place, hint = "socket", "Ask for http:// through this socket; "
+            hint += "for https://, also behind a redirect, name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
     message = "{}: it began with '{}'" if stray else "{}"
@@ -5400,9 +5388,7 @@ def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
 
 def tunnel_head(request: Request, proxy: Proxy) -> bytes:
     """Return the CONNECT request; its target always names the port."""
-    authority = request.url.authority
-    if request.url.port == DEFAULT_PORTS[request.url.scheme]:
-        authority += f":{request.url.port}"
+    authority = f"{bracketed(request.url.host.partition('%')[0])}:{request.url.port}"
     agent = [item for item in complete_headers(request) if item[0].lower() == "user-agent"]
     headers = [("Host", authority.encode("ascii")), *agent, *proxy_authorization(request, proxy)]
     return request_head("CONNECT", authority, headers)
