@@ -697,10 +697,6 @@ class TlsInfo(NamedTuple):
     shown: str = "none given"  # what became of the client certificate: a key of SHOWN
     wanted: bool = False  # the server asked for a client certificate
 
-    @property
-    def certificate(self) -> Certificate | None:
-        return next(iter(self.chain), None)
-
 
 NO_TLS = TlsInfo()
 
@@ -2281,6 +2277,8 @@ def check_pem(file: PemFile, wanted: bytes) -> None:
         instead = ": name the file that does with --key"
     elif re.search(PEM_KEY, file.data):
         instead = ", only a private key: that goes to --key"
+    elif re.search(PEM_CERTIFICATE, file.data):
+        instead = ", only a certificate"
     raise UsageError(f"{file} holds no {what} in PEM{instead}")
 
 
@@ -8826,7 +8824,7 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
 
 def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    certificate = info.certificate or NO_CERTIFICATE
+    certificate = next(iter(info.chain), NO_CERTIFICATE)
     return {
         "alpn": info.alpn,
         "tls_version": info.version and info.version.replace("v", " "),
@@ -9761,8 +9759,8 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
     if info.verified:
         verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
     yield "TLS", (agreed, verdict)
-    if info.certificate:
-        yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
+    if info.chain:
+        yield "Certificate", certificate_line(info.chain[0], now) + chain_warning(info.chain, now)
         yield "Chain", (Span(" ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))),)
 
 
@@ -11240,7 +11238,7 @@ def in_brief(step: Step) -> Step:
 def show_server(step: Step) -> ServerInfo:
     tls, response = step.network.tls, step.response
     return ServerInfo(
-        certificate=tls.certificate,
+        certificate=next(iter(tls.chain), None),
         not_after=min((each.not_after for each in tls.chain if each.not_after), default=None),
         software=response.get("server") if response else None,
         http_version=response.http_version if response else None,
