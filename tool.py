@@ -463,11 +463,6 @@ class Url(NamedTuple):
         return self.scheme, self.host, self.port
 
 
-class Body(NamedTuple):
-    data: bytes
-    content_type: str
-
-
 class ProxyScheme(NamedTuple):
     """How proxies of a scheme are used: `reach` and `opener` name hops, as HOPS does."""
 
@@ -538,12 +533,13 @@ class Request(NamedTuple):
     method: str
     url: Url
     headers: tuple[Header, ...]
-    body: Body | None
+    body: bytes | None
+    content_type: str = ""  # of the body, unless the headers say it
 
     @property
     def data(self) -> bytes:
         """Return the bytes of the body, none without one."""
-        return self.body.data if self.body else b""
+        return self.body or b""
 
 
 class Series(NamedTuple):
@@ -1913,7 +1909,7 @@ def next_request(request: Request, status: int, url: Url) -> Request:
         left_out = {name for name in field_names(headers) if name.startswith("content-")}
     if url.origin != request.url.origin:
         left_out |= {"host", *private_names(headers)}
-    return Request(method, url, without_fields(headers, left_out), body)
+    return Request(method, url, without_fields(headers, left_out), body, request.content_type)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2194,10 +2190,10 @@ def data_file(option: str, text: str) -> str | None:
     return text[1:] if text.startswith("@") and option != "--data-raw" else None
 
 
-def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> Body | None:
-    """Load the body from options like -d, with its media type unless it is `typed`; raises UsageError."""
+def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> tuple[bytes | None, str]:
+    """Load the body from options like -d, and find its media type unless it is `typed`; raises UsageError."""
     if not given:
-        return None
+        return None, ""
     parts: list[bytes] = []
     extension = ""
     for option, text in given:
@@ -2209,7 +2205,7 @@ def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
             extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
         parts.append(data)
     whole = b"&".join(parts)
-    return Body(whole, "" if typed else detect_type(whole, extension))
+    return whole, "" if typed else detect_type(whole, extension)
 
 
 def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | None:
@@ -3055,7 +3051,7 @@ def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator
         return
     if request.method in ("GET", "HEAD"):
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
-    found, form = request.body.content_type, "application/x-www-form-urlencoded"
+    found, form = request.content_type, "application/x-www-form-urlencoded"
     if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
         yield f"the body is sent as {found}, where curl says {form}: -H 'Content-Type: …' decides"
 
@@ -3105,9 +3101,9 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
     own = read_headers_given(args, seconds)
     headers = (*without_fields(base, field_names(own)), *own)
-    body = read_body(args.data, seconds, "content-type" in field_names(headers))
+    body, content_type = read_body(args.data, seconds, "content-type" in field_names(headers))
     method = "HEAD" if args.head and args.request is None else args.request
-    request = Request(parse_method(method, body is not None), url, headers, body)
+    request = Request(parse_method(method, body is not None), url, headers, body, content_type)
     size = len(request.data)
     if any(parse_length(value, 10) != size for value in values_of(headers, "content-length")):
         raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
@@ -5187,8 +5183,8 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     given = field_names(request.headers)
     defaults = {"Host": request.url.authority, "User-Agent": f"httphases/{__version__}", "Accept": "*/*"}
     if request.body is not None:
-        defaults["Content-Type"] = request.body.content_type
-        defaults["Content-Length"] = str(len(request.body.data))
+        defaults["Content-Type"] = request.content_type
+        defaults["Content-Length"] = str(len(request.body))
     added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
     return (*added, *request.headers)
 
@@ -5591,7 +5587,7 @@ class Exchange(Stage):
         elif history.instant("sent") is not None:
             broken = "network: waiting"
         else:
-            broken = "network: upload" if self.request.body else "network: sending"
+            broken = "network: sending" if self.request.body is None else "network: upload"
         found = network_error(broken, words_of_system(error), history.received)
         if found.hint == CUT:
             found.hint += LOOK_AT_LOG if self.request.url.secure else TRY_HTTPS
@@ -7309,7 +7305,7 @@ def deliver(sender: Options, document: bytes) -> None:
     not take all of it, and whatever crashed.
     """
     answer = bytearray()
-    request = sender.request._replace(body=Body(document, "application/json"))
+    request = sender.request._replace(body=document, content_type="application/json")
     sender = sender._replace(request=request, answer=answer)
     pool = ConnectionPool(TlsContexts(sender), sender)
     try:
@@ -9164,9 +9160,9 @@ def har_request(step: Step) -> dict[str, Any]:
         "headersSize": step.sent_header_bytes or -1,
         "bodySize": len(step.request.data),
     }
-    if step.request.body:
+    if step.request.body is not None:
         sent = values_of(step.sent_headers, "content-type")
-        mime = decode((sent or [step.request.body.content_type.encode()])[0])
+        mime = decode((sent or [step.request.content_type.encode()])[0])
         request["postData"] = {"mimeType": mime, "text": "", "comment": "the body is not recorded"}
     return request
 
@@ -9839,8 +9835,8 @@ def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
 def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
-    if step.request.body and step.timing.send is not None:
-        body = amount_text(len(step.request.body.data), None, step.timing.send)
+    if step.request.body is not None and step.timing.send is not None:
+        body = amount_text(len(step.request.body), None, step.timing.send)
         yield "Request", (Span(f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"),)
     if step.interim:
         yield "Interim", (Span(", ".join(str(status) for status in step.interim[:20])),)

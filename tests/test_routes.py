@@ -462,7 +462,7 @@ def request(method="GET", *headers, body=None, url=URL):
     return tool.Request(method, url, headers, body)
 
 
-BODY = tool.Body(b"x", "text/plain")
+BODY = b"x"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
