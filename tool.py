@@ -1168,33 +1168,24 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     """Read to the end without ever blocking past `until` (time.monotonic); raises OSError."""
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
-    # Standard input is the caller's and may block; everything else was opened not to.
-    must_poll = descriptor == 0
-    found = os.fstat(descriptor)
-    # A named pipe whose writer has not come yet looks like an empty one: give it a second.
-    lonely = descriptor != 0 and stat.S_ISFIFO(found.st_mode)
-    grace = min(until, time.monotonic() + 1.0)
+    size = os.fstat(descriptor).st_size
     kept = io.BytesIO()  # unlike a list of parts, it is never there twice
-    while max(kept.tell(), found.st_size) <= limit:
+    while max(kept.tell(), size) <= limit:
         left = until - time.monotonic()
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
-        if must_poll and not ready.poll(min(left, 3600.0) * 1000):
-            continue
+        came = ready.poll(min(left, 1.0) * 1000)
+        if not came and descriptor == 0:
+            continue  # it is the caller's, and reading may block; everything else was opened not to
         try:
             chunk = os.read(descriptor, BUFFER)
         except BlockingIOError:
-            must_poll, lonely = True, False
             continue
-        if chunk:
-            lonely = False
-            kept.write(chunk)
-        elif not lonely:
-            return kept.getvalue()
-        elif time.monotonic() >= grace:
+        if not chunk and not came:  # of a named pipe whose writer has not come within this second
             raise OSError(errno.EPIPE, "nobody is writing to this pipe")
-        else:
-            time.sleep(0.01)
+        if not chunk:
+            return kept.getvalue()
+        kept.write(chunk)
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 

@@ -630,7 +630,8 @@ def test_a_fifo_without_a_writer_is_given_a_second(call_tool, server, tmp_path):
     assert server.accepted == 0
 
 
-def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path):
+@pytest.mark.parametrize("data", [b"late, but whole", b""])
+def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path, data):
     """A shell starts both sides of a pipe at once, and either may be the first."""
     os.mkfifo(tmp_path / "fifo")
 
@@ -641,13 +642,13 @@ def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp
                 descriptor = os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
             except OSError:  # nobody reads yet
                 time.sleep(0.02)
-        os.write(descriptor, b"late, but whole")
+        os.write(descriptor, data)
         os.close(descriptor)
 
     give_up = time.monotonic() + 20
     writer = threading.Thread(target=write)
     writer.start()
-    assert asked(call_tool, "-d", f"@{tmp_path / 'fifo'}").body == b"late, but whole"
+    assert asked(call_tool, "-d", f"@{tmp_path / 'fifo'}").body == data
     writer.join()
 
 
