@@ -2363,12 +2363,13 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
     """
     found: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
     for args in sides:
-        found += [("-H", text[1:]) for text in args.header if text.startswith("@")]
-        found += [(option, data_file(option, text)) for option, text in args.data]
+        own = [("-H", text[1:]) for text in args.header if text.startswith("@")]
+        own += [(option, data_file(option, text)) for option, text in args.data]
         for option in ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file"):
-            found.append((option, getattr(args, option[2:].replace("-", "_"))))
-        found.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
-    readers = [reader for reader, path in dict.fromkeys(found) if is_stdin(path)]
+            own.append((option, getattr(args, option[2:].replace("-", "_"))))
+        own.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
+        found += [each for each in own if each not in found]
+    readers = [reader for reader, path in found if is_stdin(path)]
     if len(readers) > 1:
         raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
