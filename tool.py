@@ -1364,17 +1364,15 @@ def parse_number(text: str, zero: bool = False) -> float:
 
     float() would take 1_000, nan and wide digits too.
     """
-    if zero and re.fullmatch(r"0+(\.0*)?|\.0+", text):
-        return 0.0
     try:
         if not set(text) <= set("0123456789.eE+-"):
             raise ValueError
         value = float(text)
     except ValueError:
         raise ValueError("is not a number") from None
-    if not 0 < value < float("inf"):
+    if not 0 <= value < float("inf") or not (value or zero):
         raise ValueError("is not a positive finite number")
-    return value
+    return abs(value)  # of -0 too
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -2153,11 +2151,10 @@ def is_json(data: bytes) -> bool:
 
 
 def is_utf8(data: bytes) -> bool:
-    decoder, view = codecs.getincrementaldecoder("utf-8")(), memoryview(data)
+    pieces = (data[at : at + BUFFER] for at in range(0, len(data), BUFFER))
     try:
-        for at in range(0, len(data), BUFFER):
-            decoder.decode(view[at : at + BUFFER])
-        decoder.decode(b"", final=True)
+        for _ in codecs.iterdecode(pieces, "utf-8"):
+            pass  # a whole text may take four times as much memory
     except UnicodeDecodeError:
         return False
     return True
@@ -5414,20 +5411,17 @@ def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[st
         yield name.rstrip(BLANK), parameters
 
 
-def read_duration(text: str) -> float | None:
-    """Read a finite number from 0 in ASCII; None for anything else."""
-    if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
-        return None
-    value = float(text)
-    return value if value < float("inf") else None
-
-
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
     """Give the metrics in the first MAX_LIST bytes of all lines of Server-Timing."""
     left = MAX_LIST
     for value in values_of(headers, "server-timing"):
         for name, parameters in read_list(value, left):
-            yield Metric(name, read_duration(parameters.get("dur", "")), parameters.get("desc") or None)
+            duration: float | None = None
+            try:
+                duration = parse_number(parameters.get("dur", ""), zero=True)
+            except ValueError:
+                pass  # it is no finite number from 0
+            yield Metric(name, duration, parameters.get("desc") or None)
         left = max(0, left - len(value))
 
 
