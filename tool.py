@@ -961,7 +961,7 @@ class Verdict(NamedTuple):
     Too few values were left to judge the keys in `not_judged`, `where` names the variants. `counts` is how
     many values each statistic had: a number, or the range over all variants. `bad_statuses` are those of the
     answers that plain budgets were held against although they are not good, `left_out` those of the answers
-    that statistics were judged without, each with its number of runs.
+    that budgets on medians and other statistics were judged without, each with its number of runs.
     """
 
     step_number: int
@@ -7993,6 +7993,15 @@ def known(name: str, samples: Iterable[Sample]) -> list[int]:
     return [value for value in values if value is not None]
 
 
+def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
+    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
+
+
+def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
+    """Count the runs whose last answer is not good, by its status."""
+    return bad_codes(sample for sample in samples if sample.last)
+
+
 def join_servers(shown: Iterable[ServerInfo]) -> ServerInfo:
     """Join what a server showed in several runs: of each field the newest that is known."""
     joined = {}
@@ -8208,7 +8217,8 @@ def hold_allowances(
             over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
             violations.append(over)
     number = max(sample.number for sample in own)
-    return Verdict(number, thresholds, tuple(violations), tuple(not_judged))
+    left_out = bad_ends(own) if thresholds else {}
+    return Verdict(number, thresholds, tuple(violations), tuple(not_judged), left_out=left_out)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8247,10 +8257,6 @@ def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
     return None if last and not values else values
 
 
-def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
-    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
-
-
 def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
     """Hold all runs of one variant against the budgets; None without any, or without a step to judge.
 
@@ -8277,7 +8283,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
-    left_out = bad_codes(sample for sample in samples if sample.last)
+    left_out = bad_ends(samples)
     return Verdict(
         step_number=max((sample.number for sample in samples), default=1),
         thresholds=thresholds,
@@ -8297,6 +8303,7 @@ def add_allowances(verdict: Verdict | None, relative: Verdict | None) -> Verdict
         thresholds={**verdict.thresholds, **relative.thresholds},
         violations=tuple(sorted((*verdict.violations, *relative.violations), key=lambda each: each.key)),
         not_judged=(*verdict.not_judged, *relative.not_judged),
+        left_out={**verdict.left_out, **relative.left_out},  # of the same runs
     )
 
 
@@ -9369,8 +9376,10 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
     if verdict and bad and not fail:
         statuses, where = bad_ones(bad, runs)
         option = "-f" if min(bad) < 600 else "--expect 2xx"
-        held = "held against" if verdict.bad_statuses else "judged without"
-        yield f"{where}the budgets were {held} a {statuses} answer: {option} makes that exit 22"
+        said = f"the answer was {statuses} and did not count for the budgets"
+        if verdict.bad_statuses:
+            said = f"the budgets were held against a {statuses} answer"
+        yield f"{where}{said}: {option} makes that exit 22"
 
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
@@ -9385,7 +9394,7 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
     """Name the last statuses that --expect does not; for a series of `runs`, say in how many they came."""
-    bad = bad_codes(sample for sample in samples if sample.last)
+    bad = bad_ends(samples)
     if bad:
         statuses, where = bad_ones(bad, runs)
         yield f"{where}the last status, {statuses}, is none that --expect names"

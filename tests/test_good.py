@@ -23,6 +23,7 @@ OFTEN = ("--count", "20", *QUICK)
 SLOW = Reply(wait=0.02)
 HINT = "the budgets were held against a 503 answer: -f makes that exit 22"
 UNEXPECTED = "is none that --expect names"
+LEFT_OUT = "the answer was 503 and did not count for the budgets: -f makes that exit 22"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
@@ -188,9 +189,26 @@ def test_without_a_good_answer_a_statistic_is_not_judged(run_tool):
 def test_a_budget_on_a_statistic_is_said_to_be_judged_without_error_pages(run_tool, fifth, style):
     words = [*style, *OFTEN, "--slo", "ttfb.median=3000", fifth.url()]
     result, failing = run_tool(*words), run_tool(*words, "-f")
-    said = "in 4 of 20 runs the budgets were judged without a 503 answer: -f makes that exit 22"
+    said = f"in 4 of 20 runs {LEFT_OUT}"
     assert result.warned(said).code == 0
     assert (failing.code, failing.err) == (22, "")
+
+
+@pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
+def test_a_relative_budget_is_said_to_be_judged_without_error_pages(run_tool, tmp_path, style):
+    """Of the sides as of a baseline: a canary with error pages passes, but not without a word."""
+    path = tmp_path / "before.json"
+    with http_server({"/": SLOW, "/flap": every(SLOW, SLOW, SLOW, SLOW, Reply(503))}) as server:
+        budget = [*style, *OFTEN, "--slo", "total=+900%"]
+        sides = [*budget, "--vs", server.url("/flap"), server.url()]
+        assert run_tool(*sides).warned(f"in 4 of 40 runs {LEFT_OUT}").code == 0
+        failing = run_tool(*sides, "-f")
+        assert (failing.code, failing.err) == (22, "")
+        assert run_tool("--compact", *OFTEN, "--json", path, server.url()).code == 0
+        beside = run_tool(*budget, "--baseline", path, server.url("/flap"))
+        assert beside.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0
+        both = run_tool(*budget, "--slo", "total.max=9000", "--baseline", path, server.url("/flap"))
+        assert both.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0, "each answer counts once"
 
 
 def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stderr(run_tool):
