@@ -11127,6 +11127,10 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
                 yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
                 yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
+            elif row.whole.bad_status:
+                statuses, often = bad_ones(bad_codes(row.whole.answered), row.whole.runs)
+                words = f"answered {statuses} {often.rstrip()}; the times are of the good answers"
+                yield (Span(f"{row.variant.capitalize()} {words}", "warn"),)
 
 
 def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
