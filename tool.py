@@ -4247,8 +4247,9 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
         hint = "Check that those in /etc/resolv.conf can be reached from this machine: `dig NAME` asks them."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
-        message = f"{{}} has no {wanted} address, or no such name exists"
-        hint = f"Check the spelling, or leave out {family_option(options)} to use whatever addresses it has."
+        option = family_option(options)
+        message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
+        hint = f"Check the spelling, or leave out {option} to use whatever addresses it has."
     elif error.errno == no_name[1]:
         message = "no address was found for {}"
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
@@ -4506,11 +4507,14 @@ def and_more(names: Sequence[str], most: int) -> str:
 
 def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
-    host, certificate = failure.place[0], failure.certificate
+    (host, port), certificate = failure.place, failure.certificate
     names: tuple[str, ...] = ("another name",)
     if certificate and certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
-    hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
+    way = f", or give the server a certificate for {host}"
+    if is_ip(host) and not failure.on_socket:
+        way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
+    hint = f"Ask for one of its names{way}. {INSECURE_HINT}"
     listed = clip(and_more(names, 5))
     return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
 
@@ -4728,9 +4732,9 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     if not literal and is_ip(host):
         literal = host
     if literal and not is_ip(literal, options.family):
-        family = FAMILY_NAMES[options.family]
-        hint = f"It is an address of the other family: leave out {family_option(options)}."
-        raise NetworkError("dns", "{} has no {} address", hint, host, family)
+        family, option = FAMILY_NAMES[options.family], family_option(options)
+        hint = f"It is an address of the other family: leave out {option}."
+        raise NetworkError("dns", "{} is no {} address, and {} asks for one", hint, host, family, option)
     if literal:
         return [literal_peer(literal, port)]
     began = time.perf_counter()
