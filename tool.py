@@ -2793,7 +2793,7 @@ exit codes (the first that applies, from the top):
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
-   22 the last status is 4xx or 5xx, with --fail, or none that --expect names
+   22 the last status is 4xx or 5xx, with --fail, or does not match --expect
     4 a latency budget was exceeded
     0 success
 
@@ -9401,7 +9401,7 @@ def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterato
     bad = bad_ends(samples)
     if bad:
         statuses, where = bad_ones(bad, runs)
-        yield f"{where}the last status, {statuses}, is none that --expect names"
+        yield f"{where}the last status, {statuses}, does not match --expect"
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
@@ -11587,7 +11587,8 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
     except BrokenPipeError:
         pass
     except (OSError, ValueError, MemoryError) as error:
-        say(f"error: cannot write {what}: {reason_of(error)}")
+        reason = "there is no such folder" if isinstance(error, FileNotFoundError) else reason_of(error)
+        say(f"error: cannot write {what}: {reason}")
         return False
     return True
 

@@ -22,7 +22,7 @@ QUICK = ("--interval", "0")
 OFTEN = ("--count", "20", *QUICK)
 SLOW = Reply(wait=0.02)
 HINT = "the budgets were held against a 503 answer: -f makes that exit 22"
-UNEXPECTED = "is none that --expect names"
+UNEXPECTED = "does not match --expect"
 LEFT_OUT = "the answer was 503 and did not count for the budgets: -f makes that exit 22"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
