@@ -9284,8 +9284,10 @@ def event_line(event: SeriesEvent) -> str:
 
 def outage_line(outage: Outage) -> str:
     """Describe an outage, from its beginning to its end or to the last run so far."""
-    labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
-    line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
+    line = f"{', '.join(outage.labels)} from {clock_text(outage.began)}"
+    if outage.until > outage.began:  # of one run so far only the start is known
+        line += f" for {span_text(outage.began, outage.until)}"
+    line += f", {counted(outage.runs, 'run')}"
     if not outage.over:
         line += " so far"
     return f"{outage.variant}: {line}" if outage.variant else line
@@ -10635,7 +10637,9 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
         rows = spread_rows(summary, SUMMARY_STATS)
     end = max(sample.timing.total for sample in summary.used)
     drawn = room >= LEAST_STRIP + 3
-    which = "No answer was good; all of them" if summary.none_good else "All good ones"
+    which = f"Times of the {counted(len(summary.used), 'good run')}"
+    if summary.none_good:
+        which = "No answer was good; times of all answers"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield (Span(f"{which}, in ms{scale}:"),)
     if table_width(rows) > look.width:
@@ -10964,6 +10968,8 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
         but = f" but for {', '.join(headings)}" if headings else ""
         yield (Span(f"{who} are alike{but}.", "good"),)
 
+    if len(rows) == 1:
+        yield (Span("Only one address was measured: there is nothing to compare."),)
 
 def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
@@ -11029,9 +11035,10 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
         return words
     if middle is None or interval is None:
-        what, there = ("rounds", "there are") if paired else ("runs", "one has")
         needed = f"{NEEDED[paired]} good ones on both sides are needed"
-        return f"Too few {what}: {needed}, {there} {comparison.n}"
+        if paired:
+            return f"Too few rounds: {needed}, there are {comparison.n}"
+        return f"Too few runs: {needed} (--count {NEEDED[paired]}), one has {comparison.n}"
     if comparison.verdict == "no_difference":
         low, high = plain_ms(interval)
         within = f"total within {low} ms faster and {high} ms slower"

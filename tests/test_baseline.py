@@ -644,7 +644,7 @@ def test_earlier_failures_are_shown_with_their_reason(call_tool, site, export):
         path = export(*of_eight(f"http://127.0.0.1:{port}/"), codes=(75,))
     text = flat(call_tool("--baseline", path, *of_eight(site.url())).out)
     assert "before, 8 times in connect" in text
-    assert "Too few runs: 7 good ones on both sides are needed, one has 0" in text
+    assert "Too few runs: 7 good ones on both sides are needed (--count 7), one has 0" in text
     assert "differ besides" not in text
 
 

@@ -240,7 +240,7 @@ def test_several_statuses_that_are_not_good_are_all_named(run_tool):
 def test_the_report_is_of_good_answers_and_says_how_many_were_not(run_tool, fifth):
     words = flat(run_tool(*OFTEN, fifth.url(), without=("rich",)).out)
     assert "20 runs, 4 not good, status 200: 16, status 503: 4" in words
-    assert "All good ones, in ms; distribution from 0 to " in words
+    assert "Times of the 16 good runs, in ms; distribution from 0 to " in words
     assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
     assert re.search(r"503: 4 of 20, median [\d.]+ ms; 200: [\d.]+ ms", words)
     typical = int(re.search(r"Run (\d+) of 20, whose total", words)[1])
@@ -258,7 +258,7 @@ def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(run_too
     if style:
         assert result.err == f"httphases: warning: step 1: {NONE_GOOD}\n"
     else:
-        assert "No answer was good; all of them, in ms; distribution" in flat(result.out)
+        assert "No answer was good; times of all answers, in ms; distribution" in flat(result.out)
         assert "4 runs, 4 not good" in flat(result.out)
 
 
