@@ -2015,7 +2015,7 @@ def parse_header(place: str, text: str) -> Header:
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
     if not colon:
-        raise UsageError(f"{place}: a header has no colon: expected 'Name: value'")
+        raise UsageError(f"{place}: this header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
         what = "what stands before the colon is not a header name"
         raise UsageError(f"{place}: {what}: expected 'Name: value'")
@@ -2761,14 +2761,14 @@ CURL_OPTIONS = """
   --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
   machine's OpenSSL does it, and the report shows what was agreed on
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
---http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = HTTP/2 over TLS is known, and --http1.1, no other
+--http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = only HTTP/2 over TLS and HTTP/1.1 are supported
 -T --upload-file = use -X PUT -d @FILE
 -F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --url-query = write the query into the URL
 --data-urlencode = encode it before: -d sends its data as it is
 -B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
   come as they are
---max-redirs --location-trusted --post30* = nothing sets that: -L follows 10 redirects at most, and as
+--max-redirs --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as
   browsers do
 --retry* = nothing is sent twice: run it again when it exits with 75
 -Z --parallel* --rate -: --next = there is one URL; --count measures it again
@@ -2948,8 +2948,8 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
-    ("--reuse", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
+    ("--interval", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
+    ("--reuse", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -3140,8 +3140,8 @@ def check_targets(options: Options) -> None:
         return
     route = choose_route(options.request.url, options.proxy, options.environ)
     if route.proxy:
-        named = f"{route.source} names a proxy: leave it out, or give -x '' to go without one"
-        raise UsageError(f"--all-addresses asks the servers themselves, but {named}")
+        named = f"{route.source} names one: use -x '' to go without it"
+        raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
     for key in options.thresholds:
         if key.partition(".")[0] == "dns":
             why = "with --all-addresses the name is looked up once, before all runs"
@@ -3199,8 +3199,9 @@ def check_urls(args: argparse.Namespace) -> None:
         raise UsageError(f"no URL given: {explain_no_url(args)}")
     expected = f"expected one URL, got {len(args.url)}"
     for header in args.header:
-        if header.endswith(":"):
-            raise UsageError(f"{expected} words: -H '{header} …' needs quotes around all of it")
+        name = header if header.endswith(":") else "Name:"
+        if name == header or is_token(os.fsencode(header)):
+            raise UsageError(f"{expected} words: -H '{name} …' needs quotes around all of it")
     quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
@@ -3231,7 +3232,7 @@ def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
     found, form = request.body.content_type, "application/x-www-form-urlencoded"
     if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
-        yield f"the body is sent as {found}, where curl says {form}: -H 'Content-Type: …' decides"
+        yield f"the body is sent as {found}; to send it as curl does: -H 'Content-Type: {form}'"
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
@@ -3375,15 +3376,15 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
 
     try:
         args = parser.parse_all(shlex.split(words))
-    except ValueError as error:
-        raise UsageError(f"its words cannot be told apart: {str(error).lower()}") from None
+    except ValueError:
+        raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
     for group, options in OPTIONS.items():
         for text, *_ in options:
             option = text.split()[0]
             if (group not in SIDE_GROUPS or option in SHARED) and is_given(args, option):
-                raise UsageError(f"{option} is for all sides: it stands outside of the quotes")
+                raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     if args.url:
         check_urls(args)
     return args
@@ -10967,9 +10968,9 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
         yield (Span(f"{who} are alike{but}.", "good"),)
-
     if len(rows) == 1:
         yield (Span("Only one address was measured: there is nothing to compare."),)
+
 
 def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
