@@ -26,8 +26,11 @@ The way of a request through this file, which is read from top to bottom:
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
-     26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
-     29 Painters, 30 Main                the only ones that write
+                       26 Words          numbers and names -> text; the lines of runs and summaries
+                       27 Documents      Report -> JSON, HAR, metrics; Run -> traces
+                       28 Views          Report -> blocks to draw
+                       29 Painters       blocks -> a stream
+                       30 Main           argv to exit code; with 29 the only one that writes
 
 What the records are, and which is made of which:
 
@@ -38,23 +41,24 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
     Summary    what the samples of one step have in common
-    Comparison by how much one side, or now, is above another, or a Baseline: an earlier export
+    Comparison by how much a side is slower than side A, or a run now than a Baseline, an earlier export
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
-A single run is a series of one. It goes the same way, and its report has a form of its own.
+A single run is a series of one and goes the same way; only its report and its documents look different.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
-    Tcp | Unix, Tls?, Tunnel | Socks ?, Tls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp or Unix, then Tls to a proxy, then Tunnel or Socks5, then Tls to the target: those that are needed.
+    At the end of the list is an exchange: HTTP/1.1 or HTTP/2.
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
-explains its own failures. No other place asks whether there is a proxy, or TLS.
+explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
 every function, with its reason:
 
-    network         13, 16 (a request is written without one), 19, 20
+    network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
     looks at files  5, 8, 9, 12, 15, 30
     changes files   30
@@ -62,7 +66,7 @@ every function, with its reason:
     threads         15
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
-    code            nowhere
+    evaluates code  nowhere
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -470,8 +474,8 @@ class ProxyScheme(NamedTuple):
 PROXY_SCHEMES = {
     "http": ProxyScheme(80, ("tcp",), "tunnel", forwards=True, resolves=True, trips=1),
     "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", forwards=True, resolves=True, trips=3),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=False, trips=3),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=True, trips=3),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=False, trips=3),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=True, trips=3),
 }
 
 
@@ -894,7 +898,7 @@ class Variant(NamedTuple):
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Return what documents call a variant: a side by its letter, any other by the address that it is of."""
+    """Return what documents call a variant: an address is a `target`; of a side both keys are there."""
     return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
@@ -959,7 +963,7 @@ class Sample(NamedTuple):
     round: int
     variant: str | None
     number: int
-    url: str
+    url: str  # of a step with too many different ones a common name
     method: str
     started_at: datetime.datetime
     timing: Timing
@@ -1773,7 +1777,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
     name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
-    if kind.opener == "socks" and max(len(name), len(secret)) > 255:
+    if kind.opener == "socks5" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
@@ -2997,7 +3001,7 @@ def check_routes(options: Options) -> None:
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
         route = route_to(options.request.url._replace(scheme=scheme), options)
-        if "socks" in route.hops(options.request.url) and optional("socks") is None:
+        if "socks5" in route.hops(options.request.url) and optional("socks") is None:
             remedy = "pip install PySocks, or use httphases.pyz, which contains it"
             message = f"a SOCKS proxy needs PySocks, which is not installed: {remedy}"
             raise UsageError(f"{route.source}: {message}")
@@ -3903,7 +3907,7 @@ RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
     "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
-    "proxy: no answer": (
+    "proxy: no answer to CONNECT": (
         "the proxy {} hung up without answering CONNECT",
         "Check that the address belongs to an HTTP proxy, and the proxy's log.",
     ),
@@ -4095,7 +4099,7 @@ def socks_reply(error: Any) -> int | None:
     return int(reply[1], 16) if reply else None
 
 
-def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
+def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
     """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
@@ -4995,7 +4999,8 @@ def build_trusting_context() -> ssl.SSLContext:
 
 
 def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Make a client context; it costs 20 ms and more where the system's CA store is read.
+    """Make a client context; it costs 20 ms and more where the system's CA store is read. What is of one role
+    alone is set in `TlsContexts._make`.
 
     `take_store` may give a context whose store was read ahead, from SSL_CERT_FILE if that is set. Raises
     UsageError where that file is no bundle.
@@ -6617,7 +6622,7 @@ class Tunnel(Hop):
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            raise network_error("proxy: no answer", self._proxy.shown) from None
+            raise network_error("proxy: no answer to CONNECT", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
@@ -6641,7 +6646,7 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+def negotiate_socks5(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
     """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
     socks = optional("socks")
     username = password = None
@@ -6654,7 +6659,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
 
 
-class Socks(Hop):
+class Socks5(Hop):
     """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
@@ -6677,11 +6682,11 @@ class Socks(Hop):
         for number, target in enumerate(self._targets, 1):
             place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
-                negotiate_socks(below.socket, self._proxy, place)
+                negotiate_socks5(below.socket, self._proxy, place)
                 break
             except optional("socks").ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
-                    raise explain_socks(error, self._proxy, number) from None
+                    raise explain_socks5(error, self._proxy, number) from None
             self.below.open_again()
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
@@ -6701,7 +6706,7 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
     "unix": Unix,
     "proxy tls": lambda setup: Tls(setup, setup.route.proxy),
     "tunnel": Tunnel,
-    "socks": Socks,
+    "socks5": Socks5,
     "tls": Tls,
 }
 
@@ -9335,14 +9340,14 @@ class CompressedTexts:
         self.size = 0  # bytes, compressed
 
     def add(self, name: str, text: str) -> None:
-        piece = self._deflate.compress(f"{name}{text}".encode("utf-8", "backslashreplace") + b"\0")
+        piece = self._deflate.compress(f"{name} {text}".encode("utf-8", "backslashreplace") + b"\0")
         if piece:
             self._pieces.append(piece)
             self.size += len(piece)
 
     def get(self, name: str) -> Iterator[str]:
         """Give the texts of an export back in order."""
-        inflate, left, start = self._zlib.decompressobj(), b"", name.encode()
+        inflate, left, start = self._zlib.decompressobj(), b"", name.encode() + b" "
         for piece in (*self._pieces, self._deflate.copy().flush()):
             *whole, left = (left + inflate.decompress(piece)).split(b"\0")
             for text in whole:
@@ -11187,7 +11192,9 @@ def har_items(run: Run, _: bool) -> Iterator[str]:
 
 
 class Export(NamedTuple):
-    """How a file is made. `make` gets the report, and the `items` of all runs, which are kept as text."""
+    """How a file is made: `make` gets the report. If the file lists all runs, with their URLs, `items` writes
+    a run; its texts are kept, and `make` gets those of all runs.
+    """
 
     make: Callable[[Report, Iterable[str]], Iterable[bytes]]
     items: Callable[[Run, bool], Iterator[str]] | None = None
@@ -11236,7 +11243,7 @@ def import_ahead(options: Options) -> bool:
 
 def warn_of_parameters(run: Run, options: Options) -> None:
     """Name the credentials that the files will have in URLs, also in those of redirects."""
-    files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
+    files = " and ".join(listings(options))
     urls = [step.url for step in run.steps]
     urls += [step.response.get("location") or "" for step in run.steps if step.response]
     fields = [field for url in urls for field in query_fields(url)]
@@ -11828,8 +11835,6 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
-    collecting = gc.isenabled()
-    gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
         return run_tool(argv, environ, take_store)
     except Answered as answer:
@@ -11852,9 +11857,6 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         else:
             report_crash(error, environ)
         return ExitCode.INTERNAL
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def claim_standard_streams() -> None:
@@ -11871,9 +11873,11 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
+    Garbage is collected between the runs of a series alone: a run makes little, and the clock knows no pause.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
     """
+    gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
