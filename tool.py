@@ -26,8 +26,11 @@ The way of a request through this file, which is read from top to bottom:
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
-     26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
-     29 Painters, 30 Main                the only ones that write
+                       26 Words          numbers and names -> text; the lines of runs and summaries
+                       27 Documents      Report -> JSON, HAR, metrics; Run -> traces
+                       28 Views          Report -> blocks to draw
+                       29 Painters       blocks -> a stream
+                       30 Main           argv to exit code; with 29 the only one that writes
 
 What the records are, and which is made of which:
 
@@ -38,23 +41,24 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
     Summary    what the samples of one step have in common
-    Comparison by how much one side, or now, is above another, or a Baseline: an earlier export
+    Comparison by how much a side is slower than side A, or a run now than a Baseline, an earlier export
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
-A single run is a series of one: it goes the same way, and is told in a form of its own.
+A single run is a series of one and goes the same way; only its report and its documents look different.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
-    Tcp | Unix, Tls?, Tunnel | Socks ?, Tls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp or Unix, then Tls to a proxy, then Tunnel or Socks5, then Tls to the target: those that are needed.
+    At the end of the list is an exchange: HTTP/1.1 or HTTP/2.
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
-explains its own failures. No other place asks whether there is a proxy, or TLS.
+explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
 every function, with its reason:
 
-    network         13, 16 (a request is written without one), 19, 20
+    network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
     looks at files  5, 8, 9, 12, 15, 30
     changes files   30
@@ -62,7 +66,7 @@ every function, with its reason:
     threads         15
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
-    code            nowhere
+    evaluates code  nowhere
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -72,8 +76,8 @@ Three rules:
    no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
    for it, and so it keeps the deadline, whatever the measuring thread is stuck in.
 
-Some lines are there only for a truer time. tests/bench/devices.py takes each out and says what it is worth.
-A comment gives such a line its name there, as a Device, and the error of a phase without it and with it.
+Some lines only make a time truer. tests/bench/devices.py takes each out and measures what it is worth. The
+comment at such a line names it (Device "…"), with the error of a phase without it and with it.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -128,10 +132,9 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
-    """Import a package that may be absent; None when it is, or when it is unfit for this Python.
+    """Import a package; None where it is absent or unfit for this Python, which may make any exception.
 
-    An unfit version fails with whatever it stumbles over (TypeError, SyntaxError), not with ImportError.
-    What it imports itself and is not loaded yet is taken from the stand-ins, by name, where they have it.
+    Where the package imports a module that is not loaded yet, it gets the stand-in of that name, if any.
     """
     absent = {name: module for name, module in (stand_ins or {}).items() if name not in sys.modules}
     sys.modules.update(absent)
@@ -195,7 +198,7 @@ try:
     from enum import IntEnum
     from functools import cache, partial
     from itertools import groupby
-    from operator import itemgetter
+    from operator import itemgetter, ne
 
     http_client = import_http_client()
 except ModuleNotFoundError as missing:
@@ -206,16 +209,17 @@ except (ImportError, OSError, MemoryError) as unloaded:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple, NoReturn, TypeVar
+    from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
     Thing = TypeVar("Thing")
     StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
+    Detail: TypeAlias = "str | int | Foreign"
     TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
 
     class NamedTuple(tuple):
-        """Make a class of annotated fields a tuple whose places have names, as typing.NamedTuple does, but
-        without the 2 ms that importing typing costs every start, or compiling a constructor for each class.
+        """Make a tuple with names of a class of annotated fields, as typing.NamedTuple does: it saves every
+        start the 2 ms of importing typing and of compiling a constructor for each class.
         """
 
         def __init_subclass__(cls) -> None:
@@ -363,24 +367,14 @@ class Foreign(NamedTuple):
         return clip(self.text)
 
 
-if TYPE_CHECKING:
-    Detail = str | int | Foreign
-
-
 class ToolError(Exception):
     """Say in one sentence what went wrong. If there are `details`, each {} of it stands for one."""
 
     def __init__(self, template: str, *details: Detail) -> None:
-        super().__init__(template)
         self.template = template
         self.details = details
-
-    @property
-    def message(self) -> str:
-        return self.template.format(*self.details) if self.details else self.template
-
-    def __str__(self) -> str:
-        return self.message
+        self.message = template.format(*details) if details else template
+        super().__init__(self.message)
 
 
 class UsageError(ToolError):
@@ -410,13 +404,23 @@ class NetworkError(ToolError):
 Header = tuple[str, bytes]
 
 
+def field_names(headers: Iterable[Header]) -> set[str]:
+    """Return the names of header fields, in lower case."""
+    return {name.lower() for name, _ in headers}
+
+
+def without_fields(headers: Iterable[Header], names: Collection[str]) -> tuple[Header, ...]:
+    """Return header fields but for those of some names, which are in lower case."""
+    return tuple(item for item in headers if item[0].lower() not in names)
+
+
 def server_name(host: str) -> str:
     """Return the name for SNI and verification: no final dot, no zone (RFC 6066 section 3)."""
     return host.partition("%")[0].rstrip(".")
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a port: an IPv6 address in brackets (RFC 3986 section 3.2.2)."""
+    """Return a host as it is written before a port: IPv6 in brackets (RFC 3986 section 3.2.2)."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -456,13 +460,11 @@ class Body(NamedTuple):
 
 
 class ProxyScheme(NamedTuple):
-    """What holds for all proxies of a scheme. `reach` names the hops to the proxy, `opener` the hop that has
-    it open a way to the target (see HOPS).
-    """
+    """How proxies of a scheme are used: `reach` and `opener` name hops, as HOPS does."""
 
     port: int  # where the URL names none
-    reach: tuple[str, ...]
-    opener: str
+    reach: tuple[str, ...]  # the hops to the proxy
+    opener: str  # the hop in which the proxy opens a way to the target
     forwards: bool  # for an http target it needs no opener: it is asked for the whole URL
     resolves: bool  # the proxy looks up the target's name, not this machine
     trips: int  # round trips that opening a way may take: TLS 1.2 to the proxy and a password included
@@ -472,8 +474,8 @@ class ProxyScheme(NamedTuple):
 PROXY_SCHEMES = {
     "http": ProxyScheme(80, ("tcp",), "tunnel", forwards=True, resolves=True, trips=1),
     "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", forwards=True, resolves=True, trips=3),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=False, trips=3),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=True, trips=3),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=False, trips=3),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=True, trips=3),
 }
 
 
@@ -494,14 +496,11 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How a URL is reached. `source` names the option or variable that decided it, None when nothing did.
-
-    With a `unix_socket`, a path, there is no proxy.
-    """
+    """How a URL is reached."""
 
     proxy: Proxy | None
-    source: str | None
-    unix_socket: str | None = None
+    source: str | None  # the option or variable that decided about a proxy, None when nothing did
+    unix_socket: str | None = None  # a path; there is no proxy then
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
@@ -510,14 +509,12 @@ class Route(NamedTuple):
 
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
-        hops: tuple[str, ...] = ("tcp",)
-        if self.unix_socket is not None:
-            hops = ("unix",)
-        elif self.proxy:
-            hops = self.proxy.kind.reach
-            if not self.forwarder(url):
-                hops += (self.proxy.kind.opener,)
-        return (*hops, "tls") if url.secure else hops
+        hops = ["tcp" if self.unix_socket is None else "unix"]
+        if self.proxy:
+            hops = [*self.proxy.kind.reach, self.proxy.kind.opener]
+        if self.forwarder(url):
+            hops.pop()
+        return (*hops, "tls") if url.secure else tuple(hops)
 
     def forwarder(self, url: Url) -> Proxy | None:
         """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
@@ -541,22 +538,18 @@ class Request(NamedTuple):
 
 
 class Series(NamedTuple):
-    """How often a request or chain is measured: so many times, or if it has a `duration`, as long as that is
-    not over (seconds). `interval` is seconds from start to start; with `reuse` every run after the first goes
-    over the connections of the one before it. A single run is a series of one, and is told in a form of its
-    own.
-    """
+    """How often a request or chain is measured: `times`, or for a `duration` where it has one."""
 
     times: int = 1
-    interval: float = 0.0
-    reuse: bool = False
-    single: bool = True
+    interval: float = 0.0  # seconds from start to start
+    reuse: bool = False  # every run after the first goes over the connections of the one before
+    single: bool = True  # one run, whose report has a form of its own
     every_address: bool = False  # each address of the URL's name is a variant of the request
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
-    duration: int | None = None
+    duration: int | None = None  # seconds
 
     def runs(self, variants: int) -> int:
-        """Return how many runs it takes, of a duration at most, if each round measures so many variants."""
+        """Return how many runs it takes at most, if each round measures so many variants."""
         if self.duration is None:
             return self.times * variants
         most = MAX_COUNT // variants
@@ -564,7 +557,7 @@ class Series(NamedTuple):
 
 
 class PemFile(NamedTuple):
-    """A file with certificates or a key, as it was read; as text, what messages call it."""
+    """A file with certificates or a key, as it was read. Messages name it by option and path."""
 
     option: str  # or the variable, SSL_CERT_FILE
     path: str
@@ -613,27 +606,26 @@ class Options(NamedTuple):
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
+    answer: bytearray | None = None  # takes the body of a collector's response, which is read
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
 class Tracing(NamedTuple):
-    """Where traces go: `sender` is how the collector is asked, `resource` what they are said to be of (in the
-    names of OpenTelemetry). With `propagate` each request names the span that it is.
-    """
+    """Where traces go."""
 
-    sender: Options
-    resource: dict[str, str]
-    propagate: bool
+    sender: Options  # how the collector is asked
+    resource: dict[str, str]  # what the traces are of, by OpenTelemetry's names
+    propagate: bool  # each request names its span
 
 
 class Allowance(NamedTuple):
-    """A budget beside what is compared with: its median may be exceeded by so many ms, or percent."""
+    """A relative budget: by how many ms, or percent, a median may be above the one it is compared with."""
 
     amount: float
     percent: bool
 
     def over(self, ms: float) -> float:
-        """Return by how many ms it lets a median be above another one."""
+        """Return by how many ms a median may be above this one."""
         return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
 
 
@@ -680,20 +672,16 @@ NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 class TlsInfo(NamedTuple):
-    """What the handshake with the target agreed on; a failed one knows only some of it.
-
-    `chain` is what the server sent, its own certificate first; None for what is no certificate. `shown` is
-    what became of the client certificate, one of the keys of SHOWN, and `wanted` whether one was asked for.
-    """
+    """What the handshake with the target agreed on; a failed one knows only some of it."""
 
     version: str | None
     cipher: str | None
     alpn: str | None
     verified: bool
     custom_ca: bool
-    chain: tuple[Certificate, ...]
-    shown: str = "none given"
-    wanted: bool = False
+    chain: tuple[Certificate, ...]  # as the server sent it, its own first
+    shown: str = "none given"  # what became of the client certificate: a key of SHOWN
+    wanted: bool = False  # the server asked for a client certificate
 
     @property
     def certificate(self) -> Certificate | None:
@@ -701,15 +689,13 @@ class TlsInfo(NamedTuple):
 
 
 class Handshake(NamedTuple):
-    """What TLS agreed on, as OpenSSL names it, and the certificates (DER), the server's own first, even of a
-    handshake that failed.
-    """
+    """What TLS agreed on, as OpenSSL names it, as far as the handshake came."""
 
     finished: bool
     version: str | None
     cipher: str | None
     alpn: str | None
-    certificates: tuple[bytes, ...]
+    certificates: tuple[bytes, ...]  # in DER, the server's own first
     hello_retry: bool  # RFC 8446 section 4.1.4: the first key share was refused
 
 
@@ -757,9 +743,6 @@ class Response(NamedTuple):
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 4b. Outcomes. Records of how a request went, and of what was made of it.
-# ---------------------------------------------------------------------------------------------------------
 class Timing(NamedTuple):
     """Durations in microseconds; None for a phase that was not reached."""
 
@@ -835,15 +818,13 @@ class Resolver(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What findings rest on besides the times: the kernel's counters when the connection stood, after the
-    beginning of the request had left, at the first byte and at the end.
-    """
+    """What findings rest on besides the times; first what the kernel had counted at four instants."""
 
-    stood: Counters | None = None
-    sent: Counters | None = None
-    answered: Counters | None = None
+    stood: Counters | None = None  # TCP was connected
+    sent: Counters | None = None  # the beginning of the request had left
+    answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
-    connected_us: int | None = None  # from the end of dns until TCP stood
+    connected_us: int | None = None  # from the end of dns until TCP was connected
     hello_retry: bool = False  # RFC 8446 section 4.1.4
     request_bytes: int = 0
     gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
@@ -851,7 +832,7 @@ class Evidence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One request and what became of it. `starved_us` is how long this process was kept from running."""
+    """One request and what became of it."""
 
     number: int
     url: str
@@ -866,7 +847,7 @@ class Step(NamedTuple):
     body_bytes: int
     interim: tuple[int, ...]
     error: Failure | None
-    starved_us: int
+    starved_us: int  # how long this process was kept from running
     evidence: Evidence
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
@@ -878,7 +859,7 @@ class Step(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Tell whether it was answered with a status that is wanted. All that is summed up rests on this."""
+        """Tell whether it was answered with a good status. All statistics rest on this."""
         return self.answer is not None and any(self.answer.status in each for each in self.expected)
 
     @property
@@ -899,50 +880,43 @@ class Finding(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The place of a run in its series: when it is to start (perf_counter_ns, 0 for at once), and whether the
-    one before it was still under way then. In round 0 a name is looked up, and no more.
-    """
+    """The place of a run in its series."""
 
     number: int = 1
-    round: int = 1
+    round: int = 1  # 0 for the lookup of a name, and no more
     variant: str | None = None
-    due: int = 0
-    overdue: bool = False
+    due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
+    overdue: bool = False  # the run before it was still under way then
 
 
 class Variant(NamedTuple):
-    """What is measured side by side with others: a name, None where there is only one, and its options. Of a
-    side of --versus `words` are what it does differently, credentials masked.
-    """
+    """What is measured side by side with others."""
 
-    name: str | None
+    name: str | None  # None where there is only one
     options: Options
-    words: str | None = None
+    words: str | None = None  # of --versus: what this side does differently, credentials masked
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Return what documents call a variant: a side by its letter, any other by the address that it is of."""
+    """Return what documents call a variant: an address is a `target`; of a side both keys are there."""
     return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
 class Run(NamedTuple):
-    """A request or chain that was made once, and how the budgets judge it; its clock started at `started`
-    (perf_counter_ns, 0 if never).
-    """
+    """A request or chain that was made once, and how the budgets judge it."""
 
     steps: tuple[Step, ...]
-    limit_reached: bool
+    limit_reached: bool  # of redirects
     turn: Turn = Turn()
-    started: int = 0
+    started: int = 0  # when its clock started: perf_counter_ns, 0 if never
     trace_id: str | None = None
     verdict: Verdict | None = None
 
     @property
     def late_us(self) -> int | None:
-        """Return by how much it started late because of the run before it, None if it was not that."""
-        if not (self.turn.overdue and self.started):
-            return None
-        return round((self.started - self.turn.due) / 1000)
+        """Return by how much it started late because of the run before it, None if it did not."""
+        late = self.turn.overdue and self.started
+        return round((self.started - self.turn.due) / 1000) if late else None
 
 
 class Violation(NamedTuple):
@@ -956,22 +930,16 @@ class Violation(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The outcome of the budgets, for the step that they were held against: of a series, the last one.
-
-    Too few values were left to judge the keys in `not_judged`, `where` names the variants. `counts` is how
-    many values each statistic had: a number, or the range over all variants. `bad_statuses` are those of the
-    answers that plain budgets were held against although they are not good, `left_out` those of the answers
-    that budgets on medians and other statistics were judged without, each with its number of runs.
-    """
+    """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
 
     step_number: int
     thresholds: Mapping[str, float]
     violations: tuple[Violation, ...]
-    not_judged: tuple[str, ...] = ()
-    counts: Mapping[str, str] = {}
-    where: str = ""
-    bad_statuses: Mapping[int, int] = {}
-    left_out: Mapping[int, int] = {}
+    not_judged: tuple[str, ...] = ()  # keys with too few values
+    counts: Mapping[str, str] = {}  # how many values each statistic had: a number, or the range over variants
+    where: str = ""  # the variants in which keys were not judged
+    bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
+    left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
 
     @property
     def passed(self) -> bool:
@@ -995,7 +963,7 @@ class Sample(NamedTuple):
     round: int
     variant: str | None
     number: int
-    url: str
+    url: str  # of a step with too many different ones a common name
     method: str
     started_at: datetime.datetime
     timing: Timing
@@ -1004,14 +972,14 @@ class Sample(NamedTuple):
     good: bool  # as of its step
     failure: Failure | None
     reused: bool | None
-    late: bool
-    refused: str | None  # why no connection was kept for it
     judged: bool  # the last step of its run without an error
     last: bool  # of its run
-    findings: tuple[Finding, ...]
-    rtt_us: int | None
-    retransmits: int | None
     server: ServerInfo
+    late: bool = False
+    refused: str | None = None  # why no connection was kept for it
+    findings: tuple[Finding, ...] = ()
+    rtt_us: int | None = None
+    retransmits: int | None = None
 
     @property
     def error(self) -> str | None:
@@ -1040,39 +1008,32 @@ class Baseline(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """How long this process was stopped, or the machine asleep, and how many rounds were due in that time;
-    `during` tells that a run was under way.
-    """
+    """How long this process was stopped, or the machine asleep."""
 
     seconds: float = 0.0
-    rounds: int = 0
-    during: bool = False
+    rounds: int = 0  # that were due meanwhile
+    during: bool = False  # a run was under way
 
 
 class SeriesEvent(NamedTuple):
-    """What has changed in a series, at the start of a run; `text` goes on from the run's name. `outage` is
-    the run with which the outage began that it is about.
-    """
+    """What has changed in a series, at the start of a run."""
 
     at: datetime.datetime
     run: int
     kind: str
-    text: str
+    text: str  # as it follows the run's name
     variant: str | None = None
-    outage: int | None = None
+    outage: int | None = None  # of an event about an outage: the run with which that began
 
 
 class Outage(NamedTuple):
-    """Runs of a variant in a row that were not good, and by what labels (a status, or a kind of failure).
-
-    It lasts until the start of the next good run; one that is not `over`, until that of its last run so far.
-    """
+    """Runs of a variant in a row that were not good."""
 
     variant: str | None
     began: datetime.datetime
-    until: datetime.datetime
+    until: datetime.datetime  # the start of the next good run, or of its own last run so far
     runs: int
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # a status, or a kind of failure
     over: bool = False
 
 
@@ -1092,12 +1053,20 @@ def parse_length(text: bytes, base: int) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4c. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
+# 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
 # ---------------------------------------------------------------------------------------------------------
 def names_credential(name: str) -> bool:
     """Tell whether a field or parameter of this name is for a credential."""
     plain = name.lower().replace("_", "-")
     return plain in SECRET_FIELDS or any(word in plain for word in SECRET_WORDS)
+
+
+def private_names(headers: Iterable[Header]) -> set[str]:
+    """Return the names of the fields with a credential, in lower case: they are not for another origin.
+
+    Proxy-Authorization is not one of them, it may be for the same proxy: see `begin_step`.
+    """
+    return {name for name in field_names(headers) if names_credential(name)} - {"proxy-authorization"}
 
 
 def is_credential(name: str, value: bytes) -> bool:
@@ -1117,6 +1086,9 @@ class Secrets(NamedTuple):
         for pattern in self.patterns:
             text = pattern.sub("***", text)
         return text
+
+
+NO_SECRETS = Secrets((), False)
 
 
 def foreign(text: bytes | str) -> Foreign:
@@ -1170,7 +1142,7 @@ NO_TEXT = (int, float, datetime.datetime, type(None))
 
 
 def masked(value: Any, secrets: Secrets) -> Any:
-    """Return a record, or what is in one, with no credential in any text of it, but for OWN_TEXT.
+    """Return a record, or a field of one, with all credentials masked in all text but OWN_TEXT.
 
     A field that is added to a record is masked like the others. Bytes that hold none stay as they came.
     """
@@ -1181,9 +1153,8 @@ def masked(value: Any, secrets: Secrets) -> Any:
         shown = masked(text, secrets)
         return value if shown == text else shown.encode("utf-8")
     if hasattr(value, "_fields"):
-        own = OWN_TEXT.get(type(value).__name__, ())
-        fields = {name: field for name, field in zip(value._fields, value) if name not in own}
-        return value._replace(**{name: masked(field, secrets) for name, field in fields.items()})
+        others = set(value._fields).difference(OWN_TEXT.get(type(value).__name__, ()))
+        return value._replace(**{name: masked(getattr(value, name), secrets) for name in others})
     if isinstance(value, tuple):
         return tuple(masked(each, secrets) for each in value)
     if isinstance(value, NO_TEXT):
@@ -1205,11 +1176,12 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     ready.register(descriptor, select.POLLIN)
     # Standard input is the caller's and may block; everything else was opened not to.
     must_poll = descriptor == 0
+    found = os.fstat(descriptor)
     # A named pipe whose writer has not come yet looks like an empty one: give it a second.
-    lonely = descriptor != 0 and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    lonely = descriptor != 0 and stat.S_ISFIFO(found.st_mode)
     grace = min(until, time.monotonic() + 1.0)
     kept = io.BytesIO()  # unlike a list of parts, it is never there twice
-    while kept.tell() <= limit:
+    while max(kept.tell(), found.st_size) <= limit:
         left = until - time.monotonic()
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
@@ -1234,25 +1206,17 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
 
 @cache
 def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; `option` is what named it, for messages. What several
-    sides name is read once, for a pipe would give nothing more: kept until the command line is read.
+    """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it.
 
-    Raises UsageError when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or gives no
-    end in `seconds`; OSError when this machine has a limit that forbids it.
+    The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
+    when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
+    `seconds`; OSError when a limit of this machine forbids it.
     """
-    where = f"{option}: cannot read '{path}'"
-    if path == "-":
-        where = f"{option}: cannot read standard input"
     try:
-        descriptor = 0
-        if path != "-":
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            found = os.fstat(descriptor)
-            if stat.S_ISCHR(found.st_mode):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
                 limit = min(limit, MAX_DEVICE)
-            if found.st_size > limit:
-                raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
             return read_descriptor(descriptor, limit, time.monotonic() + seconds)
         finally:
             if path != "-":
@@ -1260,7 +1224,8 @@ def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if refusal_of(error):
             raise
-        raise UsageError(f"{where}: {reason_of(error)}") from None
+        shown = "standard input" if path == "-" else f"'{path}'"
+        raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
 
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -1282,52 +1247,35 @@ def is_stdout(path: str) -> bool:
     return path == "-" or descriptor_of(path) == 1
 
 
-def is_device(path: str) -> bool:
-    try:
-        return stat.S_ISCHR(os.stat(path).st_mode)
-    except OSError:
-        return False
-
-
 def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bool:
-    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`."""
+    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`.
+
+    A device is no file: /dev/null may be named twice.
+    """
     if is_standard(first) or is_standard(second):
         return is_standard(first) and is_standard(second)
     try:
         alike = os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)
-        return alike and not is_device(first)
+        return alike and not (os.path.exists(first) and stat.S_ISCHR(os.stat(first).st_mode))
     except (OSError, ValueError):
         return False
-
-
-def device_of_proc() -> int:
-    """Return the number (st_dev) of the file system at /proc, -1 where there is none."""
-    try:
-        return os.lstat("/proc/self").st_dev
-    except OSError:
-        return -1
-
-
-def split_path(path: str) -> list[str]:
-    """Return the names of a path, the first one last; an empty one stays where it is, as `.` does."""
-    return [name or "." for name in reversed(path.split("/"))]
 
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY)  # to look at a file, neither to read nor to write it
 
 
 class Place:
-    """Where a file is, or is to be: a name in a folder that is open. Making one raises OSError.
+    """Where a file is, or is to be: a name in an open folder. Making one raises OSError.
 
-    The way there is gone by descriptors, a name at a time: what is swapped on it later changes nothing. A
-    symbolic link where others may write may be a trap: it has to belong to us, or to the folder's owner. The
-    kernel's protected_symlinks says so of sticky folders alone, and not everywhere.
+    Each folder on the way is opened from the one before, so that swapping one later changes nothing. A
+    symbolic link where others may write may be a trap: it must belong to us, or to the folder's owner. The
+    kernel's protected_symlinks demands that in sticky folders alone, and not on every machine.
     """
 
     def __init__(self, path: str) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self._rest = split_path(path)  # what is still to be gone through
+        self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
         self.folder = os.open("/" if path.startswith("/") else ".", LOOK)
         try:
@@ -1345,7 +1293,7 @@ class Place:
 
     def _step(self) -> None:
         """Go on by one name."""
-        self.name, self.found = self._rest.pop(), None
+        self.name, self.found = self._rest.pop() or ".", None  # an empty name is the folder itself
         try:
             descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
         except FileNotFoundError:
@@ -1369,13 +1317,13 @@ class Place:
         if folder.st_mode & OTHERS_WRITE and link.st_uid not in (os.geteuid(), folder.st_uid):
             whose = f"the symbolic link '{self.name}' in a folder that others may write to is another user's"
             raise OSError(errno.EACCES, f"{whose}: name the file itself")
-        if self._rest and link.st_dev == device_of_proc():
+        target = os.readlink("", dir_fd=descriptor)
+        if self._rest and os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev:
             self._go(self.name, 0)  # /proc/1/root leads where its text does not
             return
-        target = os.readlink("", dir_fd=descriptor)
         if target.startswith("/"):
             self._go("/", 0)
-        self._rest += split_path(target)
+        self._rest += target.split("/")[::-1]
 
     def _go(self, name: str, flags: int) -> None:
         """Enter a folder; O_DIRECTORY has what is mounted on demand mounted."""
@@ -1384,16 +1332,16 @@ class Place:
         self.folder = folder
 
     def open(self, flags: int, private: bool) -> int:
-        """Open what is there for writing, or make it; raises OSError where another user may have planted it.
+        """Open or make the file, for writing; raises OSError where another user may have planted it.
 
-        With `private` that is all that belongs to another, otherwise only what is in a sticky folder.
+        With `private` that is any file of another user, otherwise only one in a sticky folder.
         """
         flags |= os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(self.name, flags, 0o600, dir_fd=self.folder)
         found, folder = os.fstat(descriptor), os.fstat(self.folder)
         regular = stat.S_ISREG(found.st_mode)
         foreign = found.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(found.st_mode))
-        planted = None
+        planted = ""
         if foreign and (private or folder.st_mode & stat.S_ISVTX):
             planted = "it belongs to another user"
         elif regular and found.st_nlink > 1 and folder.st_mode & OTHERS_WRITE:
@@ -1404,43 +1352,35 @@ class Place:
         return descriptor
 
 
-class Lent:
-    """A file that was read, for a library that wants a path: in memory, so that nothing of it reaches a disk.
+def lend(file: PemFile) -> io.FileIO:
+    """Open what was read as a file in memory, for a library that wants a path: that is its `name`.
 
-    Where the system has no such files, the library reads the file itself, if it is a regular one; entering
-    raises UsageError for any other.
+    Where the system has no such files, open the file itself; raises UsageError if it is no regular one.
     """
-
-    def __init__(self, file: PemFile) -> None:
-        self._file = file
-        self._descriptor = -1
-
-    def __enter__(self) -> str:
-        try:
-            self._descriptor = os.memfd_create("httphases")
-            with open(self._descriptor, "wb", closefd=False) as memory:
-                memory.write(self._file.data)
-            path = f"/proc/self/fd/{self._descriptor}"
-            os.close(os.open(path, os.O_RDONLY))
-            return path
-        except (OSError, AttributeError):  # it has no memfd_create, or no /proc
-            self.__exit__()
-        if is_stdin(self._file.path) or not os.path.isfile(self._file.path):
-            needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
-            raise UsageError(f"{self._file}: {needed}")
-        return self._file.path
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    try:
+        os.stat("/proc/self/fd")
+        memory = io.FileIO(os.memfd_create("httphases"), "w")
+        memory.name = f"/proc/self/fd/{memory.fileno()}"
+        memory.write(file.data)
+        return memory
+    except (OSError, AttributeError):  # it has no /proc, or no memfd_create
+        pass
+    if is_stdin(file.path) or not os.path.isfile(file.path):
+        needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
+        raise UsageError(f"{file}: {needed}")
+    return io.FileIO(file.path)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
 # ---------------------------------------------------------------------------------------------------------
-def parse_number(text: str) -> float:
-    """Read a positive finite decimal; raises ValueError. float() would take 1_000, nan, wide digits."""
+def parse_number(text: str, zero: bool = False) -> float:
+    """Read a positive finite decimal, with `zero` also 0; raises ValueError.
+
+    float() would take 1_000, nan and wide digits too.
+    """
+    if zero and re.fullmatch(r"0+(\.0*)?|\.0+", text):
+        return 0.0
     try:
         if not set(text) <= set("0123456789.eE+-"):
             raise ValueError
@@ -1453,8 +1393,8 @@ def parse_number(text: str) -> float:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest of what is known was meant; "" where nothing is near."""
-    difflib = optional("difflib")  # not at every start: it is for slips alone
+    """Ask whether the nearest of the known words was meant; "" where none is near."""
+    difflib = optional("difflib")  # only for slips, so not imported at every start
     near = difflib.get_close_matches(word.lower(), known, 1) if difflib else []
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -1464,8 +1404,27 @@ def parse_allowance(amount: str) -> Allowance:
     digits = amount.removesuffix("%")
     if not digits[:1].isdigit() and digits[:1] != ".":
         raise ValueError("is not a number")
-    value = 0.0 if re.fullmatch(r"0+(\.0*)?|\.0+", digits) else parse_number(digits)
-    return Allowance(value, digits != amount)
+    return Allowance(parse_number(digits, zero=True), digits != amount)
+
+
+BUDGETS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
+
+
+def parse_budget(key: str, amount: str) -> float | Allowance:
+    """Read MS, or +MS and +N% for a relative budget; raises SloError."""
+    relative, shown = amount.startswith("+"), f"SLO value '{amount}' of '{key}'"
+    phase, dot, _ = key.partition(".")
+    if relative and dot:
+        raise SloError(f"{shown}: relative budgets are of medians, expected {phase}")
+    try:
+        return parse_allowance(amount[1:]) if relative else parse_number(amount)
+    except ValueError as error:
+        expected = "milliseconds above 0"
+        if relative or amount.endswith("%"):
+            expected = "+10% or +25 (milliseconds)"
+        slips = {"s": ", without a unit", ",": ", without a comma after it"}
+        slip = slips.get(amount.lower()[-1:], "")
+        raise SloError(f"{shown} {error}: expected {expected}{slip}") from None
 
 
 def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
@@ -1476,30 +1435,17 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         if not equals:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
         key = name.lower()
-        phase, dot, statistic = key.partition(".")
-        if phase not in SLO_KEYS:
-            meant = suggest(phase, SLO_KEYS)
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(SLO_KEYS)}{meant}")
-        if dot and statistic not in SLO_STATS:
-            known = [f"{phase}.{each}" for each in SLO_STATS]
+        phase = key.partition(".")[0]
+        if phase not in BUDGETS:
+            expected = f"one of {', '.join(SLO_KEYS)}{suggest(phase, SLO_KEYS)}"
+            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
+        if key not in BUDGETS[phase]:
+            known = BUDGETS[phase][1:]
             expected = f"{phase} or one of {', '.join(known)}{suggest(key, known)}"
             raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
-        relative = amount.startswith("+")
-        if relative and dot:
-            raise SloError(
-                f"SLO value '{amount}' of '{key}': relative budgets are of medians, expected {phase}"
-            )
-        expected = (
-            "+10% or +25 (milliseconds)" if relative or amount.endswith("%") else "milliseconds above 0"
-        )
-        try:
-            thresholds[key] = parse_allowance(amount[1:]) if relative else parse_number(amount)
-        except ValueError as error:
-            slips = {"s": ", without a unit", ",": ", without a comma after it"}
-            slip = slips.get(amount.lower()[-1:], "")
-            raise SloError(f"SLO value '{amount}' of '{key}' {error}: expected {expected}{slip}") from None
+        thresholds[key] = parse_budget(key, amount)
     return thresholds
 
 
@@ -1523,7 +1469,7 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     except UnicodeDecodeError as error:
         raise SloError(f"--slo-file '{path}' is not UTF-8: byte {error.start} cannot be read") from None
     lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
-    entries = [line for line in lines if line and not line.startswith("#")]
+    entries = [line for line in lines if line[:1] not in ("", "#")]
     if not entries:
         raise SloError(f"Empty SLO specification: '{path}' has no KEY=MS line")
     try:
@@ -1536,8 +1482,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
     """Merge --slo over --slo-file; raises SloError."""
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
-    known = [key + end for key in SLO_KEYS for end in ("", *(f".{statistic}" for statistic in SLO_STATS))]
-    return {key: thresholds[key] for key in known if key in thresholds}
+    return {key: thresholds[key] for known in BUDGETS.values() for key in known if key in thresholds}
 
 
 def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
@@ -1546,12 +1491,9 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
     if reuse:
         values, what = count - 1, "runs on a kept connection"
     for key in thresholds:
-        statistic = key.partition(".")[2]
-        if not statistic:
-            continue
-        if not count:
+        needed = SUPPORT.get(key.partition(".")[2], 0)
+        if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
-        needed = SUPPORT[statistic]
         if values < needed:
             message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
             raise SloError(f"{message}: expected --count {needed + reuse} or more")
@@ -1561,7 +1503,7 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
 # 7a. Names. A host that is not ASCII -> the name that browsers ask for (UTS #46, non-transitional). What this
 #    Python's Unicode data cannot tell for sure is refused: another host is never asked.
 # ---------------------------------------------------------------------------------------------------------
-# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata can tell, but for these.
+# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata has. These are the exceptions.
 IDNA_DEVIATIONS = {"ß": "ß", "ẞ": "ß", "ς": "ς", "\u200c": "\u200c", "\u200d": "\u200d"}
 IDNA_DOTS = "\u3002\uff0e\uff61"
 IDNA_IGNORED = (
@@ -1572,7 +1514,7 @@ IDNA_IGNORED = (
 IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
-BIDI_LABEL = "(L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*"
+BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
 # Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
 JOINS_NEXT = (
     r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
@@ -1598,7 +1540,7 @@ def map_character(char: str) -> str:
         raise ValueError(f"U+{ord(char):04X} is not in Unicode {unidata_version}, which this Python knows")
     mapped = re.sub(IDNA_IGNORED, "", normalize("NFKC", normalize("NFKC", char).casefold()))
     if re.search(IDNA_DISALLOWED, mapped) or any(category(each)[0] in "CZ" for each in mapped):
-        raise ValueError(f"U+{ord(char):04X} cannot stand in a name")
+        raise ValueError(f"U+{ord(char):04X} cannot be in a name")
     return mapped
 
 
@@ -1610,7 +1552,7 @@ def map_name(text: str) -> str:
 
 
 def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner stands where it may not, or may not for all we know (RFC 5892 A.1 and A.2).
+    """Tell whether a joiner is where it may not be, or is not known to be allowed (RFC 5892 A.1 and A.2).
 
     It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
     them not counted.
@@ -1633,22 +1575,21 @@ def encode_label(plain: str) -> str:
 
 
 def decode_label(label: str) -> str:
-    """Return a mapped label as it is read, its xn-- form undone; raises ValueError for what is no label."""
+    """Return a mapped label with its xn-- form undone; raises ValueError where it is not a valid label."""
     from unicodedata import category
 
     plain = label
     if label.startswith("xn--"):
-        wrong = f"'{label}' is no xn-- form"
         try:
             plain = label[4:].encode("ascii").decode("punycode")
         except UnicodeError:
-            raise ValueError(wrong) from None
+            plain = ""
         if plain.startswith("xn--") or map_name(plain) != plain or encode_label(plain) != label:
-            raise ValueError(wrong)
+            raise ValueError(f"'{label}' is no xn-- form")
     if plain and category(plain[0])[0] == "M":
         raise ValueError("a label begins with a combining mark")
     if stray_joiner(plain):
-        raise ValueError("U+200C or U+200D stands where it is not known to belong")
+        raise ValueError("U+200C or U+200D is not known to belong where it is")
     return plain
 
 
@@ -1658,10 +1599,8 @@ def ascii_host(text: str) -> str:
 
     labels = [decode_label(label) for label in map_name(text).split(".")]
     classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "o") for char in label) for label in labels]
-    if re.search("[RA]", "".join(classes)):
-        for each in filter(None, classes):
-            if not re.fullmatch(BIDI_LABEL, each):
-                raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
+    if re.search("[RA]", "".join(classes)) and not all(re.fullmatch(BIDI_LABEL, each) for each in classes):
+        raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
     return ".".join(map(encode_label, labels))
 
 
@@ -1719,13 +1658,12 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
     literal = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
     if literal:
-        address, percent, zone = literal[1].partition("%")
-        if zone.startswith("25") and len(zone) > 2:
-            zone = zone[2:]
-        wrong_zone = percent and not re.fullmatch(r"[\w.~-]+", zone, re.A)
-        if wrong_zone or not is_ip(address, socket.AF_INET6):
+        # RFC 6874 section 2: a zone follows %25, or % alone.
+        address = re.fullmatch(r"([^%]*)(?:%(?:25)?([\w.~-]+))?", literal[1], re.A)
+        if not address or not is_ip(address[1], socket.AF_INET6):
             raise UsageError(f"'[{literal[1]}]' is not an IPv6 address")
-        host, port = address.lower() + percent + zone, literal[2]
+        zone = f"%{address[2]}" if address[2] else ""
+        host, port = address[1].lower() + zone, literal[2]
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -1751,13 +1689,13 @@ def remove_dot_segments(path: str) -> str:
 
 
 def percent_encode(text: str) -> str:
-    """Return text in ASCII: a space, a control character and what is not ASCII percent-encoded as UTF-8."""
+    """Return text with spaces, control characters and all that is not ASCII percent-encoded, as UTF-8."""
     printable = bytes(range(0x21, 0x7F))
     return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
 
 
 def normal_target(target: str) -> str:
-    """Return a path and query as they are asked for: from a slash on, without dot segments, in ASCII."""
+    """Return a path and query as they are sent: beginning with a slash, without dot segments, in ASCII."""
     path, mark, query = target.partition("?")
     if not path.startswith("/"):
         path = "/" + path
@@ -1768,21 +1706,16 @@ INSTEAD_OF_USERINFO = '-H "Authorization: Basic …" (or Bearer …)'
 
 
 def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks, and what was meant."""
+    """Say what a URL without a scheme lacks, and which URL may have been meant."""
     shown = re.sub(r"^[^/?#]*@", "***@", clip(mask_location(text)))
     if re.match(r"(?i)https?:", shown):
         message = "URL '{}' lacks the // after its scheme: expected https://host/path"
         return UsageError(message, foreign(shown))
     rest = shown.lstrip("/")
-    meant = f"did you mean 'https://{rest}'?"
+    meant = f"did you mean 'https://{rest.removeprefix('***@')}'"
     if rest.startswith("***@"):
-        meant = f"did you mean 'https://{rest[4:]}' with {INSTEAD_OF_USERINFO}?"
-    else:
-        try:
-            split_authority(re.split(r"[/?#]", rest, maxsplit=1)[0], 443)
-        except UsageError:
-            meant = "expected https://host/path"
-    return UsageError("URL '{}' has no scheme: {}", foreign(shown), foreign(meant))
+        meant += f" with {INSTEAD_OF_USERINFO}"
+    return UsageError("URL '{}' has no scheme: {}?", foreign(shown), foreign(meant))
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -1823,22 +1756,20 @@ def parse_proxy(text: str, source: str) -> Proxy:
     """Read [scheme://][user:password@]host[:port]; raises UsageError, which never shows a credential."""
     scheme, separator, rest = text.partition("://")
     if not separator:
-        scheme, rest = "", text
-    # The last @ ends the credentials, even where a password is written as it is, with / ? # in it.
+        scheme, rest = "http", text
+    scheme = scheme.lower()
+    # The last @ ends the credentials: a password may have been written with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
-    hidden = "***@" if at else ""
-    shown = f"{source}: proxy '{scheme.lower()}{separator}{hidden}{address}'"
+    shown = f"{source}: proxy '{scheme + separator if separator else ''}{'***@' if at else ''}{address}'"
     if re.search(r"[/?#]", userinfo):
         raise UsageError(f"{shown}: / ? # in a user name or password are written %2F %3F %23")
     if not separator and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", rest):
         raise UsageError(f"{source}: a proxy scheme ends in ://, as in http://host:port")
-    if not separator:
-        scheme = "http"
-    kind = PROXY_SCHEMES.get(scheme.lower())
+    kind = PROXY_SCHEMES.get(scheme)
     if not kind:
         expected = " or ".join(", ".join(PROXY_SCHEMES).rsplit(", ", 1))
-        raise UsageError(f"{shown} has the scheme '{scheme.lower()}': expected {expected}")
+        raise UsageError(f"{shown} has the scheme '{scheme}': expected {expected}")
     if re.search(r"[\x00-\x20\x7f]", rest):
         raise UsageError(f"{shown} holds blanks or control characters")
     try:
@@ -1846,9 +1777,9 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
     name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
-    if kind.opener == "socks" and max(len(name), len(secret)) > 255:
+    if kind.opener == "socks5" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
-    return Proxy(scheme.lower(), host, port, name if at else None, secret if colon else None)
+    return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
 def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -1869,39 +1800,35 @@ def address_in(host: str, network: str) -> bool:
         return False
 
 
-def read_no_proxy(text: str) -> list[tuple[str, str]]:
-    """Return name and port ("" for any) of each entry; raises UsageError for a name without an ASCII form.
+def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
+    """Return name and port (None for any) of each entry; raises UsageError for a name without an ASCII form.
 
     All entries are read at the start: a redirect may need them, when it is too late for a usage error.
     """
-    entries = []
+    entries: list[tuple[str, int | None]] = []
     for entry in re.split(r"[,\s]+", text.strip()):
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
         found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = entry, ""
-        if found:
-            name, port = found.groups("")
+        name, port = found.groups() if found else (entry, None)
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
-        entries.append((name.lower(), port))
+        entries.append((name.lower(), int(port[:6]) if port else None))
     return entries
+
+
+def covers(name: str, host: str) -> bool:
+    """Tell whether a name, network or address of NO_PROXY covers a host."""
+    if is_ip(host):
+        return address_in(host, name)
+    return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
 
 
 def bypasses(url: Url, no_proxy: str) -> bool:
     """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
-    host = url.host.partition("%")[0].rstrip(".")
+    host = server_name(url.host)
     for name, port in read_no_proxy(no_proxy):
-        if name == "*" and not port:
+        if (name, port) == ("*", None) or (port in (None, url.port) and covers(name, host)):
             return True
-        if not name or (port and int(port[:6]) != url.port):
-            continue
-        if is_ip(host):
-            if name == host or address_in(host, name):
-                return True
-        else:
-            name = name.lstrip("*").strip(".")
-            if name and (host == name or host.endswith("." + name)):
-                return True
     return False
 
 
@@ -1916,11 +1843,10 @@ def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Rou
         return Route(None, None)
     found = parse_proxy(variable[1], variable[0])
     try:
-        exempt = bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+        if bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+            return Route(None, "NO_PROXY")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
-    if exempt:
-        return Route(None, "NO_PROXY")
     return Route(found, variable[0])
 
 
@@ -1934,7 +1860,7 @@ def route_to(url: Url, options: Options) -> Route:
 def resolve_reference(base: str, reference: str) -> str:
     """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
 
-    What has a scheme stays as it is: parse_url makes it normal, or refuses it.
+    A reference with a scheme is returned unchanged: parse_url normalises or refuses it.
     """
     reference = reference.partition("#")[0]
     scheme, _, rest = base.partition("://")
@@ -1967,7 +1893,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     """
     if len(set(locations)) > 1:
         raise redirect_error("the redirect names two different Locations")
-    # Bytes that are not UTF-8 are to be percent-encoded as they are.
+    # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     shown = foreign(mask_location(decode(locations[0])))
     if not text.partition("#")[0]:
@@ -1994,16 +1920,14 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
 def next_request(request: Request, status: int, url: Url) -> Request:
     """Return the request that a redirect asks for (RFC 9110 section 15.4)."""
     method, body, headers = request.method, request.body, request.headers
+    left_out = set()
     if status == 303 or (status in (301, 302) and method == "POST"):
-        if method != "HEAD":
-            method = "GET"
+        method = "HEAD" if method == "HEAD" else "GET"
         body = None
-        headers = tuple(item for item in headers if not item[0].lower().startswith("content-"))
+        left_out = {name for name in field_names(headers) if name.startswith("content-")}
     if url.origin != request.url.origin:
-        private = {"host", *(name.lower() for name, _ in headers if names_credential(name))}
-        private.discard("proxy-authorization")  # it may be for the same proxy: see `begin_step`
-        headers = tuple(item for item in headers if item[0].lower() not in private)
-    return Request(method, url, headers, body)
+        left_out |= {"host", *private_names(headers)}
+    return Request(method, url, without_fields(headers, left_out), body)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2017,8 +1941,7 @@ def parse_header(place: str, text: str) -> Header:
     if not colon:
         raise UsageError(f"{place}: this header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        what = "what stands before the colon is not a header name"
-        raise UsageError(f"{place}: {what}: expected 'Name: value'")
+        raise UsageError(f"{place}: the text before the colon is no header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
         raise UsageError(f"{place}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
@@ -2042,20 +1965,19 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
 
 def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
-    if args.user_agent is not None:
-        yield "-A", f"User-Agent: {args.user_agent}"
-    if args.referer is not None:
-        yield "-e", f"Referer: {args.referer}"
     if not all("=" in text for text in args.cookie):
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
-    if args.cookie:
-        yield "-b", f"Cookie: {'; '.join(args.cookie)}"
-    if args.compressed:
-        yield "--compressed", "Accept-Encoding: gzip, deflate, br, zstd"
+    fields = (
+        ("-A", "User-Agent", args.user_agent),
+        ("-e", "Referer", args.referer),
+        ("-b", "Cookie", "; ".join(args.cookie) or None),
+        ("--compressed", "Accept-Encoding", "gzip, deflate, br, zstd" if args.compressed else None),
+    )
+    return ((option, f"{name}: {value}") for option, name, value in fields if value is not None)
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give what user:password may come back as; True beside what is masked however short it is."""
+    """Give the forms in which user:password may come back; True beside those to mask even when short."""
     user, _, password = pair.partition(b":")
     yield decode(user), False
     yield decode(password), True
@@ -2064,34 +1986,33 @@ def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
 
 
 def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
-    """Give what of a field may come back alone: cookies, or token, parameters, and Basic's user:password."""
+    """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
     if name.lower() == "cookie":
         for cookie in value.split(";"):
             before, equals, after = cookie.partition("=")
             yield (after if equals else before).strip(' \t"'), False
         return
     yield value, False
-    scheme, blank, rest = value.partition(" ")
-    parameters = rest if blank else value
-    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', parameters.strip(" ="))
+    scheme, _, rest = value.partition(" ")
+    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
     for parameter, content, token in words:
         if parameter.lower() not in PUBLIC_PARAMETERS:
             yield (token or content).strip('"'), False
-    if scheme.lower() == "bearer":  # whatever is in it: RFC 6750 section 2.1 is not kept by all
+    if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
         yield rest.strip(), False
     if scheme.lower() == "basic":
         token = rest.strip(" =")
         try:
             yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
         except ValueError:
-            pass  # no Basic, whatever it says
+            pass  # it only says that it is Basic
 
 
 def any_of(texts: Collection[str]) -> str:
-    """Return a pattern for the longest of some texts, which looks at no character of them twice.
+    """Return a pattern for the longest of some texts, in which a common beginning is written once.
 
-    What several begin with stands in it once: tok, token1 and token2 become tok(?:en(?:1|2))?. If each of 64
-    texts were tried at every character, a megabyte would take 1 s in place of 0.06.
+    tok, token1 and token2 become tok(?:en(?:1|2))?. Trying each of 64 texts at every character of a megabyte
+    would take 1 s, this takes 0.06.
     """
     head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
     groups: dict[str, set[str]] = {}
@@ -2104,39 +2025,28 @@ def any_of(texts: Collection[str]) -> str:
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search; True beside one that is masked however short it is.
+    """Arrange credentials for a search; True beside one to mask even when it is short.
 
-    A long one is masked wherever it stands, also in the middle of a word. One of less than MIN_SECRET
-    characters is masked as a word alone: of the password `abc`, abc and :abc@, but nothing of abcd.
+    A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
+    masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
     ranked = sorted(wanted, key=lambda secret: (-len(secret), secret))
     long: set[str] = set()
     short: set[str] = set()
     for secret in ranked[:MAX_SECRETS]:
-        # A host, a scheme and over HTTP/2 the name of a field are turned to lower case before they are shown.
+        # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
         for text in (secret, secret.lower()):
             forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
             forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
             # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
             forms |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in forms}
             (long if len(secret) >= MIN_SECRET else short).update(forms)
-    # The text stands first, before what must not be around it: re finds what is literal quickly.
+    # The text comes before the conditions on its surroundings: re finds literal text quickly.
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
     patterns = [any_of(long) if long else "", words]
     return Secrets(tuple(re.compile(text) for text in patterns if text), len(ranked) > MAX_SECRETS)
-
-
-def proxy_secrets(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Give what of a proxy's credentials may come back."""
-    for scheme in ("http", "https"):
-        try:
-            used = choose_route(url._replace(scheme=scheme), proxy, environ).proxy
-        except UsageError:  # of a variable that this run does not use
-            continue
-        if used and used.username is not None:
-            yield from pair_secrets(used.username + b":" + (used.password or b""))
 
 
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
@@ -2144,7 +2054,13 @@ def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
     for name, value in options.request.headers:
         if is_credential(name, value):
             yield from header_secrets(name, decode(value))
-    yield from proxy_secrets(options.request.url, options.proxy, options.environ)
+    for scheme in DEFAULT_PORTS:
+        try:
+            proxy = route_to(options.request.url._replace(scheme=scheme), options).proxy
+        except UsageError:  # of a variable that this run does not use
+            continue
+        if proxy and proxy.username is not None:
+            yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
 
 
 class Override(NamedTuple):
@@ -2170,17 +2086,12 @@ def parse_resolve(text: str) -> Override:
     return Override(text, place, address)
 
 
-def check_families(entries: Iterable[Override], family: int, chosen_by: str) -> None:
-    """Raise UsageError for an address that is not of the family that an option has chosen."""
-    for text, _, address in entries:
-        if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
-
-
-def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]:
-    """Return the address of each host and port; raises UsageError where one has two."""
+def collect_overrides(entries: Iterable[Override], family: int, chosen_by: str) -> dict[tuple[str, int], str]:
+    """Return the address of each host and port; raises UsageError for a second one or an excluded family."""
     overrides: dict[tuple[str, int], str] = {}
     for text, place, address in entries:
+        if not is_ip(address, family):
+            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
         if place in overrides:
             here = f"{bracketed(place[0])}:{place[1]}"
             raise UsageError(f"--resolve '{text}': {here} was given before (--all-addresses takes several)")
@@ -2189,20 +2100,17 @@ def collect_overrides(entries: Iterable[Override]) -> dict[tuple[str, int], str]
 
 
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the addresses to measure, of those that were given, without those of the other family; raises
-    UsageError where none is left, one comes twice, or there are too many.
-    """
+    """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
+    fitting = [entry for entry in entries if is_ip(entry.address, family)]
+    if not fitting:
+        collect_overrides(entries, family, chosen_by)  # which refuses the first
     targets: dict[bytes, str] = {}
-    for text, _, address in entries:
-        if not is_ip(address, family):
-            continue
+    for text, _, address in fitting:
         plain, _, zone = address.partition("%")
         key = socket.inet_pton(ip_family(plain), plain) + zone.encode()
         if key in targets:
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
-    if not targets:
-        check_families(entries, family, chosen_by)
     if len(targets) > MAX_TARGETS:
         message = f"{len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
         raise UsageError(f"--resolve: {message}")
@@ -2233,12 +2141,12 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_amount(option: str, text: str | None, otherwise: float, expected: str) -> float:
-    """Read a number above 0, `otherwise` where none was given; raises UsageError."""
+def parse_amount(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
+    """Read a number above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
     if text is None:
         return otherwise
     try:
-        return parse_number(text)
+        return parse_number(text, zero)
     except ValueError as error:
         raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
 
@@ -2257,14 +2165,6 @@ def parse_duration(text: str) -> int:
     if 1 <= seconds <= MAX_DURATION:
         return seconds
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
-
-
-def parse_interval(text: str | None) -> float:
-    """Read the seconds from start to start, 0 for one run after the other; raises UsageError."""
-    if re.fullmatch(r"0+(\.0*)?|\.0+", text or ""):
-        return 0.0
-    expected = "seconds, for example 0.5, or 0 for one after the other"
-    return parse_amount("--interval", text, DEFAULT_INTERVAL, expected)
 
 
 def is_json(data: bytes) -> bool:
@@ -2311,9 +2211,7 @@ def data_file(option: str, text: str) -> str | None:
 
 
 def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> Body | None:
-    """Load what -d and its like give, each with its option, and name the media type of it all, unless the
-    user did (`typed`); raises UsageError.
-    """
+    """Load the body from options like -d, with its media type unless it is `typed`; raises UsageError."""
     if not given:
         return None
     parts: list[bytes] = []
@@ -2354,10 +2252,10 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 # ---------------------------------------------------------------------------------------------------------
 PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
 PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
-# What a file is that is no PEM, how it begins, and what makes PEM of it. All are sequences in DER or BER
-# (X.690 section 8.1), and the first thing in one tells: in PKCS #12 the version 3 (RFC 7292 section 4), in a
-# key the version 0 or 1 (RFC 5958, 8017, 5915), in an encrypted key a sequence that begins with an object
-# identifier (RFC 5958 section 3), in a certificate any other sequence.
+# Files that are not PEM: the name, the first thing in the file, the command that makes PEM of it. All are a
+# sequence in DER or BER (X.690 section 8.1). It begins with version 3 in PKCS #12 (RFC 7292 section 4), with
+# version 0 or 1 in a key (RFC 5958, 8017, 5915), with a sequence that begins with an object identifier in an
+# encrypted key (RFC 5958 section 3), with any other sequence in a certificate.
 DER_LENGTH = rb"(?:[\0-\x80]|\x81.|\x82..|\x83.{3}|\x84.{4})"
 DER_SEQUENCE = rb"\x30" + DER_LENGTH
 NOT_PEM = (
@@ -2428,21 +2326,20 @@ def explain_identity(
 ) -> UsageError:
     """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used.
 
-    It does not tell which of the two it cannot read: as one that is trusted, the certificate is read alone.
+    OpenSSL does not tell which of the two it cannot read: so the certificate is read again, alone.
     """
     if error.reason in MISMATCHES:
         return UsageError(f"{identity.key} is not the key of the first certificate in {identity.certificate}")
     if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
-        words = error.reason.lower().replace("_", " ")
-        weak = f"this machine's OpenSSL finds it too weak to be safe ({words})"
-        return UsageError(f"{identity.certificate}: {weak}")
+        weak = f"too weak to be safe ({error.reason.lower().replace('_', ' ')})"
+        return UsageError(f"{identity.certificate}: this machine's OpenSSL finds it {weak}")
     if asked:
         return UsageError(f"{identity.key}: the password in --key-password-file does not open it")
     blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate.data)
     try:
-        context.load_verify_locations(cadata=b"\n".join(blocks).decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        return UsageError(f"{identity.certificate} holds a certificate that cannot be read")
+        load_ca_bundle(context, identity.certificate._replace(data=b"\n".join(blocks)))
+    except UsageError as unreadable:
+        return unreadable
     return UsageError(f"{identity.key} holds a private key that cannot be read")
 
 
@@ -2459,8 +2356,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         return identity.password
 
     try:
-        with Lent(identity.certificate) as certificate, Lent(identity.key) as key:
-            context.load_cert_chain(certificate, key, password)
+        with lend(identity.certificate) as certificate, lend(identity.key) as key:
+            context.load_cert_chain(certificate.name, key.name, password)
     except ssl.SSLError as error:
         raise explain_identity(context, identity, error, asked) from None
     except OSError as error:
@@ -2469,41 +2366,46 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         raise UsageError(f"{identity.certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
 
 
-def check_interface(text: str, family: int) -> None:
-    """Raise UsageError for an address that no connection can begin at, or that is not of the `family`."""
+def choose_family(args: argparse.Namespace) -> tuple[int, str]:
+    """Return the family of the addresses that are used, and which option chose it.
+
+    Raises UsageError for an --interface that is an address where no connection can begin.
+    """
+    family, text = socket.AF_UNSPEC, args.interface or ""
+    if args.ipv4 or args.ipv6:
+        family = socket.AF_INET if args.ipv4 else socket.AF_INET6
     own = ip_family(text)
-    if not own:
-        return  # it is the name of a network interface, whatever the machine has
+    if not own:  # it is the name of a network interface, if anything
+        return family, "-4 or -6"
     packed = socket.inet_pton(own, text.partition("%")[0])
     if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
         wrong = "is no address that a connection can begin at: give one of its own"
         raise UsageError(f"--interface '{text}' {wrong}")
     if not is_ip(text, family):
-        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if family == socket.AF_INET else '-6'} excludes"
+        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if args.ipv4 else '-6'} excludes"
         raise UsageError(f"--interface '{text}' is an {excluded}")
+    return own, "-4 or -6" if family else "--interface"
 
 
 def read_from_stdin(args: argparse.Namespace) -> list[tuple[str, str | None]]:
-    """Return what is to be read from standard input: the option, and what it names that by."""
+    """Return the options that read standard input, each with the path by which it names that."""
+    options = ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file")
     paths = [
         ("the program itself", sys.argv[0]),  # python3 - < tool.py
         *(("-H", text[1:]) for text in args.header if text.startswith("@")),
         *((option, data_file(option, text)) for option, text in args.data),
-        ("--cacert", args.cacert),
-        ("--slo-file", args.slo_file),
-        ("--baseline", args.baseline),
-        ("--cert", args.cert),
-        ("--key", None if is_stdin(args.cert) else args.key),
-        ("--key-password-file", args.key_password_file),
+        *((option, getattr(args, option[2:].replace("-", "_"))) for option in options),
+        ("--key", None if is_stdin(args.cert) else args.key),  # one reading gives both
     ]
     return [(reader, path) for reader, path in paths if is_stdin(path)]
 
 
-def check_standard_input(args: argparse.Namespace, *sides: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice: the second reader would find nothing. Only
-    what sides name by the same words is read once.
+def check_standard_input(*sides: argparse.Namespace) -> None:
+    """Raise UsageError where standard input would be read twice: the second reader would find nothing.
+
+    What several sides name by the same words is read once.
     """
-    found = read_from_stdin(args)
+    found: list[tuple[str, str | None]] = []
     for side in sides:
         found += [each for each in read_from_stdin(side) if each not in found]
     if len(found) > 1:
@@ -2526,23 +2428,19 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def percent_decode(text: str) -> str:
-    """Undo percent-encoding; raises ValueError where it is malformed or not UTF-8."""
-    if re.search("%(?![0-9A-Fa-f]{2})", text):
-        raise ValueError
-    return urllib.parse.unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8")
-
-
 def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Read key=value,key=value, percent-encoded, as W3C Baggage has it; raises UsageError, which repeats
     nothing of it: it may hold a credential.
     """
-    text = environ.get(variable, "")
-    entries = text.split(",") if text.strip() else []
+    text = environ.get(variable, "").encode("utf-8", "surrogateescape")
+    entries = text.split(b",") if text.strip() else []
     pairs = []
     for number, entry in enumerate(entries, 1):
         try:
-            key, equals, value = (percent_decode(part.strip()) for part in entry.partition("="))
+            if re.search(b"%(?![0-9A-Fa-f]{2})", entry):
+                raise ValueError
+            parts = (urllib.parse.unquote_to_bytes(part.strip()) for part in entry.partition(b"="))
+            key, equals, value = (part.decode("utf-8") for part in parts)
         except ValueError:
             key = equals = value = ""
         if not key or not equals:
@@ -2557,7 +2455,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
     headers: dict[str, Header] = {}
     for number, (name, value) in enumerate(parse_pairs(HEADERS_VARIABLE, environ), 1):
         if not is_token(name.encode()):
-            raise UsageError(f"{HEADERS_VARIABLE}: what stands before = in entry {number} is no header name")
+            raise UsageError(f"{HEADERS_VARIABLE}: entry {number} has no header name before the =")
         if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
             raise UsageError(f"{HEADERS_VARIABLE}: the value of '{name}' holds a control character")
         if name.lower() in OWN_FIELDS:
@@ -2567,7 +2465,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user says that traces are of; raises UsageError."""
+    """Return the attributes that the user gives the source of the traces; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs(RESOURCE_VARIABLE, environ))}
     service = environ.get(SERVICE_VARIABLE)
     if service:
@@ -2599,8 +2497,8 @@ ABSENT = type(None)
 
 
 def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field of an export that is of one of these kinds; what is another document raises something
-    of NO_EXPORT. Whatever text an export may hold, a user:password in it is never shown.
+    """Return a field of an export, with every user:password masked; raises one of NO_EXPORT if it is not of
+    one of these kinds.
     """
     value = fields[name]
     if type(value) not in kinds:
@@ -2624,7 +2522,7 @@ def pick_instant(fields: Mapping[str, Any]) -> datetime.datetime:
 def pick_timing(fields: Mapping[str, Any]) -> Timing:
     """Return the times of a step, which exports have in ms."""
     values = [pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields]
-    if not all(value is None or 0 <= value < 1e12 for value in values) or fields["total_ms"] is None:
+    if not all(0 <= (value or 0) < 1e12 for value in values) or fields["total_ms"] is None:
         raise ValueError("a time is missing, or none")
     times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
     return Timing(*times)
@@ -2667,19 +2565,14 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             good=good,
             failure=failure,
             reused=pick({"reused": None, **network}, "reused", bool, ABSENT),
-            late=False,
-            refused=None,
             judged=last and not failure,
             last=last,
-            findings=(),
-            rtt_us=None,
-            retransmits=None,
             server=pick_server(network),
         )
 
 
 def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the runs of an export, of one with sides those of A; raises UsageError for one of addresses."""
+    """Return the runs of an export; of one with sides those of A. Raises UsageError for several addresses."""
     if "runs" not in document:
         return [document]
     runs = pick(document, "runs", list)
@@ -2690,7 +2583,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
-# What a document of another form makes, but for UsageError: OverflowError is of numbers without end.
+# The exceptions that a document of another form makes: OverflowError comes from numbers without end.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -2721,7 +2614,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
-# What curl has and this has not, and what there is instead; --dns-* is all that begins with --dns-.
+# The options that only curl has = what there is instead; --dns-* is every option that begins with --dns-.
 CURL_OPTIONS = """
 -u --user --basic --oauth2-bearer -n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4*
   --delegation --sasl-* --service-name --login-options = credentials go as a header, -H "Authorization: Basic
@@ -2787,14 +2680,14 @@ BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter th
 
 EXAMPLES = """\
 exit codes (the first that applies, from the top):
-  130 ended by SIGINT, 143 by SIGTERM
+  130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
    64 usage error: the command line or a file it names is wrong; nothing sent
    70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
    22 the last status is 4xx or 5xx, with --fail, or does not match --expect
-    4 a latency budget was exceeded
+    4 a latency budget was exceeded, or could not be judged
     0 success
 
 examples:
@@ -2805,7 +2698,11 @@ examples:
   httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
       a probe: exit 4 when too slow, 75 when broken
   httphases --count 50 --interval 0.5 --slo ttfb.p95=300 https://example.com/
-      is it always so?
+      does it happen every time?
+  httphases https://example.com/ --versus --http1.1
+      which is faster: this request, or the same over HTTP/1.1?
+  httphases --duration 5m https://example.com/
+      what changes while I deploy?
   httphases --compact --prometheus example.prom https://example.com/
       for node_exporter's textfile collector
 
@@ -2827,15 +2724,9 @@ class Data(argparse.Action):
         namespace.data = [*namespace.data, (option_string, values)]
 
 
-class Answer(argparse.Action):
-    """An option whose answer is its constant, or the whole help."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise Answered(self.const or parser.format_help())
-
-
 SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
-SLO_HELP += f"In a series also KEY.STAT: {', '.join(SLO_STATS)}"
+SLO_HELP += f"In a series also KEY.STAT=MS: {', '.join(SLO_STATS)}. "
+SLO_HELP += "With --versus or --baseline also KEY=+MS, KEY=+N%%: the median may be so much higher"
 OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
@@ -2848,11 +2739,11 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
         ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
         ("--url", "URL", "the URL, in place of one without an option"),
-        ("-g --globoff", "", "nothing: no URL is a pattern"),
+        ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        ("-m --max-time --timeout", "SECONDS", "give up on a run after this time in all (default: 20)"),
+        ("-m --max-time --timeout", "SECONDS", "give up after this time (default: 20; --all-addresses: 5)"),
         ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is one of these: 200, 2xx, 200-299"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is named: 200, 200-299, or 2xx,401"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
@@ -2876,13 +2767,13 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
-        ("--versus --vs", "WORDS", "compare with what these options or this URL change; may be repeated"),
+        ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
         ("--baseline", "FILE", "compare with an earlier --json export"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
         ("-s --silent", "", "no report, no warning: the files alone, and the reasons of failed steps"),
-        ("-S --show-error", "", "nothing: these reasons are told with -s too"),
+        ("-S --show-error", "", "accepted for users of curl, without effect"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
         ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
@@ -2898,16 +2789,13 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
     ),
+    "about": (
+        ("-h --help", "", "show this and exit"),
+        ("--version", "", "show the version and exit"),
+    ),
 }
-COLLECTED = (
-    "-H",
-    "-b",
-    "--url",
-    "--resolve",
-    "--slo",
-    "--versus",
-)  # each value counts, as do those of `Data`
-# An earlier value would be lost; of all other options the last value counts.
+COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `Data`
+# An earlier value would be lost. Of all other options the last value counts.
 GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # of each option in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
@@ -2916,32 +2804,19 @@ NAMES = {  # of each option in what argparse returns
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = (
-    "data",
-    "cookie",
-    "user_agent",
-    "referer",
-    "versus",
-)  # it may begin with -, as a multipart body does
+FREE_TEXT = ("data", "cookie", "user_agent", "referer", "versus")  # it may begin with -: a multipart body
+PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
 NOT_EMPTY = {  # what a value must be that cannot be empty
-    **dict.fromkeys(
-        (*EXPORT_OPTIONS, "--baseline", "--cacert", "--cert", "--key", "--key-password-file"), "a path"
-    ),
-    "--unix-socket": "a path",
+    **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
     "--interface": "the name of a network interface, or an address",
     "--label": "a text that tells this probe from others",
 }
-NO_ADDRESS = ": a unix socket has no address"
+ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
     ("--count", "--duration", ": a number of runs, or a time"),
     ("-k", "--cacert", ": verify with that bundle, or not at all"),
-    ("--unix-socket", "-x", NO_ADDRESS),
-    ("--unix-socket", "--resolve", NO_ADDRESS),
-    ("--unix-socket", "-4", NO_ADDRESS),
-    ("--unix-socket", "-6", NO_ADDRESS),
-    ("--unix-socket", "--interface", NO_ADDRESS),
-    ("--unix-socket", "--all-addresses", NO_ADDRESS),
+    *(("--unix-socket", option, ": a unix socket has no address") for option in ADDRESS_OPTIONS),
     ("--versus", "--all-addresses", ": each compares in a way of its own"),
     ("--versus", "--baseline", ": compare with one thing at a time"),
     ("--baseline", "--all-addresses", ": name one address with --resolve"),
@@ -2962,12 +2837,12 @@ def instead_of(name: str) -> str:
         names, _, hint = " ".join(entry.split()).partition(" = ")
         if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
             return f"; {hint}"
-    return suggest(name, [*NAMES, "--help", "--version"])
+    return suggest(name, NAMES)
 
 
 def explain_options(words: Iterable[str]) -> str:
     """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = [re.split(r"[^\w.-]", word)[0] if word.startswith("--") else word[:2] for word in words]
+    names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words]
     found: dict[str, list[str]] = {}  # by hint
     for name in names:
         found.setdefault(instead_of(name) or "; --help lists the options there are", []).append(name)
@@ -2978,8 +2853,8 @@ def explain_options(words: Iterable[str]) -> str:
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Put curl's ways of writing into argparse's: text that begins with -, and flags in one word, as in
-    -sSLo/dev/null, of which it would name the first at most. Raises UsageError for -count.
+    """Give words as argparse understands them: text that begins with - behind a =, and the flags of
+    -sSLo/dev/null one by one, so that all unknown ones are named. Raises UsageError for -count.
     """
     rest = iter(words)
     for word in rest:
@@ -3005,7 +2880,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(mask_location(message))
 
     def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, which names what is not understood."""
+        """Parse a whole command line; raises UsageError, or Answered by --help and --version."""
         # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
@@ -3015,6 +2890,8 @@ class Parser(argparse.ArgumentParser):
             if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
                 raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args([*options, *words[end:]])
+        if args.help or args.version:
+            raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
         if any(word.startswith("-") for word in unknown):
             raise UsageError(explain_options(word for word in unknown if word.startswith("-")))
         args.url = args.url + args.urls + unknown
@@ -3039,8 +2916,8 @@ def build_parser(width: int) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    # Every argument stands in a group: for one of the parser's own argparse makes a help formatter at once,
-    # which on Python 3.14 imports dataclasses and inspect, on any where it is told no width, shutil with bz2.
+    # Every argument is in a group. For one in no group argparse makes a help formatter at once, which imports
+    # dataclasses and inspect on Python 3.14, and shutil with bz2 where it is told no width.
     positional = parser.add_argument_group("positional arguments")
     positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
     for title, options in OPTIONS.items():
@@ -3055,10 +2932,6 @@ def build_parser(width: int) -> Parser:
             elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
-    about = parser.add_argument_group("about")
-    version = f"httphases {__version__}\n"
-    about.add_argument("-h", "--help", action=Answer, nargs=0, help="show this and exit")
-    about.add_argument("--version", action=Answer, nargs=0, const=version, help="show the version and exit")
     return parser
 
 
@@ -3077,8 +2950,8 @@ def choose_series(args: argparse.Namespace) -> Series:
     times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
     if args.count is not None:
         times = parse_count(args.count)
-    if args.interval is not None:
-        interval = parse_interval(args.interval)
+    expected = "seconds, for example 0.5, or 0 for one after the other"
+    interval = parse_amount("--interval", args.interval, interval, expected, zero=True)
     duration = None if args.duration is None else parse_duration(args.duration)
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
@@ -3088,7 +2961,7 @@ def is_given(args: argparse.Namespace, option: str) -> bool:
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other, or want one another."""
+    """Raise UsageError for options that exclude each other, or lack one that they need."""
     given = partial(is_given, args)
     for option, expected in NOT_EMPTY.items():
         if getattr(args, NAMES[option]) == "":
@@ -3116,11 +2989,11 @@ def check_files(args: argparse.Namespace) -> None:
     if size > MAX_SOCKET_PATH:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
         raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
-    exports = list_exports(args)
-    for number, option in enumerate(exports):
-        for other in list(exports)[:number]:
-            if same_file(exports[other], exports[option], is_stdout):
-                raise UsageError(f"{other} and {option} both write to '{exports[option]}'")
+    exports = list(list_exports(args).items())
+    for number, (option, path) in enumerate(exports):
+        for other, earlier in exports[:number]:
+            if same_file(earlier, path, is_stdout):
+                raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
 def check_routes(options: Options) -> None:
@@ -3128,17 +3001,17 @@ def check_routes(options: Options) -> None:
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
         route = route_to(options.request.url._replace(scheme=scheme), options)
-        if "socks" in route.hops(options.request.url) and optional("socks") is None:
+        if "socks5" in route.hops(options.request.url) and optional("socks") is None:
             remedy = "pip install PySocks, or use httphases.pyz, which contains it"
             message = f"a SOCKS proxy needs PySocks, which is not installed: {remedy}"
             raise UsageError(f"{route.source}: {message}")
 
 
 def check_targets(options: Options) -> None:
-    """Raise UsageError, or SloError, for what cannot be asked of each address by itself."""
+    """Raise UsageError, or SloError, for options that --all-addresses cannot go with."""
     if not options.series.every_address:
         return
-    route = choose_route(options.request.url, options.proxy, options.environ)
+    route = route_to(options.request.url, options)
     if route.proxy:
         named = f"{route.source} names one: use -x '' to go without it"
         raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
@@ -3155,21 +3028,20 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     # The collector is asked its own way, by none of the options of what is measured.
     url = parse_collector(args.otlp)
     headers = parse_collector_headers(environ)
+    request = Request("POST", url, headers, None)
+    sender = Options(request, NO_SECRETS, environ, max_time=COLLECTOR_TIME, http2=False)
+    check_routes(sender)
     found = [(decode(value), True) for _, value in headers]
     found += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
-    secrets = index_secrets([*found, *proxy_secrets(url, None, environ)])
-    request = Request("POST", url, headers, None)
-    sender = Options(request, secrets, environ, max_time=COLLECTOR_TIME, http2=False)
-    check_routes(sender)
-    return Tracing(sender, parse_resource(environ), args.propagate)
+    secrets = index_secrets([*found, *secrets_of(sender)])
+    return Tracing(sender._replace(secrets=secrets), parse_resource(environ), args.propagate)
 
 
 def check_tracing(options: Options) -> None:
-    """Raise UsageError where a request would name two traces, or more runs than a collector gets at once."""
+    """Raise UsageError where a request would name two traces, or there are too many runs for one message."""
     if options.tracing is None:
         return
-    named = any(name.lower() == "traceparent" for name, _ in options.request.headers)
-    if options.tracing.propagate and named:
+    if options.tracing.propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
     runs = options.series.runs(max(1, len(options.series.addresses), len(options.sides)))
     if runs > MAX_TRACES and options.series.duration is None:
@@ -3177,7 +3049,7 @@ def check_tracing(options: Options) -> None:
 
 
 def explain_no_url(args: argparse.Namespace) -> str:
-    """Say where the URL may have gone, or how it is given."""
+    """Say which option may have taken the URL, or how a URL is given."""
     values = [*vars(args).values(), *(text for _, text in args.data)]
     taken = [value for value in values if isinstance(value, str) and "://" in value]
     taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
@@ -3187,7 +3059,7 @@ def explain_no_url(args: argparse.Namespace) -> str:
 
 
 def check_urls(args: argparse.Namespace) -> None:
-    """Raise UsageError unless there is just one URL; what looks like part of a header is not repeated."""
+    """Raise UsageError unless there is just one URL; the message repeats no part of a header."""
     for word in args.url:
         name, colon, rest = word.partition(":")
         field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
@@ -3206,13 +3078,8 @@ def check_urls(args: argparse.Namespace) -> None:
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
 
-def first_given(flags: Mapping[Thing, bool], otherwise: Thing) -> Thing:
-    """Return what the first flag that is given stands for."""
-    return next((meaning for meaning, given in flags.items() if given), otherwise)
-
-
 def warn_of_series(options: Options) -> Iterator[str]:
-    """Say what would only show after many runs: a file without a folder, a budget without a value."""
+    """Warn of what would show only after many runs: a file without a folder, a budget without a value."""
     if options.series.single:
         return
     for option, path in options.exports.items():
@@ -3225,7 +3092,7 @@ def warn_of_series(options: Options) -> Iterator[str]:
 
 
 def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Say what may not be meant of a body; `given` is what it was made of, each part with its option."""
+    """Warn of a body that may not be meant; `given` is each part of it with its option."""
     if request.body is None:
         return
     if request.method in ("GET", "HEAD"):
@@ -3236,7 +3103,7 @@ def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
-    """Say what of the command line goes ahead but may not be meant."""
+    """Warn of what is done but may not be meant."""
     request = options.request
     yield from warn_of_body(request, args.data)
     if args.compact and args.metrics_only:
@@ -3249,14 +3116,14 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
 
 
 def warn_of_the_whole(options: Options) -> Iterator[str]:
-    """Say what no side uses, and what will not be masked."""
+    """Warn of an address that no side uses, and of credentials that will not be masked."""
     every = [side.options for side in options.sides] or [options]
-    places = {(each.request.url.host, each.request.url.port): None for each in every}
+    places = dict.fromkeys(each.request.url.origin[1:] for each in every)
+    urls = " or ".join(f"{host}:{port}" for host, port in places)
     if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
-        for host, port in dict.fromkeys(place for each in every for place in each.overrides):
-            if (host, port) not in places:
-                urls = " or ".join(f"{name}:{number}" for name, number in places)
-                yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
+        given = {place: None for each in every for place in each.overrides if place not in places}
+        for host, port in given:
+            yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
     if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
         yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
 
@@ -3270,22 +3137,19 @@ def check_certificates(options: Options) -> None:
 
 
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
-    """Return the header fields that are asked for; -H wins over what other options stand for."""
+    """Return the header fields of all options; -H wins over those of other options."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
-    named = {name.lower() for name, _ in headers}
     others = [parse_header(*line) for line in own_fields(args)]
-    return headers + [(name, value) for name, value in others if name.lower() not in named]
+    return [*headers, *without_fields(others, field_names(headers))]
 
 
 def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Sequence[Header]) -> Request:
     """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
     own = read_headers_given(args, seconds)
-    replaced = {name.lower() for name, _ in own}
-    headers = [*(each for each in base if each[0].lower() not in replaced), *own]
-    typed = any(name.lower() == "content-type" for name, _ in headers)
-    body = read_body(args.data, seconds, typed)
+    headers = (*without_fields(base, field_names(own)), *own)
+    body = read_body(args.data, seconds, "content-type" in field_names(headers))
     method = "HEAD" if args.head and args.request is None else args.request
-    request = Request(parse_method(method, body is not None), url, tuple(headers), body)
+    request = Request(parse_method(method, body is not None), url, headers, body)
     for name, value in headers:
         if name.lower() == "content-length" and parse_length(value, 10) != len(request.data):
             size = len(request.data)
@@ -3298,21 +3162,17 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    family: int = first_given({socket.AF_INET: args.ipv4, socket.AF_INET6: args.ipv6}, socket.AF_UNSPEC)
-    chosen_by = "-4 or -6" if family else "--interface"
-    if args.interface is not None:
-        check_interface(args.interface, family)
-        family = ip_family(args.interface) or family
+    family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
     series = choose_series(args)
     if series.every_address:
-        here = [entry for entry in entries if entry.place == (url.host, url.port)]
+        here = [entry for entry in entries if entry.place == url.origin[1:]]
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
-    check_families(entries, family, chosen_by)
+    overrides = collect_overrides(entries, family, chosen_by)
     patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
-    options = base or Options(request, Secrets((), False), environ)
+    options = base or Options(request, NO_SECRETS, environ)
     return options._replace(
         request=request,
         follow=args.location,
@@ -3322,7 +3182,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
         ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
         family=family,
-        overrides=collect_overrides(entries),
+        overrides=overrides,
         series=series,
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
@@ -3340,10 +3200,10 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     check_statistics(absolute, options.series.times if is_series(args) else 0, options.series.reuse)
     expected = parse_expect(args.expect)
-    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact}
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
-        style=first_given(styles, "waterfall"),
+        style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
         exports=list_exports(args),
         thresholds=absolute,
@@ -3367,7 +3227,8 @@ def check_options(args: argparse.Namespace, options: Options) -> Options:
 # 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
 # ---------------------------------------------------------------------------------------------------------
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-SHARED = ("-f", "--expect")  # of these groups, but for the whole
+FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
+FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
 def parse_side(words: str, parser: Parser) -> argparse.Namespace:
@@ -3380,21 +3241,19 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
-    for group, options in OPTIONS.items():
-        for text, *_ in options:
-            option = text.split()[0]
-            if (group not in SIDE_GROUPS or option in SHARED) and is_given(args, option):
-                raise UsageError(f"{option} is for all sides: put it outside of the quotes")
+    for option in FOR_ALL:
+        if is_given(args, option):
+            raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     if args.url:
         check_urls(args)
     return args
 
 
-HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # what stands for header fields
+HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # options that make them
 
 
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
-    """Return the command line that a side stands for, but for the base's header fields; raises UsageError."""
+    """Return a side's command line, with all but header fields from the base's; raises UsageError."""
     changes = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     if own.cert is not None:
         changes.update(key=own.key, key_password_file=own.key_password_file)
@@ -3412,7 +3271,7 @@ def mask_field(text: str) -> str:
     return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
 
 
-MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or of a body, which is not kept
+MASKED: dict[str, Callable[[str], str]] = {  # how the value of an option is shown that may hold a credential
     "header": mask_field,
     "cookie": lambda _: "***",
     "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
@@ -3421,7 +3280,7 @@ MASKED: dict[str, Callable[[str], str]] = {  # what is shown of a credential, or
 
 
 def masked_words(words: str, secrets: Secrets) -> str:
-    """Return the words of a side, its credentials masked; those without one as they were written."""
+    """Return the words of a side with its credentials masked; without any, just as they were written."""
     import shlex
 
     given = list(split_words(shlex.split(words)))
@@ -3437,18 +3296,18 @@ def masked_words(words: str, secrets: Secrets) -> str:
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
-    """Return the options of a side; raises UsageError for all that would be one on its own command line.
+    """Return the options of a side; raises UsageError as for a command line of its own.
 
-    What says who asks does not go to another origin, as after a redirect (RFC 9110 section 15.4).
+    The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
-    replaced = {name.lower() for name, _ in read_headers_given(own, base.max_time)}
+    own_headers = read_headers_given(own, base.max_time)  # before the URL, which may be half of a header
     merged, start, left = merge_side(args, own), base, []
     if parse_url(merged.url[0]).origin != base.request.url.origin:
         headers = base.request.headers
-        private = {name.lower() for name, _ in headers if names_credential(name)} - {"proxy-authorization"}
-        kept = tuple(each for each in headers if each[0].lower() not in private)
+        kept = without_fields(headers, private_names(headers))
         start = base._replace(request=base.request._replace(headers=kept))
-        left = list(dict.fromkeys(name for name, _ in headers if name.lower() in private - replaced))
+        repeated = field_names([*kept, *own_headers])
+        left = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
         if base.identity and own.cert is None:
             merged.cert = merged.key = merged.key_password_file = None
             left.append("--cert")
@@ -3463,9 +3322,9 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
 
 def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
-    """Return the options with the sides of --versus, the first of which is the command line itself.
+    """Return the options with the sides of --versus, the first of which is the base; raises UsageError.
 
-    Each knows the credentials of all, so that none is shown in the report of another. Raises UsageError.
+    Each side masks the credentials of all, so that none is shown in the report of another.
     """
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
@@ -3495,7 +3354,7 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
 
-    `width` is how many columns --help may take.
+    --help takes `width` columns.
     """
     read_local.cache_clear()
     parser = build_parser(width)
@@ -3515,8 +3374,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Clock. What happens in a step is an append-only log of events; all that is said of its times is read
-#     from that log, at its end and at the deadline alike. Nanoseconds of time.perf_counter_ns.
+# 10. Clock. Each step has a log of events that only grows. Its times are read from that log, at the end of
+#     the step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
 class Event(NamedTuple):
     """Something that happened, and when (perf_counter_ns): a word, or a record. In their usual order:
@@ -3527,7 +3386,7 @@ class Event(NamedTuple):
     Connected     from here on this is the socket
     Counted       struct tcp_info was read
     Opened        the answer came that opened a hop
-    "wanted"      the target asked for a client certificate: "declined" if it got none, "shown" if it got one
+    "wanted"      the target asked for a client certificate; "declined" or "shown" says whether it got one
     Handshake     a handshake with the target ended, or failed
     "reused"      in place of all hops: the connection was kept from an earlier run
     Exchange      the exchange begins
@@ -3545,10 +3404,8 @@ class Event(NamedTuple):
 
 
 class AttemptBegun(NamedTuple):
-    """`peer` is None where there is no address, on a unix socket."""
-
     number: int
-    peer: Peer | None
+    peer: Peer | None  # None on a unix socket, which has no address
 
 
 class AttemptEnded(NamedTuple):
@@ -3557,13 +3414,13 @@ class AttemptEnded(NamedTuple):
 
 
 class Connected(NamedTuple):
-    socket: socket.socket
+    socket: socket.socket | None = None
     peer: Peer | None = None
     local_ip: str | None = None
 
 
 class Opened(NamedTuple):
-    departed: int  # when the first flight of what is above the hop left (perf_counter_ns)
+    departed: int  # when the first bytes of the next hop or exchange left (perf_counter_ns)
 
 
 class Counted(NamedTuple):
@@ -3572,11 +3429,11 @@ class Counted(NamedTuple):
 
 
 def divide(answered: int, departed: int) -> int:
-    """Return where one phase ends and the wait starts, in the time that it took to wake this program up.
+    """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
-    request left (`departed`). The time between belongs to neither: each bears half of it. The wait never
-    bears more than half of a usual wake-up, or the server would be blamed for a machine short of CPUs.
+    request left (`departed`). Between the two this program was woken up: each phase bears half of that, the
+    wait at most half of a usual wake-up, so that the server is not blamed for a machine short of CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
@@ -3594,20 +3451,14 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 
 
 class Log:
-    """The events of one step, and what is read from them: each answer is a pure function of the events.
-
-    The measuring thread adds to it; any thread may take a `history` at any moment. `hops` names the phase
-    that each hop of the way belongs to, in the order of opening, `asking` is the number of the one that asks
-    for addresses, and `looks_up` tells whether that asks a resolver. `received` counts the bytes of the body:
-    reads are too many to be events. `addresses` are those of the first hop.
-    """
+    """The events of one step: the measuring thread adds them, any thread may take a `history` and read it."""
 
     def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()
-        self.looks_up = False
-        self.asking = 0
-        self.received = 0
-        self.addresses: tuple[str, ...] = ()
+        self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
+        self.looks_up = False  # a resolver is asked
+        self.asking = 0  # the number of the hop that asks for addresses
+        self.received = 0  # bytes of the body: its reads are too many to be events
+        self.addresses: tuple[str, ...] = ()  # of the first hop
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
@@ -3620,11 +3471,11 @@ class Log:
         self.events.append(Event(at, what))
 
     def count(self, field: str) -> None:
-        """Keep the kernel's counters of this moment; where no instant is near, because it takes 1-16 us."""
-        self.add(Counted(field, tcp_info(self.connection)))
+        """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
+        self.add(Counted(field, tcp_info(self.connected.socket)))
 
     def history(self) -> Log:
-        """Return what has happened so far, in a log that nobody adds to."""
+        """Return a copy, with the events so far."""
         found = Log()
         vars(found).update(vars(self), events=self.events[:])
         return found
@@ -3651,16 +3502,13 @@ class Log:
 
     @property
     def stale(self) -> bool:
-        """Tell whether the answer came before the request could leave: then it answers another. The kernel's
-        clock and ours may differ a little.
-        """
+        """Tell whether the answer came before this request could leave: then it answers another request."""
         first = self.instant("first byte")
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
 
     @property
     def ended(self) -> bool:
-        failed = self.last(NetworkError) is not None
-        return failed or self.instant("done") is not None or self.instant("looked up") is not None
+        return any(what in ("done", "looked up") or isinstance(what, NetworkError) for _, what in self.events)
 
     @property
     def hop(self) -> int:
@@ -3672,21 +3520,15 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open.
-
-        Between two hops that is when the answer came. Between the last one and the request it is the end of
-        a wait for the network and the start of one for the server: see `divide`.
-        """
+        """Return when the first `count` hops were open; where all are, the wait begins too (see `divide`)."""
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
         answered, (departed,) = opened[count - 1]
-        if count < len(self.hops):
-            return answered
-        return divide(answered, departed)
+        return answered if count < len(self.hops) else divide(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
-        """Give the end of each phase, in the order of PHASES; None for what is not over."""
+        """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
         if self.kept:  # the wait is the first phase
             yield from (self.start,) * PHASES.index("wait")
         else:
@@ -3701,23 +3543,19 @@ class Log:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the ends of the phases that are over. The end of one is the start of the next, and no
-        instant lies before the one before it.
-        """
-        ends: list[int] = []
-        newest = self.start
+        """Return the ends of the phases that are over. The end of one is the start of the next."""
+        ends = [self.start]
         for instant in self._boundaries():
             if instant is None:
                 break
-            # What the kernel timed was read from another clock: it may lie a little before what came first.
-            newest = max(newest, instant)
-            ends.append(newest)
-        return tuple(ends)
+            # The kernel has another clock: its instant may lie a little before the one that came first.
+            ends.append(max(ends[-1], instant))
+        return tuple(ends[1:])
 
     @property
     def newest(self) -> int:
         """Return the start of the phase under way."""
-        return max(self.start, *self.ends, 0)
+        return (self.start, *self.ends)[-1]
 
     @property
     def phase(self) -> str:
@@ -3725,10 +3563,8 @@ class Log:
         return PHASES[min(len(self.ends), len(PHASES) - 1)]
 
     def timing(self, failed_at: int | None) -> Timing:
-        """Round every instant to a microsecond from the start, then subtract: all sums are exact.
-
-        `failed_at` closes the phase under way of a failed step; the later ones stay None, and those that a
-        kept connection does not have.
+        """Round every instant to a microsecond from the start, then subtract: all sums are exact. `failed_at`
+        closes the phase under way of a failed step; the later ones stay None.
         """
         ends = list(self.ends)
         reached = len(ends)
@@ -3739,13 +3575,12 @@ class Log:
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
-        send = ttfb = None
+        ttfb = offsets[4] if reached >= 4 else None
+        send = None
         if reached >= 3 and wait is not None:
             # An answer may come before the request is whole, or without it: then sending took all of wait.
             last = min(self.instant("sent") or ends[3], ends[3])
             send = max(0, round((last - self.start) / 1000) - offsets[3])
-        if reached >= 4:
-            ttfb = offsets[4]
         if self.kept:
             dns = connect = tls = None
         return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
@@ -3755,32 +3590,28 @@ class Log:
         outcomes = {number: (at, error) for at, (number, error) in self.all(AttemptEnded)}
         attempts = []
         for begun, (number, peer) in self.all(AttemptBegun):
-            if peer is None:  # a unix socket has no address
-                continue
             # At the deadline some have no outcome yet: they took until now.
             ended, error = outcomes.get(number, (now, "no answer"))
-            attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
+            if peer:  # a unix socket has no address
+                attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
         return tuple(attempts)
 
     @property
     def stood(self) -> int | None:
-        """Return when the newest connection stood."""
+        """Return when the newest connection was established."""
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
     @property
-    def peer(self) -> Peer | None:
-        """Return the other end of the newest connection that stood."""
-        connected = self.last(Connected)
-        return connected and connected.peer
-
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the newest socket, None before there is one."""
-        connected = self.last(Connected)
-        return connected and connected.socket
+    def connected(self) -> Connected:
+        """Return the newest connection; all of it is None before there is one."""
+        return self.last(Connected) or Connected()
 
 
+# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, last_data_recv 52, total_retrans 100,
+# bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152, data_segs_out 156.
+TCP_INFO = struct.Struct("@5xB10xI32xI44xI24xQI8xIII")
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
+DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -3795,34 +3626,29 @@ def counter_at(info: bytes, place: int) -> int | None:
 def parse_tcp_info(info: bytes) -> Counters | None:
     """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
-    None for what is too short for the counters of Linux 4.6, and for what an emulation filled with zeros.
+    None for one that is too short for the counters of Linux 4.6, or that an emulation filled with zeros.
     tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
-    if len(info) < 160 or not any(info[1:]):
+    if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    retransmits, rtt = (struct.unpack_from("@I", info, place)[0] for place in (100, 148))
-    segments_in, segments_out = struct.unpack_from("@II", info, 152)  # tcpi_data_segs_in, _out
-    (all_out,) = struct.unpack_from("@I", info, 136)  # tcpi_segs_out
+    flags, segment, quiet, resent, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(info)
     return Counters(
-        window_scaling=bool(info[5] & 4),  # TCPI_OPT_WSCALE
-        segment=counter_at(info, 16) or 0,  # tcpi_snd_mss
-        retransmits=retransmits,  # tcpi_total_retrans
-        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,  # tcpi_min_rtt
-        received=struct.unpack_from("@Q", info, 128)[0],  # tcpi_bytes_received
-        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
-        segments_in=segments_in,
-        segments_out=segments_out,
-        acknowledgments=all_out - segments_out,
-        duplicates=counter_at(info, 216),  # tcpi_dsack_dups
+        window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
+        segment=segment,
+        retransmits=resent,
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
+        received=received,
+        quiet_us=quiet * 1000,
+        segments_in=data_in,
+        segments_out=data_out,
+        acknowledgments=all_out - data_out,
+        duplicates=counter_at(info, DUPLICATES),
         disorder=counter_at(info, DISORDER),
     )
 
 
 def run_delay(thread_id: int) -> int:
-    """Return how long (ns) the kernel kept a thread runnable but not running; 0 where Linux does not tell.
-
-    The second field of schedstat (Linux, Documentation/scheduler/sched-stats).
-    """
+    """Return how long (ns) a thread has waited for a CPU (Linux: sched-stats); 0 where that is not told."""
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -3854,28 +3680,27 @@ def each_der(data: bytes) -> Iterator[Der]:
     """Give the elements of DER; raises ValueError at the first that does not fit."""
     at = 0
     while at < len(data):
-        if at + 2 > len(data):
-            raise ValueError("truncated DER")
-        tag, length = data[at], data[at + 1]
-        at += 2
+        tag, length = data[at : at + 2]
+        at, size = at + 2, 1
         if length & 0x80:
             size = length & 0x7F
-            if not 1 <= size <= 4 or at + size > len(data):
-                raise ValueError("bad DER length")
             length = int.from_bytes(data[at : at + size], "big")
             at += size
-        if at + length > len(data):
-            raise ValueError("truncated DER")
+        if not 1 <= size <= 4 or at + length > len(data):
+            raise ValueError("no DER")
         yield Der(tag, data[at : at + length])
         at += length
 
 
-def read_der(data: bytes) -> list[Der]:
-    return list(each_der(data))
+def parts_of(element: Der) -> list[Der]:
+    return list(each_der(element.content))
+
+
+MISSING = Der(0, b"no DER")  # in place of a field that is not there
 
 
 def der_serial(element: Der) -> str:
-    """Return a serial number in hexadecimal; RFC 5280 section 4.1.2.2 reckons with negative ones."""
+    """Return a serial number in hexadecimal; it may be negative (RFC 5280 section 4.1.2.2)."""
     if element.tag != 0x02:
         raise ValueError("no INTEGER")
     number = int.from_bytes(element.content, "big", signed=True)
@@ -3904,25 +3729,19 @@ def der_time(element: Der) -> datetime.datetime:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
     if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
         raise ValueError("bad DER time")
-    year, *rest = int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))
-    return datetime.datetime(year, *rest, tzinfo=datetime.timezone.utc)  # type: ignore[misc, arg-type]
+    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
+    return datetime.datetime(int(text[:4]), month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
 
 
 def der_name(element: Der) -> list[tuple[str, str]]:
     """Return the (type, value) pairs of a distinguished name, in order; unnamed types are left out."""
     pairs = []
-    for relative in read_der(element.content):
-        for attribute in read_der(relative.content):
-            kind, value = read_der(attribute.content)[:2]
+    for relative in parts_of(element):
+        for attribute in parts_of(relative):
+            kind, value = parts_of(attribute)[:2]
             if kind.content in NAME_TYPES:
                 pairs.append((NAME_TYPES[kind.content], der_text(value)))
     return pairs
-
-
-def common_name(subject: Der) -> str | None:
-    """Return the last Common Name, the most specific one; None without any."""
-    names = [value for kind, value in der_name(subject) if kind == "CN"]
-    return next(reversed(names), None)
 
 
 def name_text(name: Der) -> str:
@@ -3931,13 +3750,13 @@ def name_text(name: Der) -> str:
 
 
 def alternative_names(extensions: Der) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of subjectAltName; the first one counts."""
-    for extension in read_der(read_der(extensions.content)[0].content):
-        fields = read_der(extension.content)
+    """Return the DNS names, addresses, mail addresses and URIs of the first subjectAltName."""
+    for extension in parts_of(parts_of(extensions)[0]):
+        fields = parts_of(extension)
         if fields[0].content != SUBJECT_ALT_NAME:
             continue
         names = []
-        for name in read_der(read_der(fields[-1].content)[0].content):
+        for name in parts_of(parts_of(fields[-1])[0]):
             if name.tag in (0x81, 0x82, 0x86):
                 names.append(name.content.decode("ascii", "backslashreplace"))
             elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
@@ -3960,27 +3779,26 @@ def certificate_name(certificate: Certificate) -> str:
         return "no legible name"
     if certificate.names:
         return certificate.names[0]
-    if certificate.issuer:
-        return f"no name, issued by {certificate.issuer}"
-    return "no name"
+    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
-    """Return the fields of TBSCertificate as far as it is DER, without the version (RFC 5280 section 4.1)."""
-    fields: list[Der] = []
+    """Return the fields of TBSCertificate (RFC 5280 section 4.1) without the version, as far as they are DER.
+    MISSING fills them up to five, the last of which is the subject.
+    """
+    fields = []
     try:
-        certificate = next(each_der(der), Der(0, b""))
-        for field in each_der(next(each_der(certificate.content), Der(0, b"")).content):
-            fields.append(field)
-    except ValueError:
+        certificate = next(each_der(der))
+        for field in each_der(next(each_der(certificate.content)).content):
+            if field.tag != 0xA0:  # the version
+                fields.append(field)
+    except (ValueError, StopIteration):
         pass
-    if fields and fields[0].tag == 0xA0:
-        del fields[0]
-    return fields
+    return fields + [MISSING] * (5 - len(fields))
 
 
 def legible(read: Callable[[Der], Any], element: Der) -> Any:
-    """Read one field; None when it cannot be read, which is no reason not to show the others."""
+    """Read one field; None when it cannot be read: the other fields are still shown."""
     try:
         return read(element)
     except (ValueError, IndexError):
@@ -3991,25 +3809,24 @@ def parse_certificate(der: bytes) -> Certificate:
     """Read what a report shows of a certificate, each field by itself."""
     import hashlib
 
-    fields = [*certificate_fields(der), *[Der(0, b"")] * 5]
-    serial, _, issuer, validity, subject = fields[:5]
-    extensions = [field for field in fields[5:] if field.tag == 0xA3]
+    serial, _, issuer, validity, subject, *others = certificate_fields(der)
+    extensions = [field for field in others if field.tag == 0xA3]
     names: tuple[str, ...] | None = () if subject.tag else None
     return Certificate(
-        common_name=legible(common_name, subject),
+        common_name=legible(lambda name: dict(der_name(name)).get("CN"), subject),  # the last one, if any
         names=legible(alternative_names, extensions[0]) if extensions else names,
-        issuer=legible(name_text, issuer) if issuer.tag else None,
+        issuer=legible(name_text, issuer),
         serial=legible(der_serial, serial),
-        not_before=legible(lambda field: der_time(read_der(field.content)[0]), validity),
-        not_after=legible(lambda field: der_time(read_der(field.content)[1]), validity),
+        not_before=legible(lambda field: der_time(parts_of(field)[0]), validity),
+        not_after=legible(lambda field: der_time(parts_of(field)[1]), validity),
         sha256=hashlib.sha256(der).hexdigest(),
-        subject=legible(name_text, subject) if subject.tag else None,
+        subject=legible(name_text, subject),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 12a. Failures. What errors mean, in plain words, with one thing to try: tables first, then what chooses
-#     from them. The hop or the exchange that failed asks here; nobody else writes such sentences.
+# 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
+#     that choose from them. The hop or the exchange that failed asks here.
 # ---------------------------------------------------------------------------------------------------------
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
@@ -4044,7 +3861,7 @@ UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and
     errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
     errno.ECONNREFUSED: (
         "connection refused, nothing listens there",
-        "Check that it is a socket, and that the service runs: one that has ended may leave it behind.",
+        "Check that it is a socket, and that the service runs: a service that has ended may leave it behind.",
     ),
     errno.EACCES: (
         "not permitted",
@@ -4076,7 +3893,7 @@ SOCKS_HINTS = {
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
     0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
 }
-# Replies that speak of an address: of a target that has several, the next one may fare better.
+# Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
@@ -4084,7 +3901,6 @@ RESET_HINTS = {
     "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
-HUNG_UP_IN_HEADER = "the server hung up in the middle of its header"
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
 LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
@@ -4092,7 +3908,7 @@ RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
     "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
-    "proxy: no answer": (
+    "proxy: no answer to CONNECT": (
         "the proxy {} hung up without answering CONNECT",
         "Check that the address belongs to an HTTP proxy, and the proxy's log.",
     ),
@@ -4158,9 +3974,7 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
 
 def network_error(what: str, *details: Detail) -> NetworkError:
     """Return the failure that a row of FAILURES describes; `details` fill its message."""
-    kind = what.partition(":")[0]
-    message, hint = FAILURES[what]
-    return NetworkError(kind, message, hint, *details)
+    return NetworkError(what.partition(":")[0], *FAILURES[what], *details)
 
 
 def words_of_system(error: Exception) -> str:
@@ -4172,20 +3986,17 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    if not refusal:
-        return None
-    return NetworkError("network", "{}", REFUSED_HINT, refusal)
+    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
 
 
 def explain_unprepared(error: BaseException) -> NetworkError | None:
-    """Say why a step could not be made ready, None for what is no fault of this machine or its variables."""
+    """Say why a step could not be made ready; None where this machine and its variables are not at fault."""
+    if not isinstance(error, UsageError):
+        return explain_refusal(error)
+    kind, hint = "tls", "Correct the variable, or name a CA bundle with --cacert."
     if isinstance(error, InterfaceError):
-        hint = "It was there when the run began: look at the network of this machine."
-        return NetworkError("network", "{}", hint, error.message)
-    if isinstance(error, UsageError):
-        hint = "Correct the variable, or name a CA bundle with --cacert."
-        return NetworkError("tls", "{}", hint, error.message)
-    return explain_refusal(error)
+        kind, hint = "network", "It was there when the run began: look at the network of this machine."
+    return NetworkError(kind, "{}", hint, error.message)
 
 
 def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
@@ -4202,27 +4013,23 @@ def unix_failed(path: str, error: Exception) -> NetworkError:
 
 
 def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
-    """Say why nothing can be sent from where --interface says, and what to give instead.
-
-    `own` are the addresses of this machine by interface.
-    """
+    """Say why --interface cannot be used, and what to give instead. `own`: addresses by interface."""
     family = ip_family(interface)
     if family:
         found = [address for each in own.values() for address in each if is_ip(address, family)]
-        why, instead = words_of_system(error), "it has none of that family"
+        why = words_of_system(error)
         if error.errno == errno.EADDRNOTAVAIL:
             why = "this machine has no such address"
-        if found:
-            instead = f"give one of its own: {', '.join(found)}"
+        instead = f"give one of its own: {', '.join(found)}" if found else "it has none of that family"
     elif error.errno == errno.ENODEV:
         listed = (f"{name} ({', '.join(each)})" if each else name for name, each in own.items())
         why, instead = "this machine has no such interface", f"give one of these: {', '.join(listed)}"
     else:
+        found = [f"--interface {address}" for address in own.get(interface, ())]
         why = f"this machine does not permit binding to it ({reason_of(error).lower()})"
         instead = "it has no address to give instead"
-        options = [f"--interface {address}" for address in own.get(interface, ())]
-        if options:
-            instead = f"give its address instead: {' or '.join(options)}"
+        if found:
+            instead = f"give its address instead: {' or '.join(found)}"
     return InterfaceError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}; {instead}")
 
 
@@ -4234,10 +4041,10 @@ def family_option(options: Options) -> str:
 
 
 def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
-    """Tell a name that does not exist from one without such an address, and both from a failed name server.
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
 
-    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; silence takes its time
-    (`took`, s). glibc says of a name server without a route that the name is unknown.
+    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
+    Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
@@ -4263,25 +4070,24 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
 
 
 def not_http(line: bytes) -> NetworkError:
-    """Say what a server speaks that does not speak HTTP."""
-    if line[:1] in (b"\x15", b"\x16") and line[1:2] == b"\x03":
-        return protocol_error(
-            "the server speaks TLS on this port, not plain HTTP", hint="Ask for https:// instead."
-        )
-    what, hint = "the answer does not start like HTTP", "Check that the port belongs to an HTTP server."
-    if line.startswith(b"HTTP/"):
-        what = "the answer's status line is not as HTTP has it"
-        hint = "The fault is the server's, or that of what stands before it."
-    return protocol_error(what + ": '{}'", foreign(line), hint=hint)
+    """Say what came in place of a status line of HTTP."""
+    if line[:2] in (b"\x15\x03", b"\x16\x03"):
+        message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif line.startswith(b"HTTP/"):
+        message, hint = "the answer's status line is not as HTTP has it: '{}'", BROKEN_SERVER
+    else:
+        message = "the answer does not start like HTTP: '{}'"
+        hint = "Check that the port belongs to an HTTP server."
+    return protocol_error(message, foreign(line), hint=hint)
 
 
 def broken_http2(words: Detail) -> NetworkError:
-    """Say which rule a server broke, in words of ours or of h2's."""
+    """Say which rule a server broke, in this program's words or in h2's."""
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
 def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> NetworkError:
-    """Say why an HTTP proxy did not open a tunnel; `authorized` tells that a credential was sent."""
+    """Say why an HTTP proxy did not open a tunnel; `authorized`: a credential was sent."""
     hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
     if response.status == 407 and authorized:
         hint = "The proxy refused the user name and password: check them, and that it takes Basic."
@@ -4295,8 +4101,8 @@ def socks_reply(error: Any) -> int | None:
     return int(reply[1], 16) if reply else None
 
 
-def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
-    """Put an error of PySocks in words, after so many addresses were `tried`."""
+def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
+    """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
@@ -4315,26 +4121,18 @@ def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 
 
 def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
-    """Say that it was the way through a proxy that failed; `connected`: something answered there."""
+    """Say that the way through a proxy failed; `connected`: something answered there."""
     if found.kind == "proxy":
         return found
-    hint = found.hint
-    if connected and found.kind in ("network", "protocol"):
-        hint = NO_PROXY_THERE
+    hint = NO_PROXY_THERE if connected and found.kind in ("network", "protocol") else found.hint
     message = "the proxy {} cannot be used: " + found.template
     return NetworkError("proxy", message, hint, proxy.shown, *found.details)
 
 
-def mention_forwarder(proxy: Proxy, found: NetworkError) -> NetworkError:
-    """Say that a forwarding proxy stands between us and the server that seems to be at fault."""
-    hint = f"This was the proxy {proxy.shown}, or the server behind it. {found.hint}"
-    return NetworkError(found.kind, found.template, hint, *found.details)
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 12b. Alerts. The same for TLS: what OpenSSL's errors and verdicts mean.
+# 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 # ---------------------------------------------------------------------------------------------------------
-ALERTS = {  # of the other side, by what tls_reason() calls them
+ALERTS = {  # of the other side, by their names in `tls_reason`
     "close_notify": "the server closed the TLS connection",
     "unexpected_message": "the server did not expect our message",
     "bad_record_mac": "a record of ours was damaged on the way",
@@ -4352,13 +4150,14 @@ ALERTS = {  # of the other side, by what tls_reason() calls them
     "certificate_required": "the server requires a client certificate",
     "no_application_protocol": "the server refused our ALPN",
 }
+# Those that Python may not know yet, by their numbers.
 YOUNG_ALERTS = {
     0: "close_notify",
     115: "unknown_psk_identity",
     120: "no_application_protocol",
     121: "ech_required",
 }
-TLS_REASONS = {  # of our own side, by what tls_reason() calls them
+TLS_REASONS = {  # what OpenSSL found on this side, by its names in `tls_reason`
     "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
     "RECORD_LAYER_FAILURE": "a record of the server was damaged on the way",
     "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
@@ -4367,13 +4166,21 @@ TLS_REASONS = {  # of our own side, by what tls_reason() calls them
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
     "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
 }
-# What OpenSSL before 3.2 says where younger ones say RECORD_LAYER_FAILURE, and what both say of no TLS.
+TLS_HINTS = {  # by the same names
+    "WRONG_VERSION_NUMBER": "Check the port: what answers there speaks neither TLS nor HTTP.",
+    "NO_PROTOCOLS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "NO_CIPHERS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
+    "RECORD_LAYER_FAILURE": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "bad_record_mac": "Something damages data on the way: check middleboxes, network cards and memory.",
+    "unrecognized_name": "Check the host name, or the virtual hosts that the server has certificates for.",
+}
+# OpenSSL before 3.2 says these in place of RECORD_LAYER_FAILURE, and every OpenSSL of data that is not TLS.
 BAD_RECORD = (
     "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
     "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
 ).split()
-SHOWN_ALERTS = {  # the same where a client certificate was shown
+SHOWN_ALERTS = {  # alerts where a client certificate was shown
     "bad_certificate": "the server refused the client certificate",
     "unsupported_certificate": "the server does not take a client certificate of this kind",
     "certificate_revoked": "the server says that the client certificate was revoked",
@@ -4399,23 +4206,20 @@ OLD_TLS = (
     "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
     "handshake_failure"
 ).split()
-
-
+# OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 ISSUER_VERDICTS = {
     18: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
 }
-VERDICTS = {  # of OpenSSL's on a chain, those that its versions word in their own ways, or in riddles
+VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     7: "a signature in the certificate's chain is wrong",
     26: "the certificate is not meant for a server",
     66: "the certificate's key is too small to be safe",
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-
-
 FURTHER_UP = "a certificate further up the chain"
-VALIDITY = {  # OpenSSL's verdicts on a certificate's times: in short, in full, and what to try
+VALIDITY = {  # those on a certificate's times: in short, in full, and what to try
     9: (
         "is not valid yet",
         "is not valid yet for another {}",
@@ -4437,12 +4241,12 @@ class TlsFailure(NamedTuple):
     shown: str  # what became of the client certificate, a key of SHOWN
 
     @property
-    def certificate(self) -> Certificate | None:
-        return next(iter(self.chain), None)
+    def certificate(self) -> Certificate:
+        return next(iter(self.chain), NO_CERTIFICATE)
 
     @property
     def code(self) -> int:
-        """Return OpenSSL's verdict on the certificate (X509_V_ERR_*), 0 when that is not what failed."""
+        """Return OpenSSL's verdict on the certificate, 0 where something else failed."""
         return getattr(self.error, "verify_code", 0)
 
 
@@ -4454,18 +4258,11 @@ def offer_of(url: Url, options: Options) -> str:
 
 
 def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return what became of a client certificate, a key of SHOWN.
-
-    `given` is "here" where one would have been sent, else why none would; `happened` holds what a
-    HandshakeTap noted.
-    """
-    if "shown" in happened:
-        return "sent"
-    if given != "here":
+    """Return what became of a client certificate (SHOWN): `given` is from `offer_of`, `happened` of a tap."""
+    if given != "here" and "shown" not in happened:
         return given
-    if "declined" in happened:
-        return "unfit"
-    return "not sent" if "wanted" in happened else "not asked for"
+    fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
+    return next((fate for word, fate in fates.items() if word in happened), "not asked for")
 
 
 def has_trust_store() -> bool:
@@ -4478,18 +4275,18 @@ def has_trust_store() -> bool:
 
 
 def validity_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate's time is over (10) or has not come (9), as their own times tell."""
+    """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
     verdict, by_how_much, what_to_do = VALIDITY[failure.code]
     hint = f"{what_to_do} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
-    for number, moment in enumerate(moments):
+    for each, moment in zip(failure.chain, moments):
         if moment and (moment > now) == early:
-            span, name = in_days(moment, now), foreign(certificate_name(failure.chain[number]))
-            if number == 0:
-                return NetworkError("tls", f"the certificate {by_how_much}", hint, span)
-            return NetworkError("tls", f"{FURTHER_UP} {by_how_much}: {{}}", hint, span, name)
-    if not early and moments and all(moments):  # then it is one that is trusted, and that nobody sent
+            message = f"the certificate {by_how_much}"
+            if each is not failure.certificate:
+                message = f"{FURTHER_UP} {by_how_much}: {{}}"
+            return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
+    if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
         if failure.options.ca_bundle is not None:
             where, hint = "the bundle given with --cacert", "Renew it in the bundle."
@@ -4498,11 +4295,11 @@ def validity_error(failure: TlsFailure) -> NetworkError:
     return NetworkError("tls", f"{whose} {verdict}", hint)
 
 
-def and_more(names: Sequence[str], most: int) -> str:
-    """List the first of some names, and say how many more there are."""
+def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str:
+    """List the first of some names; `rest` says that there are more, and how many."""
     listed = ", ".join(names[:most])
     if len(names) > most:
-        listed += f" and {len(names) - most} more"
+        listed += rest.format(len(names) - most)
     return listed
 
 
@@ -4510,37 +4307,34 @@ def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
     (host, port), certificate = failure.place, failure.certificate
     names: tuple[str, ...] = ("another name",)
-    if certificate and certificate.names is not None:
+    if certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and not failure.on_socket:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
     hint = f"Ask for one of its names{way}. {INSECURE_HINT}"
-    listed = clip(and_more(names, 5))
-    return NetworkError("tls", "the certificate was issued for {}, not {}", hint, listed, host)
+    message = "the certificate was issued for {}, not {}"
+    return NetworkError("tls", message, hint, clip(and_more(names, 5)), host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
-    """Say that no trusted CA stands behind a certificate, and how to name one."""
-    last = own = failure.certificate
+    """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
+    last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
-        if last and last.issuer and each.common_name and f"CN={each.common_name}" in last.issuer:
+        if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
-    issuer = f" ({clip(last.issuer)})" if last and last.issuer else ""
-    sent = last is not own
-    unknown = "the certificate's issuer is unknown{}"
-    if sent:
-        unknown = "the issuer at the end of the certificate's chain is unknown{}"
-    message = ISSUER_VERDICTS.get(failure.code, unknown)
+    issuer = f" ({clip(last.issuer)})" if last.issuer else ""
+    message = "the certificate's issuer is unknown{}"
     hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
     hint += "if not, the server may not send its intermediate certificates."
+    lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
+    cause = f"The server may not send its intermediate certificates; or the {lacking}."
+    if last is not failure.certificate:
+        message = "the issuer at the end of the certificate's chain is unknown{}"
+        cause = f"The {lacking}; or the server does not send all its intermediate certificates."
+    message = ISSUER_VERDICTS.get(failure.code, message)
     if failure.options.ca_bundle is not None:
-        lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
-        hint = f"The {lacking}."
-        if failure.code not in ISSUER_VERDICTS and sent:
-            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
-        elif failure.code not in ISSUER_VERDICTS:
-            hint = f"The server may not send its intermediate certificates; or the {lacking}."
+        hint = f"The {lacking}." if failure.code in ISSUER_VERDICTS else cause
     elif not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
@@ -4550,20 +4344,22 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 
 def explain_certificate(failure: TlsFailure) -> NetworkError:
-    """Put OpenSSL's verdict on a certificate in plain words; the codes are X509_V_ERR_*."""
-    explainers = {9: validity_error, 10: validity_error, 62: name_error, 64: name_error}
-    explainers.update(dict.fromkeys((18, 19, 20, 21), issuer_error))
-    if failure.code in explainers:
-        return explainers[failure.code](failure)
+    """Put OpenSSL's verdict on a certificate in plain words."""
+    if failure.code in VALIDITY:
+        return validity_error(failure)
+    if failure.code in (62, 64):  # another name, another address
+        return name_error(failure)
+    if failure.code in (18, 19, 20, 21):
+        return issuer_error(failure)
     words = f"the certificate was rejected: {failure.error.verify_message}"  # type: ignore[attr-defined]
     return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, words))
 
 
 def tls_reason(failure: TlsFailure) -> str:
-    """Return why TLS failed, called the same whatever OpenSSL and Python are installed.
+    """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it; what our side found is in
-    upper case, as OpenSSL names it. Python leaves out the names that are younger than itself.
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side is in
+    upper case, as OpenSSL names it. Python does not know the names that are younger than itself.
     """
     error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
@@ -4582,32 +4378,15 @@ def tls_reason(failure: TlsFailure) -> str:
     return reason
 
 
-def not_tls_hint(failure: TlsFailure) -> str:
-    """Return one thing to try where something else than TLS answered."""
-    if failure.stream.stray != b"HTTP/":
-        return "Check the port: what answers there speaks neither TLS nor HTTP."
-    if failure.on_socket:
-        return "Ask for http:// through this socket; for https://, also behind a redirect, name one with TLS."
-    return "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
-
-
 def tls_hint(reason: str, failure: TlsFailure) -> str:
-    """Return one thing to try that is true for a TLS failure."""
-    if reason == "WRONG_VERSION_NUMBER":
-        return not_tls_hint(failure)
+    """Return one thing to try that fits a TLS failure."""
     if failure.shown == "sent" and reason in SHOWN_ALERTS:
         return SHOWN["sent"]
-    if reason in ("NO_PROTOCOLS_AVAILABLE", "NO_CIPHERS_AVAILABLE"):
-        return "Look at the protocols and ciphers that this machine's openssl.cnf allows."
     if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    if reason in ("RECORD_LAYER_FAILURE", "bad_record_mac"):
-        return "Something damages data on the way: check middleboxes, network cards and memory."
     if "certificate" in reason or reason == "unknown_ca":
         return SHOWN[failure.shown]
-    if reason == "unrecognized_name":
-        return "Check the host name, or the virtual hosts that the server has certificates for."
-    return "Look at the server's TLS configuration and log."
+    return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
 
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
@@ -4624,32 +4403,31 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
-        place = "socket" if failure.on_socket else "port"
+        place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+        if failure.on_socket:
+            place, hint = (
+                "socket",
+                "Ask for http:// through this socket; for https://, also behind a redirect, ",
+            )
+            hint += "name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
     words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
-    if stray:
-        return NetworkError("tls", "{}: it began with '{}'", hint, words, foreign(stray))
-    return NetworkError("tls", "{}", hint, words)
+    message = "{}: it began with '{}'" if stray else "{}"
+    return NetworkError("tls", message, hint, words, foreign(stray))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 13. Lookup. Names to addresses.
 # ---------------------------------------------------------------------------------------------------------
-def scope_id(zone: str) -> int:
-    """Return the number of a zone, 0 for none (RFC 4007 section 11); raises OSError."""
-    if not zone:
-        return 0
-    return int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
-
-
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
         return Peer(literal, socket.AF_INET, (literal, port))
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
+    named = zone and not zone.isdigit()
     try:
-        scope = scope_id(zone)
+        scope = socket.if_nametoindex(zone) if named else int(zone or 0)  # RFC 4007 section 11
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
         raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
@@ -4665,10 +4443,10 @@ def is_glibc() -> bool:
 
 
 def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
-    """Return a resolver's time-outs (us), given its own (s), in the order in which they pass unanswered.
+    """Return how long a resolver waits for each answer in turn (us); `timeout` (s), `attempts`: options.
 
-    glibc (resolv/res_send.c) asks one server after the other, each round anew, and shares the longer
-    time-outs of the later ones among all; musl (src/network/res_msend.c) asks all at once, again and again.
+    glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
+    time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
     """
     if not is_glibc():
         return (timeout * 1_000_000 // attempts,) * attempts
@@ -4676,27 +4454,18 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
     return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
 
 
-def resolver_option(options: str, name: str, default: int, most: int) -> int:
-    """Return the number that an option of the resolver stands at, as glibc bounds it."""
-    given = re.findall(rf"(?:^| |\t){name}:([0-9]{{1,9}})", options)
-    if not given:
-        return default
-    return min(max(1, int(given[-1])), most)
-
-
 def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
-    """Read whom this machine asks for names (resolv.conf(5)); None when that cannot be read."""
+    """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
         text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
-    options = " ".join(
-        [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
-    )
-    timeout = resolver_option(options, "timeout", 5, 30)
-    rounds = resolver_option(options, "attempts", 2, 5)
-    return Resolver(servers, resolver_waits(len(servers), timeout, rounds))
+    options = [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
+    given = dict(re.findall(r"(?:^|[ \t])(timeout|attempts):([0-9]{1,9})", " ".join(options)))
+    timeout = min(max(1, int(given.get("timeout", 5))), 30)  # glibc has these bounds
+    attempts = min(max(1, int(given.get("attempts", 2))), 5)
+    return Resolver(servers, resolver_waits(len(servers), timeout, attempts))
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -4710,28 +4479,23 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> list[Peer]:
     """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase. What the first lookup
-    of a process has the C library load was loaded before the clock. Device "the resolver is warmed up":
-    without it, dns is 1.89 ms off instead of 0.37.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
+    C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
+    off instead of 0.37.
     """
     found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
     return interleave(list(dict.fromkeys(peers)))
 
 
-def needs_lookup(host: str, port: int, options: Options) -> bool:
-    """Tell whether a resolver must be asked for a host."""
-    return not is_ip(host) and (host, port) not in options.overrides
+def known_address(host: str, port: int, options: Options) -> str | None:
+    """Return the address that --resolve or a literal host names, None where a resolver has to be asked."""
+    return options.overrides.get((host, port), host if is_ip(host) else None)
 
 
 def resolve(host: str, port: int, options: Options) -> list[Peer]:
-    """Return the addresses of a host; raises NetworkError of kind `dns`.
-
-    A literal address and --resolve need no lookup.
-    """
-    literal = options.overrides.get((host, port))
-    if not literal and is_ip(host):
-        literal = host
+    """Return the addresses of a host; raises NetworkError of kind `dns`."""
+    literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
         family, option = FAMILY_NAMES[options.family], family_option(options)
         hint = f"It is an address of the other family: leave out {option}."
@@ -4754,9 +4518,9 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-FRESH = 200_000  # ns within which what came is noticed by a process that does nothing but wait for it
-CLOCK_READINGS = 5  # of both clocks, which takes 0.1 us, until nothing came between
-# Linux keeps what is sent so until the next send (MSG_MORE), and in a segment of its own (MSG_EOR).
+FRESH = 200_000  # ns within which a process that only waits notices what came
+CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
+# With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
 Source = Callable[[], "bytes | memoryview"]
 
@@ -4767,11 +4531,11 @@ def new_buffer() -> mmap.mmap:
 
 
 def silence() -> bytes:
-    """Be the source of a stream that has nothing to send."""
+    """Return nothing: the source of a stream that has nothing to send."""
     return b""
 
 
-UNHEARD = "".format  # takes whatever it is called with, and is no Python code that every record would run
+UNHEARD = "".format  # a listener that does nothing: takes any arguments, and runs no Python at every record
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -4779,42 +4543,29 @@ class Stream:
     """A stream of bytes in both directions. While it waits for input it sends what `source` offers.
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
-    may not read on until its answer is read. `source` is asked whenever everything before has been
-    handed to the kernel; empty means nothing to send for now. `began` and `arrived` are when the first and
-    the last of the newest bytes reached this machine (perf_counter_ns); of a socket, which tells of the last
-    byte alone, both are that. `truncated` tells that TLS ended without close_notify. `in_bulk` asks for large
-    reads, while no instant inside them matters.
+    may not read on until its answer is read. `source` is asked again whenever the kernel has taken all that
+    it gave before; empty means nothing to send for now.
     """
 
     def __init__(self) -> None:
         self.source: Source = silence
-        self.began = 0
-        self.arrived = 0
-        self.truncated = False
-        self.in_bulk = False
-
-    @property
-    def alpn(self) -> str | None:
-        """Return the protocol that was agreed on (RFC 7301), None when none was."""
-        return None
+        self.began = 0  # when the first of the newest bytes reached this machine, where that is known
+        self.arrived = 0  # when the last of them did (both perf_counter_ns)
+        self.truncated = False  # TLS ended without close_notify
+        self.in_bulk = False  # large reads are wanted: no instant inside them matters
+        self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def read_into(self, view: memoryview) -> int:
-        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError.
-
-        Over a socket that does not block: BlockingIOError where nothing came.
-        """
+        """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
-        """Send from `source` from now on, and what can leave at once without waiting; return the instant.
-
-        That it could not be sent is told by the next read.
-        """
+        """Send from `source` from now on: see `push`. Where that fails, the next read raises the error."""
         self.source = source
         return self.push()
 
     def hold(self) -> None:
-        """Hand over all that `source` offers, to leave beside what `begin` sends next; raises OSError."""
+        """Hand over all that `source` offers, to leave together with what `begin` sends; raises OSError."""
         raise NotImplementedError
 
     def push(self) -> int:
@@ -4827,10 +4578,8 @@ class Stream:
 
 
 def instant_of(stamp: int) -> int:
-    """Return an instant of the past that the clock on the wall told (ns) as perf_counter_ns tells it.
-
-    Both clocks are read within a moment, or anew: what a process lost of its CPU in between would count.
-    """
+    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns."""
+    # Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
     for _ in range(CLOCK_READINGS):
         before = time.perf_counter_ns()
         wall = time.time_ns()
@@ -4840,11 +4589,10 @@ def instant_of(stamp: int) -> int:
 
 
 class SocketStream(Stream):
-    """A connected socket. Its time of arrival is the kernel's receive timestamp where it gives one, so
-    that a process that was not running does not blame the server. `note` is told of a "gap filled".
+    """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
+    the server is not blamed for a process that was not running. `note` is called with "gap filled".
 
-    Without `timestamps` there is no room for anything beside the data: over a unix socket the other side
-    could hand over open files.
+    Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
     """
 
     def __init__(self, timestamps: bool = True) -> None:
@@ -4854,14 +4602,14 @@ class SocketStream(Stream):
         self._send_error: OSError | None = None
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
-        self._waited = False  # for what was read last, which had not come when it was asked for
+        self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
         self.note: Callable[[str, int], object] = UNHEARD
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
-        if (self._unsent or self._refill()) and self._send():
-            self._refill()  # asked at once, `source` knows when its last byte was sent
+        if self._has_more() and self._send():
+            self._has_more()  # asked at once, `source` knows when its last byte was sent
         return departed
 
     def read_into(self, view: memoryview) -> int:
@@ -4872,19 +4620,18 @@ class SocketStream(Stream):
         for _, kind, data in ancillary:
             if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
                 # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
-                # while the CPUs are busy. It is of the clock on the wall, so what counts is how long ago it
-                # was; never a time to come, for that clock may have been set back.
+                # while the CPUs are busy. It is a time of the system's clock, which may have been set.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if noticed - arrived > FRESH or noticed - called > JIFFY:
             arrived = self._in_order(arrived, called, noticed)
         self.began = self.arrived = arrived
         if not count and self._send_error:
-            raise self._send_error  # it says more than the end that came of it
+            raise self._send_error  # it says more than the end of the stream, which it caused
         return count
 
     def _receive(self, view: memoryview) -> tuple[int, list[tuple[int, int, bytes]]]:
-        """Receive, and keep in mind whether it had to be waited for."""
+        """Receive, and set whether that had to wait."""
         try:
             return self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)[:2]
         except BlockingIOError:
@@ -4892,10 +4639,10 @@ class SocketStream(Stream):
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
     def _in_order(self, arrived: int, called: int, noticed: int) -> int:
-        """Return when bytes could be read whose last one `arrived`, asked for when `called`.
+        """Return when bytes could be read; their last one `arrived`, and they were asked for when `called`.
 
-        The kernel's time is that of the newest segment's own arrival. Where one before it was lost or late,
-        it waited in this machine for that one: it could be read when that came, or with the bytes before.
+        The kernel tells when the newest segment arrived. Where one before it was lost or late, the newest
+        waited in this machine for that one, and could be read only when that came.
         """
         info = tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0
@@ -4912,7 +4659,7 @@ class SocketStream(Stream):
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
         # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
-        while self._unsent or self._refill():
+        while self._has_more():
             if not self._send(HELD):
                 self._readable(True)
         if self._send_error:
@@ -4920,7 +4667,7 @@ class SocketStream(Stream):
 
     def send_until_readable(self) -> None:
         blocked = started = False
-        while self._unsent or self._refill():
+        while self._has_more():
             # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started and self._readable(blocked):
                 return
@@ -4928,22 +4675,23 @@ class SocketStream(Stream):
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
-        # Never blocking, on a socket that blocks for reading: a server may wait for its answer to be read.
+        # Without waiting, though the socket blocks: a server may wait until its answer is read.
         try:
             count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
             if flags and error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                return self._send()  # unknown here, and nothing needs them
+                return self._send()  # flags that are unknown here, and that nothing needs
             # The answer may have come before the connection broke: reading decides.
             self._send_error, self._unsent, self.source = error, b"", silence
             return True
         self._unsent = memoryview(self._unsent)[count:]
         return not self._unsent
 
-    def _refill(self) -> bool:
-        self._unsent = self.source()
+    def _has_more(self) -> bool:
+        """Tell whether something is left to send; `source` is asked when all of its last piece was sent."""
+        self._unsent = self._unsent or self.source()
         return len(self._unsent) > 0
 
     def _readable(self, wait: bool) -> bool:
@@ -4956,36 +4704,30 @@ class SocketStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 14b. Streams over TLS. On any other stream, always through memory: the same code with and without a
-#     proxy's TLS around it, and what ended the connection never hidden behind OpenSSL's own errors.
+# 14b. Streams over TLS. OpenSSL works in memory, on top of any stream: the same code serves TLS within a
+#     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
 # ---------------------------------------------------------------------------------------------------------
-# The interpreter's own, since CPython 3.8: what ssl.py puts around it makes enums of the numbers, in Python,
-# at every record. Without it the certificate of a failed handshake is not shown.
+# The interpreter's own callback (CPython 3.8 and later). The one that ssl.py puts around it runs Python at
+# every record. Without any, the certificate of a failed handshake is not shown.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
-MAX_RECORD = 16384 + 2048  # bytes of what is encrypted in one (RFC 5246 section 6.2.3)
+MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
-    """Call `listener` at each message of the TLS objects that are made, and were, while it was not None.
-
-    Never set it back to None: an object keeps calling into the interpreter, which before 3.9.3 then keeps its
-    lock for ever. UNHEARD ends it.
-    """
+    """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
+    # Never set back to None, but to UNHEARD: for None an interpreter before 3.9.3 keeps its lock for ever.
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
 
-# The random by which a ServerHello is a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
+# The random that makes a ServerHello a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
 HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
-    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off.
-
-    In TLS 1.3 a context stands before them, and extensions behind each (RFC 8446 section 4.4.2; RFC 5246
-    section 7.4.2).
-    """
+    """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off."""
+    # RFC 5246 section 7.4.2, 8446 section 4.4.2: TLS 1.3 has a context before them, extensions after each.
     young = version == 0x0304
     at = 4 + 3
     if young:
@@ -5001,11 +4743,9 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 
 class HandshakeTap:
-    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the certificates, whether one
-    of ours was asked for and sent, the last alert.
-
-    A certificate may be asked for later too (RFC 8446 section 4.6.2). `note` is called with "wanted",
-    "declined" and "shown", events of the log.
+    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
+    and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
+    8446 section 4.6.2): `note` is called with "wanted", "declined" and "shown", events of the log.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
@@ -5019,23 +4759,20 @@ class HandshakeTap:
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
-        """Take a message of a handshake, or an alert, as OpenSSL passes it on."""
+        """Take a message of a handshake, or an alert, as OpenSSL passes it on (RFC 8446 sections 4 to 6)."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
-        # RFC 8446 sections 4, 5.1 and 6: content 21 is an alert (level, description), 22 a handshake message
-        # (2 ServerHello, 11 Certificate, 13 CertificateRequest).
-        if content == 21:
+        came = direction == "read"
+        if content == 21:  # an alert: level, description
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
-            fatal = direction == "read" and len(data) == 2 and data[0] == 2
-            self.alert = data[1] if fatal else None
-        if direction != "read":
-            if (content, kind) == (22, 11):
-                self._note("shown" if any(each_certificate(data, version)) else "declined")
-        elif (content, kind) == (22, 13):
+            self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
+        elif (content, kind, came) == (22, 11, False):  # our Certificate
+            self._note("shown" if any(each_certificate(data, version)) else "declined")
+        elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self._note("wanted")
-        elif (content, kind) == (22, 2):
+        elif (content, kind, came) == (22, 2, True):  # ServerHello
             self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
-        elif (content, kind) == (22, 11) and not self._certificates[0]:
+        elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
     def _note(self, what: str) -> None:
@@ -5049,23 +4786,20 @@ class HandshakeTap:
 
 
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
-    """Give up SSLKEYLOGFILE where it is what failed, on a full disk perhaps; the call may then be repeated.
-
-    OpenSSL reports it as if the handshake or a read had failed, which go on without it.
-    """
-    if context.keylog_filename is None or (
-        isinstance(error, ssl.SSLError) and "system lib" not in str(error)
-    ):
+    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more."""
+    # OpenSSL reports it as if the handshake or a read had failed.
+    other = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
+    if other or context.keylog_filename is None:
         return False
     context.keylog_filename = None  # type: ignore[assignment]
     return True
 
 
 class TlsStream(Stream):
-    """TLS over another stream. Made before the clock starts, ClientHello and all.
+    """TLS over another stream. It is made before the clock starts, with its ClientHello.
 
-    OpenSSL reads and writes memory alone. What it writes to `_outgoing` the stream below sends: `ciphertext`
-    is its source. What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
+    OpenSSL reads and writes memory alone. The stream below sends what it writes: `ciphertext` is its source.
+    What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
 
         | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
         |<------- one record --------->|
@@ -5079,32 +4813,25 @@ class TlsStream(Stream):
         super().__init__()
         self.established = False
         self.spoken = False  # a record of TLS came
-        self.stray = b""  # what came where a record had to begin, and cannot begin one
+        self.stray = b""  # what came in place of the header of a record
         self._failure: OSError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
-        self._answered = 0  # when the handshake ended, if with a flight of the other side
+        self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        overhear(context, UNHEARD)  # an object that is made unheard stays so
-        # The name as bytes, because a str would go through the idna codec.
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_hostname=server_name.encode("ascii")
-        )
+        overhear(context, UNHEARD)  # an object that is made without a listener never has one
+        name = server_name.encode("ascii")  # a str would go through the idna codec
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self.tap = HandshakeTap(self._tls)
         try:
             self._try_handshake()
         except ssl.SSLError as error:
-            self._failure = error  # nothing is left to offer: `shake_hands` says so
-
-    @property
-    def alpn(self) -> str | None:
-        return self._tls.selected_alpn_protocol()
+            self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
 
     def shake_hands(self, inner: Stream) -> None:
-        """Shake hands over `inner`; what is left to send of that leaves with what `begin` sends.
-
-        Raises ssl.SSLError, OSError, or EOFError when the other side hangs up.
+        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
+        ssl.SSLError, OSError, or EOFError when the other side hangs up.
         """
         self._inner = inner
         overhear(self._tls.context, self.tap)
@@ -5115,25 +4842,22 @@ class TlsStream(Stream):
                 if not self._pull():
                     raise EOFError
         finally:
-            # After the handshake it would only cost time, unless a certificate of ours may be asked for yet.
+            # From here on it would only cost time, unless a certificate of ours may still be asked for.
             if not self._tls.context.post_handshake_auth:
                 overhear(self._tls.context, UNHEARD)
-        # The last flight is the server's in TLS 1.2, whose arrival then is the end of the handshake. In TLS
-        # 1.3 it is ours: it waits for the request, and the handshake ends when both leave.
+        # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
+        # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
-            self._answered = self.arrived
+            self.answered = self.arrived
         inner.hold()
         self.established = True
-
-    def answered(self, departed: int) -> int:
-        """Return when the handshake ended: its last flight came, or left with what follows it."""
-        return self._answered or departed
+        self.alpn = self._tls.selected_alpn_protocol()
 
     def agreed(self) -> Handshake:
-        """Return what the handshake agreed on, and the certificates even of one that failed.
+        """Return what the handshake agreed on; of one that failed only the certificates.
 
-        OpenSSL forgets its part after an alert. The other side's own certificate is all that is known where
-        they came in a way that was not understood: compressed (RFC 8879), or to an interpreter that is deaf.
+        Where the tap could not read these (compressed, RFC 8879, or without a callback), only the other
+        side's own is known.
         """
         certificates, again = self.tap.certificates, self.tap.hello_retry
         if not self.established:
@@ -5182,10 +4906,10 @@ class TlsStream(Stream):
         return True
 
     def _decrypt(self, view: memoryview) -> int | None:
-        """Take what is decrypted, 0 after close_notify, None when more must come first.
+        """Decrypt one record, or in bulk all that came; 0 after close_notify, None when more must come.
 
-        That is one record, or in bulk as many as there are. What fails behind them is raised by the next
-        call: OpenSSL says it only once. Raises NetworkError for a request that HTTP/2 forbids.
+        An error after some records is raised by the next call: OpenSSL says it only once. Raises NetworkError
+        where a certificate is asked for, which HTTP/2 forbids.
         """
         if self._failure:
             raise self._failure
@@ -5205,7 +4929,7 @@ class TlsStream(Stream):
                 raise
             self._failure = error
         finally:
-            # RFC 9113 section 9.2.3. The answer has not left this memory, and never will.
+            # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
             if len(self.tap.happened) > noted and self.alpn == "h2":
                 raise broken_http2("it asked for a client certificate after the handshake")
         return count
@@ -5213,8 +4937,8 @@ class TlsStream(Stream):
     def _pull(self) -> bool:
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end.
 
-        One record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2);
-        the last one in bulk perhaps only to the end of its header, which tells where the next one begins.
+        A record is read to its last byte, because nothing in it can be used before (RFC 8446 section 5.2). Of
+        the last one in bulk at least the header is read whole: it tells where the next record begins.
         """
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
@@ -5223,7 +4947,7 @@ class TlsStream(Stream):
         end = self._rest  # of the newest record whose header is known
         wanted = end or 5
         if in_bulk:
-            wanted = len(buffer) - MAX_RECORD  # so that all of it can be taken at once when it is decrypted
+            wanted = len(buffer) - MAX_RECORD  # so that one call decrypts all of it
         while count < wanted:
             try:
                 got = self._inner.read_into(buffer[count:wanted])
@@ -5238,7 +4962,7 @@ class TlsStream(Stream):
             count += got
             self.arrived = self._inner.arrived
             if not in_bulk and (end, count) == (0, 5) and not self._begins_record():
-                break  # OpenSSL says so, and waiting for the rest could take for ever
+                break  # OpenSSL fails on it now; the rest might never come
             while count >= end + 5:
                 end += 5 + RECORD_LENGTH.unpack_from(buffer, end)[0]
             wanted = end
@@ -5251,7 +4975,7 @@ class TlsStream(Stream):
         return count > 0
 
     def _begins_record(self) -> bool:
-        """Tell whether the buffer begins with the header of a record, and keep what else it begins with."""
+        """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
         header = bytes(self._buffer[:5])
         if 20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD:
             self.spoken = True
@@ -5261,16 +4985,15 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. TLS contexts. One for each role that TLS plays in a run, so that nothing meant for the target is ever
-#     offered to a proxy.
+# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 # ---------------------------------------------------------------------------------------------------------
 def no_store() -> ssl.SSLContext | None:
-    """Be the store of a start that has read none ahead."""
+    """Return nothing: no CA store was read ahead."""
     return None
 
 
 def build_trusting_context() -> ssl.SSLContext:
-    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still can."""
+    """Make a client context that takes any certificate, protocol and cipher that OpenSSL still has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
     context.verify_mode = ssl.CERT_NONE
@@ -5281,22 +5004,23 @@ def build_trusting_context() -> ssl.SSLContext:
 
 
 def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Make a client context; it costs 20 ms and more where the system's CA store is read.
+    """Make a client context; it costs 20 ms and more where the system's CA store is read. What is of one role
+    alone is set in `TlsContexts._make`.
 
-    `take_store` gives a context for which the store has been read ahead, with what OpenSSL made of
-    SSL_CERT_FILE if that is set. Raises UsageError when that names a file that is no bundle.
+    `take_store` may give a context whose store was read ahead, from SSL_CERT_FILE if that is set. Raises
+    UsageError where that file is no bundle.
     """
     if options.insecure:
         return build_trusting_context()
     ahead, bundle = None, options.ca_bundle
     if not bundle:
-        # OpenSSL passes over a file that it cannot read, and then trusts nobody: here that is said.
+        # OpenSSL says nothing of a file that it cannot read, and then trusts nobody.
         bundle = read_ca_bundle("SSL_CERT_FILE", options.environ.get("SSL_CERT_FILE"), options.max_time)
         ahead = take_store()
     if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
-        ahead = None  # one is broken or stands there twice: loading them anew tells which
+        ahead = None  # a certificate is broken or there twice: loading them again tells which
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The system's OpenSSL configuration may demand more; Python built with ciphers of its own hides that.
+    # The system's OpenSSL configuration may demand more. A Python with its own list of ciphers hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
@@ -5330,19 +5054,20 @@ NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
 
 
 class Worker:
-    """Some work in a thread that nobody joins: what cannot be interrupted (a resolver, a handshake, a SOCKS
-    dialogue) is left behind. `crash` is what it raised.
+    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised. A thread that
+    hangs is left behind: a resolver, a handshake or a SOCKS dialogue cannot be interrupted.
     """
 
     def __init__(self, work: Callable[[], object], patience: float) -> None:
         """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
         self.ended = threading.Event()
         self.crash: BaseException | None = None
+        self.result: Any = None
         self._work = work
         give_up = time.monotonic() + patience
         while True:
             try:
-                # threading.Thread would wait for ever for one that finds no memory for its first call.
+                # threading.Thread would wait for ever where the thread has no memory for its first call.
                 _thread.start_new_thread(self._run, ())
                 return
             except NO_THREAD_NOW:
@@ -5352,19 +5077,19 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._work()
+            self.result = self._work()
         except BaseException as error:
             self.crash = error
         self.ended.set()
 
     def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work while there are seconds left, asked ten times a second."""
+        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
         # A thread without memory cannot even say that it has ended.
         while not (self.ended.is_set() or self.crash):
             left = seconds_left()
             if left <= 0:
                 return
-            # A signal that comes just before a long wait would be noticed at its end.
+            # A signal that comes just before a wait is noticed only at the end of that wait.
             self.ended.wait(min(left, 0.1))
 
 
@@ -5374,18 +5099,15 @@ def target_role(url: Url, options: Options) -> str:
 
 
 class TlsContexts:
-    """The contexts of a run by role: "tls" to the target, "tls with certificate" where that may see who asks,
-    "proxy tls". Each is made once, when first asked for, and never asked for by another role.
-
-    It is made in a thread: while OpenSSL reads the CA store, Python can import what else is needed (3.9 keeps
-    the interpreter's lock for that, 3.11 does not).
+    """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
+    the client certificate, "proxy tls". A thread makes each once: while OpenSSL reads the CA store, newer
+    Pythons can import what else is needed (3.11, not 3.9).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
-        self._made: dict[str, ssl.SSLContext] = {}
         self._key_log = options.environ.get("SSLKEYLOGFILE")
         self._unlogged: str | None = None  # why the key log cannot be opened
 
@@ -5394,8 +5116,8 @@ class TlsContexts:
         if role not in self._makers:
             self._makers[role] = Worker(partial(self._make, role), 1.0)
 
-    def _make(self, role: str) -> None:
-        optional("hashlib")  # which certificates are named by
+    def _make(self, role: str) -> ssl.SSLContext:
+        optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
         if role == "tls with certificate":
             assert self._options.identity
@@ -5403,26 +5125,24 @@ class TlsContexts:
             context.post_handshake_auth = True
         if self._key_log:
             self._unlogged = log_keys(context, self._key_log)
-        self._made[role] = context
+        return context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN).
-
-        Raises UsageError when SSL_CERT_FILE or the client certificate is broken.
-        """
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
         self.start(role)
         maker = self._makers[role]
         maker.ended.wait()
         if maker.crash:
             raise maker.crash
-        # Set anew for each step: TLS objects that exist keep what they were made with.
-        self._made[role].set_alpn_protocols(list(protocols))
-        return self._made[role]
+        context: ssl.SSLContext = maker.result
+        context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
+        return context
 
     @property
     def warning(self) -> str | None:
         """Say that session keys were not written, None when they were or need not be."""
-        if not self._key_log or all(context.keylog_filename for context in list(self._made.values())):
+        made = [maker.result for maker in list(self._makers.values()) if maker.result]
+        if not self._key_log or all(context.keylog_filename for context in made):
             return None
         reason = self._unlogged or "the disk may be full"
         return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
@@ -5437,9 +5157,7 @@ BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and lengths from a stream, through one buffer. What `skip` passes over goes to `kept`, if
-    there is one.
-    """
+    """Take lines and bytes from a stream, through one buffer. What `skip` passes over is added to `kept`."""
 
     def __init__(self, kept: bytearray | None = None) -> None:
         self.stream = Stream()
@@ -5459,9 +5177,8 @@ class Reader:
         return self._end - self._at
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending.
-
-        Raises NetworkError when it is longer than `most`, EOFError with what there was of it at the end.
+        """Return the next line without its ending. Raises NetworkError when it is longer than `most`, and
+        EOFError with its beginning where the stream ends first.
         """
         parts = []
         size = 0
@@ -5492,7 +5209,7 @@ class Reader:
         return b"".join(parts)
 
     def skip(self, most: int) -> int:
-        """Pass over at most so many bytes of what comes next; return how many, 0 at the end."""
+        """Pass over what comes next, at most so many bytes; return how many, 0 at the end."""
         if not self.fill():
             return 0
         taken = min(most, self.left)
@@ -5504,46 +5221,32 @@ class Reader:
         return taken
 
 
-class Collector:
-    """The socket that http.client writes to: it keeps the bytes."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def sendall(self, data: bytes) -> None:
-        self.data += data
-
-
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
     """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
+    sent: list[bytes] = []
     connection = http_client.HTTPConnection("unused")
-    connection.sock = collector = Collector()
+    connection.send = sent.append  # in place of a socket
     connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:
         connection.putheader(name, value)
     connection.endheaders()
-    return collector.data
+    return b"".join(sent)
 
 
 def complete_headers(request: Request) -> tuple[Header, ...]:
-    """Return the header fields of a request: defaults first, where the user gave none of that name."""
+    """Return the header fields of a request: first the defaults whose names the user did not give."""
     given = {name.lower() for name, _ in request.headers}
-    defaults = [
-        ("Host", request.url.authority.encode("ascii")),
-        ("User-Agent", f"httphases/{__version__}".encode("ascii")),
-        ("Accept", b"*/*"),
-    ]
+    defaults = {"Host": request.url.authority, "User-Agent": f"httphases/{__version__}", "Accept": "*/*"}
     if request.body is not None:
-        defaults.append(("Content-Type", request.body.content_type.encode("ascii")))
-        defaults.append(("Content-Length", str(len(request.body.data)).encode("ascii")))
-    return tuple(item for item in defaults if item[0].lower() not in given) + request.headers
+        defaults["Content-Type"] = request.body.content_type
+        defaults["Content-Length"] = str(len(request.body.data))
+    added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
+    return (*added, *request.headers)
 
 
 def parse_status(text: bytes) -> int | None:
     """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    if not re.fullmatch(b"[1-9][0-9]{2}", text):
-        return None
-    return int(text)
+    return int(text) if re.fullmatch(b"[1-9][0-9]{2}", text) else None
 
 
 def parse_status_line(line: bytes) -> tuple[str, int, str]:
@@ -5551,24 +5254,13 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     version, _, rest = line.rstrip().partition(b" ")
     code, _, reason = rest.partition(b" ")
     status = parse_status(code)
-    if status is None or len(version) != 8 or version[:7] != b"HTTP/1." or not version[7:].isdigit():
+    if status is None or not re.fullmatch(rb"HTTP/1\.[0-9]", version):
         raise not_http(line)
     return version.decode("ascii"), status, decode(reason.strip())
 
 
-def read_status_line(reader: Reader) -> bytes:
-    """Return the first line of a response; raises NetworkError when the stream ends within it."""
-    try:
-        return reader.line(MAX_HEADER_BYTES)
-    except EOFError as ended:
-        (start,) = ended.args
-        if not b"HTTP/".startswith(start[:5]):
-            raise not_http(start) from None
-        raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
-
-
 def read_headers(reader: Reader) -> tuple[list[Header], int]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5) and return its size too."""
+    """Read a header or trailer section up to its blank line (RFC 9112 section 5); return it and its size."""
     fields: list[tuple[str, list[bytes]]] = []
     size = 0
     for _ in range(MAX_HEADER_LINES + 1):
@@ -5590,25 +5282,29 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
 
 
 def read_head(reader: Reader, log: Log) -> Response:
-    """Read up to the final response's header section; 1xx responses are only noted (RFC 9110 section 15.2).
+    """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
 
-    Notes the first byte of the final response too, known once its status line was read. Raises EOFError
-    when nothing came at all.
+    "first byte" is added when the status line was read: only then it is known whether the response is final.
+    Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
-        # One byte alone, because the kernel tells when the last of what was read came, not the first.
+        # One byte alone: the kernel tells when the last byte came of those that were read together.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte = reader.stream.began
-        line = read_status_line(reader)
-        version, status, reason = parse_status_line(line)
-        if status >= 200:
-            log.add("first byte", first_byte)
-            log.count("answered")
+        first_byte, line = reader.stream.began, b""
         try:
+            line = reader.line(MAX_HEADER_BYTES)
+            version, status, reason = parse_status_line(line)
+            if status >= 200:
+                log.add("first byte", first_byte)
+                log.count("answered")
             headers, size = read_headers(reader)
-        except EOFError:
-            raise protocol_error(HUNG_UP_IN_HEADER, hint=CLOSED_EARLY) from None
+        except EOFError as ended:
+            start = line or ended.args[0]
+            if not b"HTTP/".startswith(start[:5]):
+                raise not_http(start) from None
+            message = "the server hung up in the middle of its header"
+            raise protocol_error(message, hint=CLOSED_EARLY) from None
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
@@ -5618,21 +5314,18 @@ def read_head(reader: Reader, log: Log) -> Response:
 
 
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
-    """Return the values of all lines of a field, whose name is given in lower case."""
+    """Return the values of all lines of a field; `name` is in lower case."""
     return [value for key, value in headers if key.lower() == name]
 
 
 def connection_tokens(headers: Iterable[Header]) -> set[str]:
     """Return what Connection lists, in lower case (RFC 9110 section 7.6.1)."""
-    values = values_of(headers, "connection")
-    return {token.strip().lower().decode("latin-1") for value in values for token in value.split(b",")}
+    listed = b",".join(values_of(headers, "connection")).decode("latin-1").lower()
+    return {token.strip() for token in listed.split(",")}
 
 
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
-    """Return the different lengths that Content-Length names, None for what is no length.
-
-    One may be said several times, in a list too, and with leading zeros (RFC 9110 section 8.6).
-    """
+    """Return the different lengths that Content-Length names (RFC 9110 section 8.6), None for no length."""
     parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
     return {parse_length(part.strip(b" \t"), 10) for part in parts}
 
@@ -5649,15 +5342,15 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection lives on after them.
+# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
 # ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
-    """Tell whether a body follows, whatever the header fields say (RFC 9112 section 6.3)."""
+    """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
 
 
 def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
-    """Say why a connection takes no request after this one, None when it does (RFC 9112 section 9.3)."""
+    """Say why a connection takes no further request, None when it does (RFC 9112 section 9.3)."""
     if "close" in connection_tokens(response.headers):
         return "the server said Connection: close"
     if "close" in connection_tokens(asked):
@@ -5672,12 +5365,11 @@ def ends_connection(asked: Iterable[Header], method: str, response: Response) ->
 
 def count_body(reader: Reader, length: int, log: Log) -> None:
     """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
-    left = length
-    while left:
-        count = reader.skip(left)
+    while length:
+        count = reader.skip(length)
         if not count:
             raise EOFError
-        left -= count
+        length -= count
         log.received += count
 
 
@@ -5701,11 +5393,9 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
-    """Pass over all that comes; over TLS only close_notify tells that it was all (RFC 9112 section 9.8)."""
-    count = reader.skip(BUFFER)
-    while count:
+    """Pass over all that comes; over TLS only close_notify proves that it was all (RFC 9112 section 9.8)."""
+    while count := reader.skip(BUFFER):
         log.received += count
-        count = reader.skip(BUFFER)
     if reader.stream.truncated:
         raise protocol_error(
             f"the connection ended after {log.received} bytes without close_notify: the body may be cut",
@@ -5714,7 +5404,7 @@ def read_body_to_end(reader: Reader, log: Log) -> None:
 
 
 def read_response_body(reader: Reader, method: str, response: Response, log: Log) -> None:
-    """Pass over the body, framed as RFC 9112 section 6.3 says; raises NetworkError when it is not whole."""
+    """Pass over the body (RFC 9112 section 6.3); raises NetworkError when it is not whole."""
     codings = b",".join(values_of(response.headers, "transfer-encoding")).lower()
     length = content_length(response.headers)
     if not has_body(method, response.status):
@@ -5744,7 +5434,7 @@ def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
 
 
 def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
-    """Return what goes to the target, or to the proxy that forwards it; its credential goes nowhere else."""
+    """Return the fields for the target, or for a proxy that forwards the request, with its credential."""
     headers = [item for item in complete_headers(request) if item[0].lower() != "proxy-authorization"]
     forwarder = route.forwarder(request.url)
     if forwarder:
@@ -5763,9 +5453,9 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16c. Claims. What a response says of itself: its server's times (Server-Timing, W3C) and caches (RFC 9211).
+# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches (RFC 9211).
 # ---------------------------------------------------------------------------------------------------------
-# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons; one without end ends with the text.
+# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
 MEMBER, PARAMETER = (rf'(?s)(?:[^"{mark}]+|"{INSIDE}"?)+' for mark in ",;")
 BLANK = " \t"
@@ -5779,10 +5469,9 @@ def parameter_value(text: str) -> str:
     return re.sub(r"(?s)\\(.)", r"\1", string[1])
 
 
-def read_list(value: bytes, most: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give each member of a list with its parameters, by name in lower case; the first of a name counts.
-
-    A member that does not end within the first `most` bytes is left out.
+def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
+    member that does not end within the first `most` bytes is left out.
     """
     members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
     if len(value) > most:
@@ -5802,13 +5491,11 @@ def read_duration(text: str) -> float | None:
     if not re.fullmatch(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
         return None
     value = float(text)
-    if value == float("inf"):
-        return None
-    return value
+    return value if value < float("inf") else None
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing, as far as they are read."""
+    """Give the metrics in the first MAX_LIST bytes of all lines of Server-Timing."""
     left = MAX_LIST
     for value in values_of(headers, "server-timing"):
         for name, parameters in read_list(value, left):
@@ -5819,40 +5506,26 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    if not found:
-        return None
-    return found[1]
+    return found[1] if found else None
 
 
-def standard_status(lines: Sequence[bytes]) -> str | None:
-    """Return what the last member of Cache-Status says: the cache that is nearest (RFC 9211 section 2)."""
-    if not lines or len(lines[-1]) > MAX_LIST:
-        return None
-    members = list(read_list(lines[-1], MAX_LIST))
-    if not members:
-        return None
-    _, parameters = members[-1]
+def standard_status(line: bytes) -> str | None:
+    """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
+    members = list(read_list(line)) if len(line) <= MAX_LIST else []
+    _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
     word = cache_word(parameters.get("fwd", ""))
-    if word and word.endswith("miss"):
-        return "miss"
-    return word
+    return "miss" if word and word.endswith("miss") else word
 
 
-def other_status(lines: Sequence[bytes]) -> str | None:
-    """Return the first word of the last member: each cache writes behind those that are farther away."""
-    if not lines:
-        return None
-    return cache_word(decode(lines[-1]).rpartition(",")[2].lstrip(BLANK))
+def other_status(line: bytes) -> str | None:
+    """Return the first word of the last member, which the nearest cache has added."""
+    return cache_word(decode(line).rpartition(",")[2].lstrip(BLANK))
 
 
-# The CDN is nearer than whatever wrote X-Cache behind it, perhaps long ago, into what the CDN keeps.
-CACHE_FIELDS: dict[str, Callable[[Sequence[bytes]], str | None]] = {
-    "Cache-Status": standard_status,
-    "CF-Cache-Status": other_status,
-    "X-Cache": other_status,
-}
+# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
+CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": other_status, "X-Cache": other_status}
 
 
 def read_cache(headers: Sequence[Header]) -> CacheUse | None:
@@ -5865,7 +5538,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
     age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
     if age is None:
         lines["Age"] = []
-    statuses = {name: read(lines[name]) for name, read in CACHE_FIELDS.items()}
+    statuses = {name: read(b"".join(lines[name][-1:])) for name, read in CACHE_FIELDS.items()}
     spoke = [name for name in statuses if statuses[name]] or [name for name in lines if lines[name]]
     if not spoke:
         return None
@@ -5873,93 +5546,74 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Exchanges. One request and its response over a stream that stands; here the base and HTTP/1.1.
+# 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
 # ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
-    """What every hop and exchange is made from. `protocols` are offered to the target (ALPN); `answer` takes
-    the body of the response where it is read, not only counted: a collector's.
-    """
+    """What every hop and exchange is made from."""
 
     request: Request
     route: Route
     options: Options
     contexts: TlsContexts
-    protocols: tuple[str, ...]
+    protocols: tuple[str, ...]  # offered to the target (ALPN)
     log: Log
-    answer: bytearray | None = None
 
 
 UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, hop or exchange, that can fail and then says what its failure means.
-
-    What it finds out goes to its log, from which all that is reported is read.
+    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures by
+    `explain`, `blame` and `stuck`: see Hop.
     """
 
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request = setup.request
-        self.proxy = setup.route.proxy  # that bears the blame, or a part of it
+        self.proxy = setup.route.proxy  # which may be at fault
 
     def note(self, what: object, at: int | None = None) -> None:
-        """Note an event; of a hop whose connection is kept in the log of the request that it serves now."""
+        """Add an event to the log of the request under way: a kept hop gets a new `log` for each."""
         self.log.add(what, at)
 
     def source(self) -> bytes | memoryview:
-        """Return what this stage has to send next, empty when nothing: asked by the stream below it."""
+        """Return what this stage has to send next, empty for nothing. The stream below it asks."""
         return b""
-
-    def explain(self, error: Exception, history: Log) -> NetworkError:
-        """Put an error that was raised in this stage in words."""
-        raise NotImplementedError
-
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        """Say that `proxy` may be at fault, where one stands in between."""
-        raise NotImplementedError
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what this stage was waiting for when the time of -m was over."""
-        raise NotImplementedError
 
 
 class Exchange(Stage):
-    """One request and its response. Made before the clock starts; `headers` are those that go out.
-
-    `reader` is that of the exchange before it on the same connection. `head_bytes` is the size of request
-    line and header section, where it has one.
+    """One request and its response. It is made before the clock starts, with the `reader` of the exchange
+    before it on the same connection, if there was one.
     """
 
-    head_bytes: int | None = None
+    head_bytes: int | None = None  # of request line and header section; None over HTTP/2
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
-        self.headers = headers_to_send(setup.request, setup.route)
+        self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self.reader = reader or Reader(setup.answer)
+        self.reader = reader or Reader(setup.options.answer)
         self._response: Response | None = None
         self._sent = False
 
-    def last_word(self) -> str | None:
-        """Say why the connection takes no request after this exchange, None when it does."""
+    def reuse_obstacle(self) -> str | None:
+        """Say why the connection takes no other request after this one, None when it does."""
         raise NotImplementedError
 
-    def take_notice(self) -> str | None:
-        """Take in what came on the connection since; say why it takes no more requests, None when it does.
-
-        The socket does not block, and nothing is sent: not even what the next request has queued already.
+    def check_idle(self) -> str | None:
+        """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
+        The socket does not block.
         """
-        self.reader.stream.source = silence
+        self.reader.stream.source = silence  # not even what the next request has queued already is sent
         try:
             for _ in range(MAX_IDLE):
                 try:
                     if not self.reader.fill():
                         raise EOFError
                 except BlockingIOError:  # nothing more came
-                    return self.last_word()
+                    return self.reuse_obstacle()
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
@@ -5974,20 +5628,24 @@ class Exchange(Stage):
             return clip(render(error, self._secrets))
 
     def _read_idle(self) -> None:
-        """Take what came on the idle connection; raises NetworkError where it has no place there."""
+        """Read what came on the idle connection; raises NetworkError where it must not come then."""
         raise protocol_error(UNASKED)
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent.
 
-        Raises NetworkError, OSError, and ssl.SSLError.
+        Raises NetworkError, OSError, ssl.SSLError, and EOFError where the other side hangs up without one.
         """
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return mention_forwarder(self.proxy, found) if self.proxy else found
+        if self.proxy:  # it forwards: which of the two is at fault cannot be told
+            found.hint = f"This was the proxy {self.proxy.shown}, or the server behind it. {found.hint}"
+        return found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
+        if isinstance(error, EOFError):
+            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         if history.phase == "xfer":  # from the first byte on
             broken = "network: body" if history.last(Response) else "network: header"
         elif history.instant("sent") is not None:
@@ -6017,12 +5675,12 @@ class Exchange(Stage):
             return "not even its header is whole"
         lengths = announced_lengths(response.headers) - {None}
         if values_of(response.headers, "transfer-encoding"):
-            lengths.clear()  # it holds in its place (RFC 9112 section 6.3)
+            lengths.clear()  # Content-Length then counts for nothing (RFC 9112 section 6.3)
         whole = "".join(f" of {length}" for length in lengths)
         return f"{history.received}{whole} bytes of the body came"
 
     def _note_sent(self) -> None:
-        """Note, the first time, that nothing is left to send."""
+        """Add "sent" the first time that nothing is left to send."""
         if not self._sent:
             self._sent = True
             self.log.add("sent")
@@ -6046,11 +5704,11 @@ class Http1Exchange(Exchange):
         head = request_head(request.method, target, self.headers)
         self.head_bytes = len(head)
         self.request_bytes = len(head) + len(request.data)
-        body = memoryview(request.data)  # views of it: it is never there twice
+        body = memoryview(request.data)  # the pieces are views: the body is in memory once
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
-    def last_word(self) -> str | None:
+    def reuse_obstacle(self) -> str | None:
         if self._response is None or not self._sent:
             return "the request before was not finished"
         return ends_connection(self.headers, self.request.method, self._response)
@@ -6063,15 +5721,12 @@ class Http1Exchange(Exchange):
 
     def run(self, stream: Stream) -> None:
         self.reader.stream = stream
-        try:
-            response = read_head(self.reader, self.log)
-        except EOFError:
-            raise protocol_error("the server hung up without an answer", hint=CLOSED_EARLY) from None
+        response = read_head(self.reader, self.log)
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         self._response = response
         self.log.add(response)
-        stream.in_bulk = True  # of the instants in the body only the last one counts, and that stays the same
+        stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
@@ -6079,12 +5734,12 @@ class Http1Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18a. HTTP/2, connections (RFC 9113). Which frames h2 takes and which are read here: see Http2Connection.
+# 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
 # ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
-MAX_FRAME = 16384  # the least that may be allowed, and what is unless SETTINGS say more (section 4.2)
+MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 FRAME_HEADER = struct.Struct(">IBI")  # length and kind, flags, stream (section 4.1)
 HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
@@ -6101,37 +5756,33 @@ def http2_error(payload: bytes) -> str:
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Leave out what concerns one connection alone (RFC 9113 section 8.2.2)."""
+    """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
     left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
     return tuple(
         (name, value)
         for name, value in headers
         # The one value that TE may have there.
-        if name.lower() not in left_out or (name.lower() == "te" and value.lower() == b"trailers")
+        if name.lower() not in left_out or (name.lower(), value.lower()) == ("te", b"trailers")
     )
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
-    # A Host of the user's own goes as :authority, which stands in its place (section 8.3.1).
-    hosts = values_of(headers, "host") or [request.url.authority.encode("ascii")]
-    pseudo = [
-        (b":method", request.method.encode("ascii")),
-        (b":scheme", request.url.scheme.encode("ascii")),
-        (b":authority", hosts[0]),
-        (b":path", request.url.target.encode("ascii")),
+    url, hosts = request.url, values_of(headers, "host")  # the user's Host goes as :authority (section 8.3.1)
+    fields = [
+        (":method", request.method.encode("ascii")),
+        (":scheme", url.scheme.encode("ascii")),
+        (":authority", hosts[0] if hosts else url.authority.encode("ascii")),
+        (":path", url.target.encode("ascii")),
+        *(item for item in headers if item[0].lower() != "host"),
     ]
-    return pseudo + [
-        (name.lower().encode("ascii"), value) for name, value in headers if name.lower() != "host"
-    ]
+    return [(name.lower().encode("ascii"), value) for name, value in fields]
 
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
-    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 has not."""
+    """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 does not have."""
     values = [value for name, value in fields if name == b":status"]
-    status = None
-    if len(values) == 1:
-        status = parse_status(values[0])
+    status = parse_status(values[0]) if len(values) == 1 else None
     if status is None or status == 101:
         raise protocol_error("the HTTP/2 response has no valid :status")
     return status
@@ -6149,7 +5800,7 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
 
 
 def plain_dataclass(**_: object) -> Callable[[type], type]:
-    """Stand in for dataclasses.dataclass, of which h2 wants no more than a constructor by names."""
+    """Stand in for dataclasses.dataclass: h2 needs only a constructor that takes fields by name."""
 
     def take(self: Any, **fields: object) -> None:
         self.__dict__.update(fields)
@@ -6162,10 +5813,8 @@ def plain_dataclass(**_: object) -> Callable[[type], type]:
 
 
 def import_h2() -> bool:
-    """Import all of h2 that is needed; False where it is missing or unfit.
-
-    Stand-ins for logging, which hpack says something to, and dataclasses save 11 ms of 24. An h2 that needs
-    more of them gets the real ones.
+    """Import all of h2 that is needed; False where it is missing or unfit. Stand-ins for logging and
+    dataclasses save 11 ms of 24; an h2 that fails with them gets the real ones.
     """
     from types import SimpleNamespace
 
@@ -6183,7 +5832,7 @@ def import_h2() -> bool:
 
 
 class Http2Connection(Reader):
-    """An HTTP/2 connection: all that one request leaves to the next. Its frames are h2's or our own:
+    """An HTTP/2 connection: what holds from one request to the next. Its frames are h2's or our own:
 
         we send                              the server sends
         h2   preface, SETTINGS               h2   SETTINGS
@@ -6194,10 +5843,10 @@ class Http2Connection(Reader):
         h2   PING ACK                        h2   PING
         own  WINDOW_UPDATE 0 and 1           own  DATA 1 END_STREAM (or RST_STREAM 1), GOAWAY
 
-    Our own are those that come by the thousand, for which h2 takes several times as long, and RST_STREAM and
-    GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and checks fields,
-    answers SETTINGS and PING, and refuses what is out of its place. For that it gets our own frames too where
-    they have no place: with a wrong length, on a stream that never was, within a header section.
+    Our own are those that come by the thousand, because h2 takes several times as long for them, and
+    RST_STREAM and GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and
+    checks fields, answers SETTINGS and PING, and refuses what breaks the rules. Frames of our own that break
+    them go to h2 too: with a wrong length, on a stream that never was, within a header section.
     """
 
     def __init__(self) -> None:
@@ -6208,7 +5857,7 @@ class Http2Connection(Reader):
 
         super().__init__()
         self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
-        # The user's fields go out as they were given, and what comes back is shown as it came, in bytes.
+        # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
         self.h2.local_settings = Settings(
@@ -6224,14 +5873,14 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest = 0  # the stream that was opened last
-        # How many bytes may be sent on the connection, 0, and on that stream (section 5.2); below 0 where
-        # SETTINGS made its window smaller. Of those that were sent, how many gave no credit back yet.
+        # How many bytes may be sent on the connection (0) and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. And for how many that were sent no credit has come back.
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
-        self.in_block = False  # HEADERS came, the CONTINUATION that ends them did not
-        self.farewell: NetworkError | None = None  # what GOAWAY said
+        self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
+        self.goaway: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
-        self._unacknowledged = True  # our SETTINGS
+        self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
 
@@ -6244,17 +5893,17 @@ class Http2Connection(Reader):
         return self.newest
 
     def close_stream(self, stream: int, whole: bool) -> None:
-        """Have h2 forget a stream, of which it saw no DATA; one whose body was not wanted is given up."""
+        """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
         self._own = self.outgoing()
-        if self.h2.streams[stream].closed:  # it had no bodies
+        if self.h2.streams[stream].closed:  # there were no bodies
             return
         self.h2.reset_stream(stream)
-        given_up = self.h2.data_to_send()
+        reset = self.h2.data_to_send()
         if not whole:
-            self._own += given_up
+            self._own += reset
 
     def outgoing(self) -> bytes:
-        """Return all frames that are to be sent but for DATA."""
+        """Return all frames that are still to be sent, without DATA."""
         frames: bytes = self._own + self.h2.data_to_send()
         self._own = b""
         return frames
@@ -6262,7 +5911,7 @@ class Http2Connection(Reader):
     def return_credit(self, size: int) -> None:
         """Let the other side send as much again as it sent (RFC 9113 section 6.9)."""
         self._consumed += size
-        # Long before the window is used up, so that the sender never waits; rarely, since each is a frame.
+        # Long before the window is used up, so that the sender never waits; but rarely.
         if self._consumed >= HTTP2_WINDOW // 4:
             update = struct.pack(">I", self._consumed)
             for stream in self.room:
@@ -6270,10 +5919,8 @@ class Http2Connection(Reader):
             self._consumed = 0
 
     def skip_data(self, stream: int) -> int:
-        """Pass over the DATA frames of a stream that came whole; return how many bytes of content they had.
-
-        A fast server sends frames of one size, whose headers are alike: this loop is for those.
-        """
+        """Pass over DATA frames that came whole and have equal headers; return how many bytes they held."""
+        # A fast server sends frames of one size: this loop is for those.
         at, count = self._at, 0
         if self.left < 9:
             return 0
@@ -6287,21 +5934,14 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def use_room(self, size: int) -> None:
-        self.sent += size
-        for stream in self.room:
-            self.room[stream] -= size
-            self.owed[stream] += size
-
     def take_credit(self, stream: int, payload: bytes) -> bool:
-        """Take a WINDOW_UPDATE; tell whether it gives back anything that was sent."""
+        """Take a WINDOW_UPDATE; tell whether it gives credit back for what was sent."""
         increment = int.from_bytes(payload, "big") & MAX_WINDOW
         if len(payload) != 4:
             raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._widen(stream, increment)
-        # Updates can be sent without end, too: those that give nothing back count as chatter.
         owed = self.owed[stream]
         self.owed[stream] = max(0, owed - increment)
         return owed > 0
@@ -6312,7 +5952,7 @@ class Http2Connection(Reader):
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
     def follow_settings(self, flags: int) -> bool:
-        """Follow SETTINGS that h2 took; tell whether they acknowledge ours."""
+        """Follow SETTINGS that h2 took; tell whether they acknowledge ours for the first time."""
         if flags & ACK:
             awaited, self._unacknowledged = self._unacknowledged, False
             return awaited
@@ -6341,11 +5981,10 @@ class Http2Exchange(Exchange):
         self._headers_at = 0
         self._ended = self._given_up = False
 
-    def last_word(self) -> str | None:
-        if self._connection.farewell:
-            return clip(render(self._connection.farewell, self._secrets))
-        # One at a time is what we have (RFC 9113 section 5.1.2).
-        if not self._connection.h2.remote_settings.max_concurrent_streams:
+    def reuse_obstacle(self) -> str | None:
+        if self._connection.goaway:
+            return clip(render(self._connection.goaway, self._secrets))
+        if not self._connection.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
 
@@ -6359,21 +5998,18 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
         except EOFError:
-            raise self._hung_up() from None
+            if self._connection.goaway:
+                raise self._connection.goaway from None
+            if not self._response:
+                raise
+            ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
+            raise protocol_error(ended, hint=CLOSED_EARLY) from None
         self._check_length()
         self.log.add("done", stream.arrived)
         self._connection.close_stream(self._stream, not (self._body or self._given_up))
 
-    def _hung_up(self) -> NetworkError:
-        if self._connection.farewell:
-            return self._connection.farewell
-        if self._response is None:
-            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
-        message = f"the connection ended after {self.log.received} bytes, before the end of the response"
-        return protocol_error(message, hint=CLOSED_EARLY)
-
     def source(self) -> bytes:
-        """Return what is to be sent but for the body, then as much of that as the windows allow."""
+        """Return first all other frames, then as much of the body as the windows allow."""
         frames = self._connection.outgoing()
         if frames:
             return frames
@@ -6381,12 +6017,12 @@ class Http2Exchange(Exchange):
             return self._next_data()
         if not self._sent:
             self._note_sent()
-            # From here on what comes is the answer: its first byte needs a time of its own.
+            # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self._response is not None
         return b""
 
     def _next_data(self) -> bytes:
-        """Cut up to UPLOAD_PIECE bytes of the body into frames of a size that the other side takes."""
+        """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         connection = self._connection
         left = min(len(self._body), UPLOAD_PIECE, *connection.room.values())
         parts: list[bytes | memoryview] = []
@@ -6394,30 +6030,32 @@ class Http2Exchange(Exchange):
             size = min(left, connection.h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
             parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
-            connection.use_room(size)
             left -= size
+            connection.sent += size
+            for stream in connection.room:
+                connection.room[stream] -= size
+                connection.owed[stream] += size
         return b"".join(parts)
 
     def _read_frame(self) -> None:
-        """Read one frame and give it to whoever understands it (RFC 9113 section 4.1)."""
+        """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
         connection = self._connection
         header = connection.exactly(9)
         began = connection.stream.began
         length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
-            raise protocol_error(
-                "the server agreed on HTTP/2 but answers in HTTP/1", hint="Ask with --http1.1."
-            )
+            message = "the server agreed on HTTP/2 but answers in HTTP/1"
+            raise protocol_error(message, hint="Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
-        if self._ended and stream > self._stream:  # idle: nothing was asked on that one yet
+        if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
-        # Anything out of its place, DATA before HEADERS or amid them, is for h2 to refuse.
+        # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
         if kind == DATA and stream == self._stream and self._response and not connection.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = began  # the first byte of the answer, if it proves to be no 1xx
+            self._headers_at = began  # the first byte of the final response, unless this is a 1xx
         payload, serves = connection.exactly(length), None
         if not connection.in_block:
             serves = self._take(kind, stream, payload)
@@ -6427,7 +6065,7 @@ class Http2Exchange(Exchange):
             self._count_chatter()
 
     def _take(self, kind: int, stream: int, payload: bytes) -> bool | None:
-        """Take a frame that is not h2's; tell whether it serves the request, None where it is h2's."""
+        """Take a frame that is our own; tell whether it serves the request, None for one of h2's."""
         connection = self._connection
         if kind == WINDOW_UPDATE and stream in connection.room:
             return connection.take_credit(stream, payload)
@@ -6441,10 +6079,7 @@ class Http2Exchange(Exchange):
         return None
 
     def _give_h2(self, frame: bytes) -> bool:
-        """Have h2 take a frame; tell whether it serves the request or its response.
-
-        Raises NetworkError for whatever h2 does not accept.
-        """
+        """Have h2 take a frame; tell whether it serves the request. Raises NetworkError if h2 refuses it."""
         connection = self._connection
         _, kind, flags, stream = read_frame_header(frame)
         interim, final, ended = connection.events
@@ -6473,15 +6108,14 @@ class Http2Exchange(Exchange):
         return kind == HEADERS and stream == self._stream and not self._ended
 
     def _count_chatter(self) -> None:
-        """Count a frame that serves nothing: an attack needs thousands, an ordinary server a few."""
+        """Count a frame that serves nothing: an ordinary server sends a few, an attack thousands."""
         self._chatter += 1
         if self._chatter > MAX_HTTP2_CHATTER + (self._connection.sent + self.log.received) // 1024:
-            raise protocol_error(
-                f"{self._chatter} HTTP/2 frames that serve nothing came with one response", hint=HTTP2_HINT
-            )
+            message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
+            raise protocol_error(message, hint=HTTP2_HINT)
 
     def _count_data(self, length: int, flags: int) -> None:
-        """Pass over a DATA frame (RFC 9113 section 6.1), and over those that came whole behind it."""
+        """Pass over a DATA frame (RFC 9113 section 6.1), and over those after it that came whole."""
         connection, content, padding, more = self._connection, length, 0, 0
         if flags & PADDED:
             padding = connection.exactly(1)[0] if length else 0
@@ -6503,14 +6137,13 @@ class Http2Exchange(Exchange):
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
 
     def _go_away(self, payload: bytes) -> None:
-        """Give up when the server will not answer our stream (RFC 9113 section 6.8), else remember it."""
+        """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        message, words = f"the server closed the HTTP/2 connection ({code})", payload[8:].strip()
-        if words:
-            message = f"the server closed the HTTP/2 connection ({code}: {{}})"
-        self._connection.farewell = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
-        if last < self._stream:  # else our stream is still to be answered; should it not be, this is why
-            raise self._connection.farewell
+        words = ": {}" if payload[8:].strip() else ""
+        message = f"the server closed the HTTP/2 connection ({code}{words})"
+        self._connection.goaway = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        if last < self._stream:
+            raise self._connection.goaway
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
@@ -6541,9 +6174,8 @@ class Http2Exchange(Exchange):
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` opens it, in the timed region. Then what is above sends its first flight, and only then `stands`
-    notes what happened: the time between the answer that opened a hop and that flight is neither the
-    network's nor the server's.
+    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
+    `note_opened` notes what happened. The time between is neither the network's nor the server's.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6554,14 +6186,11 @@ class Hop(Stage):
     phase = "connect"
     place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
+    looks_up = False  # it asks a resolver
+    opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
     def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
-
-    @property
-    def looks_up(self) -> bool:
-        """Tell whether a resolver is asked."""
-        return False
+        """Make the sockets, once all else is made that may fail; just before the clock starts."""
 
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
@@ -6573,15 +6202,15 @@ class Hop(Stage):
         """
         raise NotImplementedError
 
-    def stands(self, departed: int) -> int:
-        """Note what came of it; return when the answer came that opened this hop.
+    def note_opened(self, departed: int) -> int:
+        """Note what happened; return when the answer came that opened this hop.
 
-        The flight above it left at `departed`.
+        The first flight of the stage above it left at `departed`.
         """
-        raise NotImplementedError
+        return self.opened_at
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return blame_proxy(self.proxy, found, history.peer is not None) if self.proxy else found
+        return blame_proxy(self.proxy, found, history.connected.peer is not None) if self.proxy else found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return network_error("network: negotiation", words_of_system(error))
@@ -6594,34 +6223,25 @@ class Hop(Stage):
 
 
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
-IP_BIND_ADDRESS_NO_PORT = 24  # Linux, ip(7): connect() chooses the port, when it knows where to
 SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
 
 
-def bind_source(connection: socket.socket, interface: str | None) -> None:
+def bind_source(connection: socket.socket, interface: str) -> None:
     """Have a connection begin where --interface says; raises OSError."""
-    if interface is None:
+    if is_ip(interface):
+        try:
+            connection.bind(literal_peer(interface, 0).address)
+        except NetworkError:  # its zone is no interface of this machine
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
         return
-    if not is_ip(interface):
-        name = os.fsencode(interface)
-        if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
-        return
-    try:
-        connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-    except OSError:
-        pass
-    try:
-        connection.bind(literal_peer(interface, 0).address)
-    except NetworkError:  # its zone is no interface of this machine
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
+    name = os.fsencode(interface)
+    if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+    connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
 
 
 def make_socket(family: int) -> socket.socket:
-    """Return a socket whose connect() does not wait for the answer; raises OSError. Only PySocks makes
-    others than this.
-    """
+    """Return a socket that does not block; raises OSError. All sockets but those of PySocks are made here."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)
     return made
@@ -6644,7 +6264,8 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        bind_source(made, interface)
+        if interface is not None:
+            bind_source(made, interface)
     except OSError:
         made.close()
         raise
@@ -6678,9 +6299,9 @@ def own_addresses() -> dict[str, list[str]]:
 
 
 def established(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: the kernel's first round trip after connect(), where it tells.
+    """Return when the SYN-ACK came: one round trip after connect(), where the kernel has measured that.
 
-    A process that was kept waiting notices late; the kernel still holds that single sample.
+    A process that was kept waiting notices it late.
     """
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
@@ -6689,15 +6310,6 @@ def established(info: bytes, begun: int, noticed: int) -> int:
     if not rtt or rtt * 1000 > noticed - begun:
         return noticed
     return begun + rtt * 1000
-
-
-class PendingAttempt(NamedTuple):
-    """An attempt to connect that is under way; `begun` is when its SYN left."""
-
-    number: int
-    peer: Peer
-    begun: int
-    connection: socket.socket
 
 
 class Race:
@@ -6710,12 +6322,14 @@ class Race:
         self.noticed = 0  # when it was seen that the winner is connected
         self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
-        self._under_way: dict[int, PendingAttempt] = {}  # by descriptor
+        self._under_way: dict[int, tuple[int, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self, peers: Iterable[Peer]) -> PendingAttempt:
-        """Return the first that is connected; raises OSError, the first failure, when none is."""
+    def run(self, peers: Iterable[Peer]) -> tuple[int, socket.socket]:
+        """Return the number of the attempt that connected first, and its socket. Raises OSError when none
+        did: the first failure.
+        """
         waiting = list(peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
@@ -6727,47 +6341,48 @@ class Race:
                 pause = max(0, -(-(self._next_start - now) // 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
-                number, _, _, connection = pending = self._under_way.pop(descriptor)
+                number, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
                     code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return pending
+                    return number, connection
                 self._poller.unregister(connection)
-                self._fail(number, code, connection)
+                connection.close()
+                self._fail(number, code)
         raise self._failures[0]
 
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
-        for other in self._under_way.values():
-            self._log.add(AttemptEnded(other.number, GIVEN_UP), self.noticed)
-            other.connection.close()
+        for number, connection in self._under_way.values():
+            self._log.add(AttemptEnded(number, GIVEN_UP), self.noticed)
+            connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
-        connection = self._spare.pop(peer.family, None)
-        code: int | None = 0
+        connection, unmade = self._spare.pop(peer.family, None), 0
         try:
             connection = connection or open_socket(peer.family, self._interface)
         except OSError as error:
-            code = error.errno  # noted below, as that of an attempt like any other
+            unmade = error.errno or 0
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
-        if connection:
-            self._log.sockets.append(connection)
-            code = connection.connect_ex(peer.address)
-            if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = PendingAttempt(number, peer, begun, connection)
-                self._poller.register(connection, select.POLLOUT)
-                return
-        self._fail(number, code or 0, connection)
-
-    def _fail(self, number: int, code: int, connection: socket.socket | None) -> None:
-        if connection:
+        if connection is None:
+            self._fail(number, unmade)
+            return
+        self._log.sockets.append(connection)
+        code = connection.connect_ex(peer.address)
+        if code in (0, errno.EINPROGRESS):
+            self._under_way[connection.fileno()] = number, connection
+            self._poller.register(connection, select.POLLOUT)
+        else:
             connection.close()
+            self._fail(number, code)
+
+    def _fail(self, number: int, code: int) -> None:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
@@ -6789,11 +6404,8 @@ class Tcp(Hop):
         self._stream = SocketStream()
         self._stream.note = self.note
         self._race: Race
-        self._winner: PendingAttempt
-
-    @property
-    def looks_up(self) -> bool:
-        return needs_lookup(*self.place, self._options)
+        self._winner = 0  # the number of its attempt
+        self.looks_up = known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
         """Make the first socket of each family that this machine has, if they leave room for a resolver's.
@@ -6830,23 +6442,23 @@ class Tcp(Hop):
 
     def open(self, below: Stream) -> Stream:
         self._race = Race(self.log, self._spare, self._options.interface)
-        self._winner = self._race.run(self._peers)
-        self._stream.socket = self._winner.connection
+        self._winner, self._stream.socket = self._race.run(self._peers)
         return self._stream
 
     def open_again(self) -> None:
         """Connect once more, for a hop above whose first try cost it the connection."""
         self._stream.socket.close()
         self.open(Stream())
-        self.stands(0)
+        self.note_opened(0)
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
-        number, peer, begun, connection = self._winner
+        connection = self._stream.socket
+        begun, (_, peer) = self.log.all(AttemptBegun)[self._winner]
         info = tcp_info(connection)
         answered = established(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
-        self.log.add(AttemptEnded(number, None), answered)
+        self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
         self.log.add(Counted("stood", info))
         self._race.end()
@@ -6882,10 +6494,10 @@ class Tcp(Hop):
 # 19c. Hops of TLS. To a proxy, and to the target.
 # ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
-    """A TLS handshake: with an https proxy, as a part of connect; or with the target, the phase tls.
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls.
 
-    Each has a context of its own: what one may show, the other cannot. `proxy` is None in the target's, even
-    behind one: a proxy that has opened the way only passes bytes on.
+    Each has a TLS context of its own, so that the proxy never sees what is for the target. With the target
+    `proxy` is None, behind a proxy too: one that has opened the way only passes bytes on.
     """
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
@@ -6916,12 +6528,12 @@ class Tls(Hop):
             raise
         return self.stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._note_agreed()
-        return self.stream.answered(departed)
+        return self.stream.answered or departed
 
     def _note_agreed(self) -> None:
-        """Note what was agreed on with the target. OpenSSL is asked late: that would delay the request."""
+        """Note what was agreed on with the target: late, because asking OpenSSL would delay the request."""
         if not self.proxy:
             self.log.add(self.stream.agreed())
 
@@ -6948,7 +6560,7 @@ class Tls(Hop):
 # 19d. Hops of this machine. A unix socket in place of TCP: no lookup, no address, no race.
 # ---------------------------------------------------------------------------------------------------------
 class Unix(Hop):
-    """The connection to a unix socket (unix(7)), whatever the URL's host.
+    """The connection to a unix socket (unix(7)), for a URL with any host.
 
     The socket does not block: where its queue is full, connect() would wait for ever.
     """
@@ -6958,34 +6570,31 @@ class Unix(Hop):
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
         self._stream = SocketStream(timestamps=False)
-        self._spare: socket.socket | None = None
-        self._stood = 0
+        self._unmade: OSError | None = None
 
     def prepare(self) -> None:
         """Make the socket; raises OSError when this machine has a limit that allows none."""
         try:
-            self._spare = self._make_socket()
-        except OSError as error:  # a policy, perhaps: `open` meets it again, where it is explained
+            self._stream.socket = make_socket(socket.AF_UNIX)
+            self.log.sockets.append(self._stream.socket)
+        except OSError as error:
             if refusal_of(error):
                 raise
-
-    def _make_socket(self) -> socket.socket:
-        made = make_socket(socket.AF_UNIX)
-        self.log.sockets.append(made)
-        return made
+            self._unmade = error  # a policy forbids it: that is a failure to connect
 
     def open(self, below: Stream) -> Stream:
         self.log.add(AttemptBegun(0, None))
-        self._stream.socket = self._spare or self._make_socket()
+        if self._unmade:
+            raise self._unmade
         self._stream.socket.connect(self._path)
-        self._stood = time.perf_counter_ns()
+        self.opened_at = time.perf_counter_ns()
         return self._stream
 
-    def stands(self, departed: int) -> int:
+    def note_opened(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
-        self.log.add(AttemptEnded(0, None), self._stood)
+        self.log.add(AttemptEnded(0, None), self.opened_at)
         self.log.add(Connected(self._stream.socket))
-        return self._stood
+        return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         return unix_failed(self._path, error)
@@ -7018,15 +6627,13 @@ class Tunnel(Hop):
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            raise network_error("proxy: no answer", self._proxy.shown) from None
+            raise network_error("proxy: no answer to CONNECT", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             raise network_error("proxy: page", self._proxy.shown)
+        self.opened_at = below.arrived
         return below
-
-    def stands(self, departed: int) -> int:
-        return self.reader.stream.arrived
 
 
 class Credential(bytes):
@@ -7044,7 +6651,7 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+def negotiate_socks5(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
     """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
     socks = optional("socks")
     username = password = None
@@ -7057,8 +6664,8 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
 
 
-class Socks(Hop):
-    """A way through a SOCKS5 proxy: PySocks negotiates it and sends, alone, what has to be sent."""
+class Socks5(Hop):
+    """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -7068,11 +6675,7 @@ class Socks(Hop):
         self.place = (url.host, url.port)
         self._targets = [url.host]  # names or addresses that the proxy is asked for, one after the other
         self._options = setup.options
-        self._stood = 0
-
-    @property
-    def looks_up(self) -> bool:
-        return not self._proxy.kind.resolves and needs_lookup(*self.place, self._options)
+        self.looks_up = not proxy.kind.resolves and known_address(*self.place, setup.options) is None
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
@@ -7084,13 +6687,13 @@ class Socks(Hop):
         for number, target in enumerate(self._targets, 1):
             place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
-                negotiate_socks(below.socket, self._proxy, place)
+                negotiate_socks5(below.socket, self._proxy, place)
                 break
             except optional("socks").ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
-                    raise explain_socks(error, self._proxy, number) from None
+                    raise explain_socks5(error, self._proxy, number) from None
             self.below.open_again()
-        self._stood = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
+        self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -7099,19 +6702,16 @@ class Socks(Hop):
             return found
         return super().blame(found, history)
 
-    def stands(self, departed: int) -> int:
-        return self._stood
-
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Way. All hops of a request and what is exchanged at their end: made before the clock, gone in order.
+# 21. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
 # ---------------------------------------------------------------------------------------------------------
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
     "proxy tls": lambda setup: Tls(setup, setup.route.proxy),
     "tunnel": Tunnel,
-    "socks": Socks,
+    "socks5": Socks5,
     "tls": Tls,
 }
 
@@ -7119,13 +6719,11 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 class Way:
     """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
 
-    Over the connection that another way left `idle`, the hops are open already.
+    With an `idle` way its hops are open already, and `resume` takes its connection over.
     """
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
-        self._idle = idle  # until its connection is taken over
-        self._kept = idle is not None
         self._stream = Stream()
         self._hops: Sequence[Hop]
         self._exchanges: dict[str, Exchange]
@@ -7142,33 +6740,27 @@ class Way:
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         self._log.hops = tuple(hop.phase for hop in self._hops)
+        self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
-
-    @property
-    def looks_up(self) -> bool:
-        return any(hop.looks_up for hop in self._to_open)
-
-    def prepare(self) -> None:
-        """Do what is left to do just before the clock starts."""
         for hop in self._to_open:
             hop.prepare()
 
-    def resume(self) -> str | None:
-        """Take over an idle connection, just before the clock starts; say why it takes no more requests."""
-        if self._idle is None:
-            return None
-        idle, self._idle = self._idle._log, None
-        exchange = idle.last(Exchange)
-        assert exchange and idle.connection
-        self._log.sockets = idle.sockets
-        idle.connection.setblocking(False)  # the rest of what has begun to come may never come
-        gone = exchange.take_notice()
+    def resume(self, idle: Way) -> str | None:
+        """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
+        None when it does.
+        """
+        before = idle._log
+        exchange, connection = before.last(Exchange), before.connected.socket
+        assert exchange and connection
+        self._log.sockets = before.sockets
+        connection.setblocking(False)  # a message that has begun to come may never end
+        gone = exchange.check_idle()
         if gone:
             return gone
-        idle.connection.setblocking(True)
-        self._log.connection_name = idle.connection_name
-        for at, what in idle.events:  # what holds for the connection, not for that request alone
+        connection.setblocking(True)
+        self._log.connection_name = before.connection_name
+        for at, what in before.events:  # what holds for the connection, not for that request alone
             if isinstance(what, (Connected, Handshake)) or what in ("wanted", "declined", "shown"):
                 self._log.add(what, at)
         for hop in self._hops:
@@ -7194,17 +6786,17 @@ class Way:
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._kept:
+        if not self._to_open:
             self._log.add("reused")
             self._stream.begin(self._exchange.source)
         for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
-            # What is above sends its first flight at once.
+            # The stage above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(above.source)
-            answered = hop.stands(departed)
+            answered = hop.note_opened(departed)
             self._log.add(Opened(departed), answered)
         self._log.count("sent")
         exchange = self._exchange
@@ -7215,7 +6807,7 @@ class Way:
     def _exchange(self) -> Exchange:
         return self._exchanges[self._stream.alpn or "http/1.1"]
 
-    def _under_way(self, history: Log) -> Stage:
+    def _under_way(self, history: Log) -> Hop | Exchange:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
@@ -7235,24 +6827,24 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if self._kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if history.kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
         """Return this way for another request, once the exchange is over; or None, and why its connection
-        takes no more (None again where none was opened).
+        takes no more. Both are None where no connection was opened.
         """
-        exchange = self._log.last(Exchange)
-        if self._log.connection is None:
+        if self._log.connected.socket is None:
             return None, None
-        why: str | None = "the run before failed on that connection"
-        if exchange and self._log.instant("done") is not None:
-            why = exchange.last_word()
-        return (None, why) if why else (self, None)
+        exchange = self._log.last(Exchange)
+        if not exchange or self._log.instant("done") is None:
+            return None, "the run before failed on that connection"
+        why = exchange.reuse_obstacle()
+        return None if why else self, why
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what was waited for when the time of -m was over."""
+        """Say what this way was waiting for when the time of -m was over."""
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
@@ -7272,9 +6864,10 @@ class Way:
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
 # ---------------------------------------------------------------------------------------------------------
 class CurrentStep(NamedTuple):
-    """The step under way. `way` is None until it is prepared; `delayed` is what the measuring thread (its
-    native id) had waited for a CPU (ns) when the clock started. `refused` says why a kept connection would
-    not do. `asked` is the request as the chain has it, `request` as it is sent to this server or proxy.
+    """The step under way. `asked` is the request as the chain has it, `request` as it goes to this server or
+    proxy. `way` is None until it is prepared. `thread` is the native id of the measuring thread, `delayed`
+    how long (ns) that had waited for a CPU when the clock started. `refused` says why no kept connection is
+    used.
     """
 
     number: int
@@ -7299,24 +6892,20 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
-def without_header(request: Request, name: str) -> Request:
-    return request._replace(headers=tuple(item for item in request.headers if item[0].lower() != name))
-
-
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
-    """Return a step that has only been decided on.
+    """Return a step that is not prepared yet.
 
-    A Proxy-Authorization of the user's is for the proxy of the first step, and for no other.
+    The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
     """
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        request = without_header(request, "proxy-authorization")
+        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
+        request = request._replace(headers=tuple(kept))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
-        others = without_header(request, "traceparent").headers
-        request = request._replace(headers=(*others, ("traceparent", parent.encode("ascii"))))
+        request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
 
 
@@ -7353,14 +6942,13 @@ def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle:
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
-    way.prepare()
-    if way.looks_up:
+    if current.log.looks_up:
         warm_lookup()
     return way
 
 
 def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
-    """Return what was sent, masked like what came; but not the host that the user typed."""
+    """Return the header fields that were sent, masked; the host that the user typed stays."""
     typed = "host" if url.origin == options.request.url.origin else None
     return tuple(item if item[0].lower() == typed else masked(item, options.secrets) for item in sent)
 
@@ -7384,7 +6972,7 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
 
 
 def shown_response(response: Response, secrets: Secrets) -> Response:
-    """Read what a masked response claims of itself; an escape may have hidden a credential until then.
+    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
     A user name or password in a Location, however malformed, is left out.
     """
@@ -7401,8 +6989,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
 
 def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | None:
-    """Return what a handshake agreed on, of a failed one only the certificates; and what became of the client
-    certificate, in it or after it.
+    """Return what a handshake agreed on, and what became of the client certificate. Of a handshake that
+    failed only the certificates are known.
     """
     handshake = history.last(Handshake)
     if handshake is None:
@@ -7421,9 +7009,13 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
     )
 
 
+def counters_of(history: Log) -> dict[str, Counters | None]:
+    """Return what the kernel had counted, by the field of Evidence, in order of time."""
+    return {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
+
+
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    counted = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     exchange, handshake = history.last(Exchange), history.last(Handshake)
     resolver = connected = None
     if (dns or 0) >= LONG_LOOKUP:
@@ -7433,10 +7025,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
-        stood=counted.get("stood"),
-        sent=counted.get("sent"),
-        answered=counted.get("answered"),
-        ended=counted.get("ended"),
+        **counters_of(history),
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
@@ -7454,17 +7043,14 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
 
 def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
     """Gather what is known of the connection."""
-    counted = [parse_tcp_info(info) for _, (_, info) in history.all(Counted)] or [None]
-    first, last = counted[0], counted[-1]
+    counters = list(counters_of(history).values()) or [None]
+    first, last = counters[0], counters[-1]
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
-    peer = history.peer
-    if is_at_target(current, options):
-        assert options.address
+    peer, port = history.connected.peer, None
+    if options.address is not None and is_at_target(current, options):
         peer = peer or literal_peer(options.address, current.request.url.port)
-    connected = history.last(Connected)
-    port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(
@@ -7477,7 +7063,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, now: 
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
-        local_ip=connected and connected.local_ip,
+        local_ip=history.connected.local_ip,
         interface=options.interface,
         connection=history.connection_name,
     )
@@ -7516,7 +7102,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         evidence=gather_evidence(history, options, timing.dns),
         span_id=current.span_id,
     )
-    step: Step = masked(raw, options.secrets)  # what the network said, once, for every report
+    step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
     return step._replace(response=step.response and shown_response(step.response, options.secrets))
 
 
@@ -7524,7 +7110,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 # 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 # ---------------------------------------------------------------------------------------------------------
 class RunState:
-    """What the measuring and the waiting thread share of a run.
+    """What the measuring thread and the waiting thread share while a run goes on.
 
     `current` is the step under way, or None when there is none left to make. The measuring thread ends each
     step and begins the next one under `lock`, until the waiting thread has taken over and set `abandoned`.
@@ -7545,10 +7131,9 @@ NOT_OVER = "the run before was given up on that connection"
 
 
 class ConnectionPool:
-    """What all runs share: the TLS contexts, of a side its own, and, with `reuse`, the connections that runs
-    leave to the next.
+    """What all runs share: TLS contexts, one set for each side, and with --reuse the connections.
 
-    For each origin and variant there is the way whose connection is idle, or None and why there is none.
+    For each origin and variant it has the way whose connection is idle, or None and why there is none.
     """
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
@@ -7577,7 +7162,7 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over, or close it, as where its run was given up."""
+        """Keep the connection of a step that is over, or close it; unless it is `wanted`, always."""
         assert current.way
         idle = None
         if self._reuse and wanted:
@@ -7596,25 +7181,19 @@ class ConnectionPool:
                 way.close()
 
 
-def get_ready(turn: Turn) -> None:
-    """Do what is last before the clock of a run starts: rest from the start, or until the run is due."""
-    if turn.number == 1:
-        nap_where_cpus_are_short()
-    left = turn.due - time.perf_counter_ns()
-    if left > 0:
-        time.sleep(left / 1e9)
-
-
 def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
     """Make a step ready to start, on an idle connection where there is one that will do."""
     idle, refused = pool.take(current, turn)
-    way = prepare(current, options, pool.contexts(turn.variant), idle)
+    contexts = pool.contexts(turn.variant)
+    way = prepare(current, options, contexts, idle)
+    if current.number == turn.number == 1:
+        nap_where_cpus_are_short()
     if current.number == 1:
-        get_ready(turn)
-    gone = way.resume()
+        time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
+    gone = way.resume(idle) if idle else None
     if gone:
         way.close()
-        way = prepare(current, options, pool.contexts(turn.variant), None)
+        way = prepare(current, options, contexts, None)
     if gone or not idle:
         current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
@@ -7628,7 +7207,7 @@ def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, t
 
 
 def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
-    """Prepare, make and record one step; raises what kept the first one from being prepared."""
+    """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
     try:
         current = state.current = prepare_step(current, options, pool, state.turn)
     except (UsageError, OSError, MemoryError) as unprepared:
@@ -7639,7 +7218,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
-    log.looks_up, started = way.looks_up, time.perf_counter_ns()
+    started = time.perf_counter_ns()
     log.add("start", started)
     state.started = state.started or started
     way.go(lookups_only=state.turn.round == 0)
@@ -7649,49 +7228,40 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     return step
 
 
-def broken_redirect(step: Step, error: NetworkError, secrets: Secrets) -> Step:
-    """Return the failed step of a redirect that leads nowhere: nothing was sent."""
+def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
+    """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
     assert step.response
     (location, *_) = values_of(step.response.headers, "location")
     text = clip(location.decode("utf-8", "surrogateescape"))
-    url = percent_encode(resolve_reference(step.url, text))
-    return step._replace(
-        number=step.number + 1,
-        url=url,
+    failed = begin_step(step.number + 1, current.asked, options)
+    failed.log.add(error, 0)
+    made = finish(failed, failed.log, options)
+    return made._replace(
+        url=percent_encode(resolve_reference(step.url, text)),
         sent_headers=(),
-        sent_header_bytes=None,
-        started_at=wall_clock(),
-        timing=Timing(0, None, None, None, None, 0, None, None),
-        network=Network(None, None, (), (), None, None, None, step.network.reused and False),
-        response=None,
-        body_bytes=0,
-        interim=(),
-        error=Failure(error.kind, "dns", render(error, secrets), error.hint),
-        starved_us=0,
-        evidence=Evidence(),
-        span_id=step.span_id and new_id(8),
+        timing=made.timing._replace(dns=0),
+        network=made.network._replace(peer=None, port=None, interface=None),
     )
 
 
 def add_step(state: RunState, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    following = None
-    steps = [step]
+    state.steps.append(step)
     # As it came: in the step's own record a credential in it is masked.
     response = current.log.last(Response)
-    if options.follow and response and not step.error and response.status in REDIRECTS:
-        locations = values_of(response.headers, "location")
-        if locations and len(state.steps) >= MAX_REDIRECTS:
-            state.limit_reached = True
-        elif locations:
-            try:
-                url = resolve_location(current.request.url, locations)
-                request = next_request(current.asked, response.status, url)
-                following = begin_step(step.number + 1, request, options)
-            except NetworkError as error:
-                steps.append(broken_redirect(step, error, options.secrets))
-    state.steps += steps
-    return following
+    if not options.follow or step.error or not response or response.status not in REDIRECTS:
+        return None
+    locations = values_of(response.headers, "location")
+    if locations and len(state.steps) > MAX_REDIRECTS:
+        state.limit_reached = True
+    elif locations:
+        try:
+            url = resolve_location(current.request.url, locations)
+            request = next_request(current.asked, response.status, url)
+            return begin_step(step.number + 1, request, options)
+        except NetworkError as error:
+            state.steps.append(broken_redirect(step, current, error, options))
+    return None
 
 
 def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
@@ -7743,7 +7313,7 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
 
 
 class Stopped(Exception):
-    """A run was given up because nobody wants it any more."""
+    """The series is to end: the run under way is given up."""
 
 
 def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
@@ -7760,7 +7330,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     def seconds_left() -> float:
         look(state)
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return left if state.started else min(left, options.max_time)
+        return min(left, options.max_time)  # a short -m is not waited over before the clock starts
 
     worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
@@ -7773,7 +7343,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         refused = explain_refusal(worker.crash)
         if not refused or not (state.started or turn.number > 1):
             raise worker.crash
-        worker.crash.with_traceback(None)  # which keeps alive what filled the memory
+        worker.crash.with_traceback(None)  # the traceback keeps alive what filled the memory
     elif not state.thread and turn.number <= 1:
         raise MemoryError  # nothing else keeps a thread from its first line
     close_run(state, options, deadline_of(state, begun, options), refused)
@@ -7785,9 +7355,9 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23b. Delivery. A document -> a collector, by a way of its own: once, without redirects, under a deadline.
+# 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
 # ---------------------------------------------------------------------------------------------------------
-def rejected_spans(answer: bytes) -> tuple[int, str]:
+def rejected_spans(answer: bytearray) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
     A count of 64 bits may be a number or a string of digits (JSON mapping of protobuf).
@@ -7795,20 +7365,29 @@ def rejected_spans(answer: bytes) -> tuple[int, str]:
     import json
 
     try:
-        document = json.loads(answer)
-        partial = document["partialSuccess"]
-        count, why = partial.get("rejectedSpans", 0), partial.get("errorMessage", "")
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        partial = json.loads(answer)["partialSuccess"]
+        return int(partial.get("rejectedSpans", 0)), str(partial.get("errorMessage", ""))
+    except NO_EXPORT:
         return 0, ""
-    if isinstance(count, str):
-        count = parse_length(count.encode("utf-8", "replace"), 10)
-    if not isinstance(count, (int, float)) or not count > 0:  # NaN is not
-        return 0, ""
-    return round(min(count, 1e15)), str(why)
 
 
-def check_acceptance(response: Response, answer: bytes) -> None:
-    """Raise NetworkError unless a collector took everything."""
+def deliver(sender: Options, document: bytes) -> None:
+    """Send a document to a collector, as a run of its own. Raises NetworkError, also where the collector does
+    not take all of it, and whatever crashed.
+    """
+    answer = bytearray()
+    request = sender.request._replace(body=Body(document, "application/json"))
+    sender = sender._replace(request=request, answer=answer)
+    pool = ConnectionPool(TlsContexts(sender), sender)
+    try:
+        # Turn 2: only for a first run is it the end of the program where this machine refuses something.
+        (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
+    except Exception as error:
+        raise explain_unprepared(error) or error from None
+    if step.error:
+        raise NetworkError(step.error.kind, "{}", step.error.hint, step.error.message)
+    response = step.response
+    assert response
     if response.status in REDIRECTS:
         message = "it answered {}, and redirects are not followed: give the URL that the collector has"
         raise NetworkError("redirect", message, "", response.status)
@@ -7816,49 +7395,8 @@ def check_acceptance(response: Response, answer: bytes) -> None:
         said = foreign(f"{response.status} {response.reason}".strip())
         raise NetworkError("protocol", "it answered {}", "", said)
     rejected, why = rejected_spans(answer)
-    if rejected:
+    if rejected > 0:
         raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
-
-
-def deliver(sender: Options, document: bytes) -> None:
-    """Send a document to a collector and wait until it is taken, never longer than COLLECTOR_TIME.
-
-    Raises NetworkError, and whatever crashed.
-    """
-    request = sender.request._replace(body=Body(document, "application/json"))
-    log, answer = Log(), bytearray()
-    begun: list[Way] = []
-    latest = time.monotonic() + COLLECTOR_TIME
-
-    def work() -> None:
-        route = route_to(request.url, sender)
-        way = Way(Setup(request, route, sender, TlsContexts(sender), ("http/1.1",), log, answer))
-        way.prepare()
-        begun.append(way)
-        log.looks_up = way.looks_up
-        log.add("start")
-        way.go()
-        way.close()
-
-    try:
-        worker = Worker(work, 0.0)
-        worker.wait(lambda: latest - time.monotonic())
-        if worker.crash:
-            raise worker.crash
-    except Exception as error:
-        raise explain_unprepared(error) or error from None
-    history = log.history()
-    failure = history.last(NetworkError)
-    if failure:
-        raise failure
-    limit = f"{COLLECTOR_TIME:g} s"
-    if not begun:
-        raise network_error("timeout: start", limit)
-    if not history.ended:
-        raise begun[0].stuck(limit, history)
-    response = history.last(Response)
-    assert response
-    check_acceptance(response, bytes(answer))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7879,8 +7417,9 @@ def to_ms(us: float | None) -> float | None:
     return None if us is None else round(us) / 1000
 
 
-def median(ordered: Sequence[float]) -> float:
-    """Return the middle of sorted values, between the two of an even number."""
+def median(values: Iterable[float]) -> float:
+    """Return the middle of values, of which there is one at least; between the two of an even number."""
+    ordered = sorted(values)
     half = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[half]
@@ -7907,13 +7446,13 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
 
 
 def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None:
-    """Return what holds the median of sorted values, but for one time in `risk`; None for too few."""
+    """Return an interval that misses the median of sorted values once in `risk` times; None for too few."""
     rank = interval_rank(len(ordered), risk)
     return (ordered[rank - 1], ordered[-rank]) if rank else None
 
 
 class Distribution(NamedTuple):
-    """How the values of one key lie (us); None for what their number cannot support."""
+    """The statistics of one key (us); None where there are too few values."""
 
     stats: dict[str, float | None]
     interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
@@ -7935,8 +7474,8 @@ def usual_range(values: Sequence[int]) -> tuple[float, float]:
     """Return the median, and how far from it a value is no outlier yet."""
     if len(values) < OUTLIER_VALUES:
         return 0, float("inf")
-    middle = median(sorted(values))
-    deviation = median(sorted(abs(value - middle) for value in values))
+    middle = median(values)
+    deviation = median(abs(value - middle) for value in values)
     return middle, OUTLIER_DISTANCE * max(LEAST_MAD_US, deviation)
 
 
@@ -7947,7 +7486,7 @@ def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Sort things into lists, each list by the key of what is in it; all keep their order."""
+    """Put things that have the same key into one list; the order stays."""
     groups: dict[Any, list[Any]] = {}
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
@@ -7955,22 +7494,15 @@ def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return what statistics are of: the good ones, and where there is none those without an error."""
+    """Return the samples that statistics are of: the good ones; if there is none, those without error."""
     answered = [sample for sample in samples if not sample.error]
     return [sample for sample in answered if sample.good] or answered
 
 
-def held_steps(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the steps that budgets on medians and other statistics are held against: the last ones, if they
-    are good, and where connections are kept those on a kept one.
-    """
-    return [each for each in samples if each.last and each.good and each.reused is not False]
-
-
-def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]]:
-    """Return the values of a key (us) that there are, each with the number of its run."""
-    values = ((getattr(sample.timing, key), sample.run) for sample in samples)
-    return [(value, run) for value, run in values if value is not None]
+def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
+    """Return the values of a key (us) that there are, each with the number of its run, or of its round."""
+    values = ((getattr(sample.timing, key), getattr(sample, by)) for sample in samples)
+    return [(value, number) for value, number in values if value is not None]
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
@@ -7989,7 +7521,7 @@ def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]
 def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
     """Return how many samples had each status, and the median of their total (us)."""
     groups = sorted(group_by(lambda sample: sample.status, samples).items())
-    return {code: (len(group), median(sorted(each.timing.total for each in group))) for code, group in groups}
+    return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
 
 
 def known(name: str, samples: Iterable[Sample]) -> list[int]:
@@ -8041,8 +7573,7 @@ class Summary:
         self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
         self.findings = gather_findings(samples)
         self.server = join_servers(sample.server for sample in samples)
-        # Why connections were not kept.
-        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)
+        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)  # reasons
         self.rtt_us = min(known("rtt_us", samples), default=None)
         resent = known("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
@@ -8078,8 +7609,8 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
 class Difference(NamedTuple):
-    """By how much the median of a key is above another (us), what holds that with 95 % confidence, and how
-    many values there are on both sides.
+    """By how much the median of a key is above another one (us), the interval of that with 95 % confidence,
+    and how many values both sides have.
     """
 
     middle: float | None = None
@@ -8088,8 +7619,8 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A step of a side beside the same one of another, or with `number` None their chains, and the usual
-    statuses of both.
+    """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
+    the usual ones of both.
     """
 
     side: str | None  # None beside a baseline: now
@@ -8106,50 +7637,43 @@ class Comparison(NamedTuple):
 
 def usual(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
-    counts = collections.Counter(values)
-    most = max(counts.values(), default=0)
-    return next((value for value in reversed(values) if counts[value] == most), None)
+    found = collections.Counter(reversed(values)).most_common(1)
+    return found[0][0] if found else None
 
 
-def times_of(samples: Iterable[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the times (us) that statistics are of, by round."""
-    return {each.round: each.timing._asdict() for each in usable(samples)}
-
-
-def times_of_chains(samples: Sequence[Sample]) -> dict[int, dict[str, int | None]]:
-    """Return the total (us) of each chain that statistics are of, by round."""
-    chains = group_by(lambda sample: sample.run, samples)
-    used = [chains[end.run] for end in usable(each for each in samples if each.last)]
-    return {chain[0].round: {"total": sum(each.timing.total for each in chain)} for chain in used}
+def chains_of(samples: Sequence[Sample]) -> list[Sample]:
+    """Return a sample for each chain: the one of its last step, with the total of all steps."""
+    chains = []
+    for *others, end in group_by(lambda sample: sample.run, samples).values():
+        total = end.timing.total + sum(each.timing.total for each in others)
+        chains.append(end._replace(timing=end.timing._replace(total=total)))
+    return chains
 
 
 def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Leave out the runs that made a connection, where others had a kept one: medians are of these."""
+    """Leave out the runs that opened a connection, where others had a kept one."""
     cold = {sample.run for sample in samples if sample.reused is False}
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def known_times(key: str, times: Mapping[int, Mapping[str, int | None]]) -> dict[int, int]:
-    """Return the values of a key that there are, by round."""
-    return {number: value for number, each in times.items() if (value := each.get(key)) is not None}
-
-
-def subtract(own: Mapping[int, int], other: Mapping[int, int], paired: bool) -> Difference:
-    """Compare the values (us) of a key, by round. What was measured in turn is compared round by round, so
-    that no drift counts; what was measured at two times by the medians, and the intervals of both.
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
+    """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
+    compared round by round, so that no drift counts. Two series, one after the other, are compared by their
+    medians, and the intervals of both.
     """
     if paired:
-        values = [own[each] - other[each] for each in own if each in other]
+        others = {number: us for us, number in other}
+        values = [us - others[number] for us, number in own if number in others]
         distribution = measure_distribution(values)
         return Difference(distribution.stats["median"], distribution.interval, len(values))
-    mine, before = sorted(own.values()), sorted(other.values())
-    if not (mine and before):
+    now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
+    if not (now and before):
         return Difference()
-    ends = median_interval(mine, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
+    ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(mine) - median(before), interval, min(len(mine), len(before)))
+    return Difference(median(now) - median(before), interval, min(len(now), len(before)))
 
 
 def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
@@ -8164,34 +7688,40 @@ def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> s
 
 
 def compare_one(
-    own: Sequence[Sample], other: Sequence[Sample], number: int | None, paired: bool
+    number: int | None, own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Comparison:
-    """Compare one step of two sides, or their chains."""
-    if not paired:
-        own, other = warm_runs(own), warm_runs(other)
-    if number is None:
-        ends = [[each for each in part if each.last] for part in (own, other)]
-        times = [times_of_chains(own), times_of_chains(other)]
-    else:
-        ends = [[each for each in part if each.number == number] for part in (own, other)]
-        times = [times_of(part) for part in ends]
-    differences = {}
+    """Compare one step of two sides, or with `number` None their chains."""
+    parts, differences = [], {}
+    for samples in (own, other) if paired else (warm_runs(own), warm_runs(other)):
+        parts.append([each for each in samples if each.number == number] if number else chains_of(samples))
+    mine, theirs = map(usable, parts)
     for key in STAT_KEYS if number else ("total",):
-        differences[key] = subtract(known_times(key, times[0]), known_times(key, times[1]), paired)
-    statuses = usual(known("status", ends[0])), usual(known("status", ends[1]))
+        values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
+        differences[key] = subtract(values, others, paired)
+    statuses = usual(known("status", parts[0])), usual(known("status", parts[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
     """Compare a side with another: each step that both have, and where there are more, the chains; the last
-    comparison is that which the verdict rests on.
+    comparison is the one that the verdict rests on.
     """
     steps = [{sample.number for sample in part} for part in (own, other)]
     numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
     if max(steps[0] | steps[1]) > 1:
         numbers.append(None)
-    return [compare_one(own, other, number, paired) for number in numbers]
+    return [compare_one(number, own, other, paired) for number in numbers]
+
+
+def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | None:
+    """Return the values that budgets on medians and other statistics are about, each with its round: of the
+    last steps that are good, and where connections are kept, of those on a kept one. None where such steps
+    have no such phase.
+    """
+    held = [each for each in samples if each.last and each.good and each.reused is not False]
+    values = values_of_key(key, held, "round")
+    return None if held and not values else values
 
 
 def hold_allowances(
@@ -8199,22 +7729,21 @@ def hold_allowances(
 ) -> Verdict | None:
     """Hold the last steps of a side against those of another; None without such budgets.
 
-    A budget is only exceeded where the whole interval of the difference lies above it, so that chance does
-    not: without an interval, the difference itself. All is judged as it is printed, in whole microseconds.
+    A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
+    not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
     """
     if not allowances:
         return None
     thresholds, violations, not_judged = {}, [], []
-    last = [times_of(held_steps(part)) for part in (own, other)]
     for key, allowance in sorted(allowances.items()):
-        values = [known_times(key, times) for times in last]
-        if any(times and not known for times, known in zip(last, values)):
-            continue  # a kept connection has no such phase
-        middle, interval, _ = subtract(values[0], values[1], paired)
-        before = to_ms(measure_distribution(values[1].values()).stats["median"])
-        if before is None or middle is None:
+        values, others = last_values(key, own), last_values(key, other)
+        if values is None or others is None:
+            continue
+        middle, interval, _ = subtract(values, others, paired)
+        if middle is None:
             not_judged.append(key)
             continue
+        before = round(median(us for us, _ in others)) / 1000
         threshold = thresholds[key] = round(before + allowance.over(before), 3)
         low = interval[0] if interval else middle
         actual, surely = (round(before + us / 1000, 3) for us in (middle, low))
@@ -8229,37 +7758,28 @@ def hold_allowances(
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> list[Violation]:
-    """Return the violation of a budget (ms), if a time is one; `run` is the run that took it."""
+def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> Iterator[Violation]:
+    """Give the violation of a budget (ms), if a time is one; `run` is the run that took it."""
     actual = to_ms(us)
-    if actual is None or actual <= threshold:
-        return []
-    delta = round(actual - threshold, 9)  # exact for thresholds with up to nine decimals
-    return [Violation(key, threshold, actual, delta, run)]
+    if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
+        yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
 
 
 def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
     """Hold the last successful step against the budgets; None when there are none, or no such step.
 
     Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
-    Budgets on statistics, and on phases that a kept connection does not have, are none of a single run.
+    Budgets on statistics, and on phases that a kept connection does not have, are not judged here.
     """
     step = next((step for step in reversed(run.steps) if not step.error), None)
     plain = {key: value for key, value in thresholds.items() if "." not in key}
     if not plain or not step:
         return None
-    violations: list[Violation] = []
-    for key in sorted(plain):
-        violations += exceeded(key, getattr(step.timing, key), plain[key])
+    violations = [
+        each for key in sorted(plain) for each in exceeded(key, getattr(step.timing, key), plain[key])
+    ]
     bad = {step.response.status: 1} if step.response and not step.good else {}
     return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
-
-
-def last_values(phase: str, samples: Iterable[Sample]) -> list[int] | None:
-    """Return the values that a budget on a statistic is about, None where such steps have no such phase."""
-    last = held_steps(samples)
-    values = [value for value, _ in values_of_key(phase, last)]
-    return None if last and not values else values
 
 
 def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -8268,7 +7788,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     A plain budget holds for every run, and its violation names the worst.
     """
     judged = [sample for sample in samples if sample.judged]
-    if not thresholds or not (judged or any("." in key for key in thresholds)):
+    if not any(judged or "." in key for key in thresholds):
         return None
     violations: list[Violation] = []
     bad: Mapping[int, int] = {}
@@ -8284,13 +7804,13 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         if values is None:
             continue
         counts[key] = str(len(values))
-        actual = measure_distribution(values).stats[statistic]
+        actual = measure_distribution(us for us, _ in values).stats[statistic]
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
     left_out = bad_ends(samples)
     return Verdict(
-        step_number=max((sample.number for sample in samples), default=1),
+        step_number=max(sample.number for sample in samples),
         thresholds=thresholds,
         violations=tuple(violations),
         not_judged=tuple(not_judged),
@@ -8300,41 +7820,32 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
     )
 
 
-def add_allowances(verdict: Verdict | None, relative: Verdict | None) -> Verdict | None:
-    """Join the verdict on absolute budgets with that on relative ones, where there are both."""
-    if verdict is None or relative is None:
-        return verdict or relative
-    return verdict._replace(
-        thresholds={**verdict.thresholds, **relative.thresholds},
-        violations=tuple(sorted((*verdict.violations, *relative.violations), key=lambda each: each.key)),
-        not_judged=(*verdict.not_judged, *relative.not_judged),
-        left_out={**verdict.left_out, **relative.left_out},  # of the same runs
-    )
+def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
+    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none.
 
-
-def join_verdicts(verdicts: Mapping[str | None, Verdict]) -> Verdict:
-    """Join the verdicts on several variants, at least one. How many values a statistic had is then a range,
-    10-12, where the variants differ.
+    How many values a statistic had is then a range, 10-12, where the variants differ.
     """
-    violations: list[Violation] = []
-    not_judged: dict[str, None] = {}
+    held = [verdict for verdict in verdicts if verdict]
+    if not held:
+        return None
+    violations = [each._replace(variant=each.variant or variant) for one in held for each in one.violations]
+    thresholds: dict[str, float] = {}
     counts: dict[str, list[int]] = {}
     bad: collections.Counter[int] = collections.Counter()
     left_out: collections.Counter[int] = collections.Counter()
-    for variant, verdict in verdicts.items():
-        violations += [violation._replace(variant=variant) for violation in verdict.violations]
-        not_judged.update(dict.fromkeys(verdict.not_judged))
+    for verdict in held:
+        thresholds.update(verdict.thresholds)
         bad.update(verdict.bad_statuses)
         left_out.update(verdict.left_out)
         for key, count in verdict.counts.items():
             counts.setdefault(key, []).append(int(count))
-    lacking = [variant for variant, verdict in verdicts.items() if variant and verdict.not_judged]
-    first = next(iter(verdicts.values()))
-    return first._replace(
+    lacking = [verdict.where or variant for verdict in held if verdict.not_judged]
+    return held[0]._replace(
+        thresholds=thresholds,
         violations=tuple(sorted(violations, key=lambda violation: violation.key)),
-        not_judged=tuple(not_judged),
+        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
-        where=f" at {', '.join(lacking)}" if lacking else "",
+        where=", ".join(dict.fromkeys(filter(None, lacking))),
         bad_statuses=bad,
         left_out=left_out,
     )
@@ -8372,7 +7883,7 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        return join_verdicts(self.verdicts) if self.verdicts else None
+        return join_verdicts(self.verdicts.values())
 
 
 # Of several reasons for another code than 0 the first one counts.
@@ -8468,14 +7979,6 @@ def counted(count: int, noun: str, one: str = "1") -> str:
     return f"{count} {noun}s"
 
 
-def first_of(words: Sequence[str], most: int) -> str:
-    """List the first of some words; an ellipsis stands for the others."""
-    listed = ", ".join(words[:most])
-    if words[most:]:
-        listed += ", …"
-    return listed
-
-
 def rate_text(count: int, us: int) -> str:
     return f"{count * 8 / max(1, us):.1f} Mbit/s"
 
@@ -8497,8 +8000,8 @@ class Case:
     """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
     then no rule that needs it finds anything.
 
-    `hop_rtt` is the round trip to whatever TCP was connected to, the server or a proxy. `rtt` is the one to
-    the server where it is long enough to build on.
+    `rtt` is the round trip to whatever TCP was connected to. `far` tells that this is the server, and the
+    round trip long enough to build on.
     """
 
     def __init__(self, step: Step) -> None:
@@ -8508,23 +8011,20 @@ class Case:
         if error and error.phase == "dns" and error.kind != "dns":
             self.dns = 0  # the deadline ended the lookup
         self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
-        self.answered, self.segment = bool(evidence.answered), 0
-        if evidence.sent:
-            self.segment = evidence.sent.segment
+        self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.hop_rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.rtt = 0
-        if not step.route.proxy and self.hop_rtt >= MIN_RTT_US:
-            self.rtt = self.hop_rtt
+        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
+        self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
+
+    def ms(self, *names: str) -> dict[str, object]:
+        """Return some of its times as evidence, in ms."""
+        return {f"{name}_ms": to_ms(getattr(self, name)) for name in names}
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
-        first: int | None = getattr(getattr(self.evidence, since), name, None)
-        last: int | None = getattr(getattr(self.evidence, until), name, None)
-        if first is None or last is None:
-            return 0
-        return last - first
+        first, last = (getattr(getattr(self.evidence, at), name, None) for at in (since, until))
+        return 0 if first is None or last is None else last - first
 
     @property
     def tls_trips(self) -> int:
@@ -8550,9 +8050,9 @@ class Case:
         """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
         if not self.resent:
             return 0
-        first = min(2 * self.hop_rtt + 200_000, self.hop_rtt + max(200_000, 2 * self.hop_rtt))
+        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
         waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.wait - self.hop_rtt, waited))
+        return max(0, min(self.wait - self.rtt, waited))
 
     @property
     def serving_us(self) -> int:
@@ -8562,7 +8062,7 @@ class Case:
         stood, connecting = self.evidence.stood, 0
         if self.winner and stood and not stood.retransmits:
             connecting = self.winner.duration_us
-        return self.wait - max(self.hop_rtt, connecting) - self.resending_us
+        return self.wait - max(self.rtt, connecting) - self.resending_us
 
     @property
     def request_fits_window(self) -> bool:
@@ -8575,7 +8075,7 @@ class Case:
         The time since the other side's last segment, and time without a CPU, was spent on this machine.
         """
         sent = self.evidence.sent
-        if not self.rtt or not sent or not self.tls_trips:
+        if not self.far or not sent or not self.tls_trips:
             return 0
         return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
@@ -8595,8 +8095,8 @@ def lost_syn(case: Case) -> Finding | None:
         f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
     )
-    evidence = {"retransmits": again, "attempt_ms": to_ms(took), "rtt_ms": to_ms(case.hop_rtt)}
-    return Finding("syn_lost", "connect", took - case.hop_rtt, "seen", text, evidence)
+    evidence = {"retransmits": again, "attempt_ms": to_ms(took), **case.ms("rtt")}
+    return Finding("syn_lost", "connect", took - case.rtt, "seen", text, evidence)
 
 
 def family_of(ip: str) -> str:
@@ -8619,7 +8119,7 @@ def failed_address(case: Case) -> Finding | None:
     name, instead = "address_failed", winner.ip
     if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
         name, instead = "family_fallback", family_of(winner.ip)
-    text = f"{first_of([attempt_text(attempt) for attempt in failed], 3)}; {instead} was used instead"
+    text = f"{and_more([attempt_text(attempt) for attempt in failed], 3, ', …')}; {instead} was used instead"
     if any(attempt.error == GIVEN_UP for attempt in failed):
         text += ": clients that do not race their addresses wait for the whole time-out"
     cost = (case.evidence.connected_us or 0) - winner.duration_us
@@ -8659,8 +8159,7 @@ def slow_lookup(case: Case) -> Finding | None:
         who = "the local resolver" if resolver.is_local else who
         who += f" ({resolver.listed})"
     text = f"{who} took {time_text(case.dns)} for this lookup; it may have asked others"
-    evidence = {"dns_ms": to_ms(case.dns), "servers": servers}
-    return Finding("slow_lookup", "dns", case.dns, "seen", text, evidence)
+    return Finding("slow_lookup", "dns", case.dns, "seen", text, {**case.ms("dns"), "servers": servers})
 
 
 def old_tls(case: Case) -> Finding | None:
@@ -8672,8 +8171,7 @@ def old_tls(case: Case) -> Finding | None:
         return None
     version = tls.version.replace("v", " ")
     text = f"{version} takes a round trip more than TLS 1.3 would"
-    evidence = {"tls_version": version, "tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt)}
-    return Finding("tls12", "tls", case.rtt, "seen", text, evidence)
+    return Finding("tls12", "tls", case.rtt, "seen", text, {"tls_version": version, **case.ms("tls", "rtt")})
 
 
 def repeated_hello(case: Case) -> Finding | None:
@@ -8681,33 +8179,28 @@ def repeated_hello(case: Case) -> Finding | None:
     if not case.evidence.hello_retry or case.step.network.reused:
         return None
     text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
-    return Finding("hello_retry", "tls", case.rtt, "seen", text, {"rtt_ms": to_ms(case.rtt)})
-
-
-def large_certificate(case: Case) -> Finding | None:
-    """Find a handshake that took round trips more because its certificates are large."""
-    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
-    if excess < LARGE_FLIGHT_TRIPS * case.rtt or flight < LARGE_FLIGHT * case.segment or case.lost_in_tls:
-        return None
-    text = (
-        f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} kB "
-        "does not fit its first window"
-    )
-    evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, "rtt_ms": to_ms(case.rtt)}
-    return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+    return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
 
 
 def slow_tls(case: Case) -> Finding | None:
-    """Find a handshake that took more than its round trips, and not for the size of its certificates."""
-    excess, lost = case.shaking_us, case.lost_in_tls
-    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt) or large_certificate(case):
+    """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
+    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "stood", "sent")
+    large = flight >= LARGE_FLIGHT * case.segment and not lost
+    if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
+        text = (
+            f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} "
+            "kB does not fit its first window"
+        )
+        evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
+        return Finding("large_certificate", "tls", excess, "fits", text, evidence)
+    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt):
         return None
     certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
         trips = counted(case.tls_trips, "round trip")
         certainty, text = "fits", f"about {time_text(excess)} more than {trips}"
         text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    evidence = {"tls_ms": to_ms(case.tls), "rtt_ms": to_ms(case.rtt), "lost_segments": lost}
+    evidence = {**case.ms("tls", "rtt"), "lost_segments": lost}
     return Finding("tls_slow", "tls", excess, certainty, text, evidence)
 
 
@@ -8722,10 +8215,10 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 def slow_server(case: Case) -> Finding | None:
     """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took = case.serving_us
-    if took < max(SLOW_US, SLOW_TRIPS * case.hop_rtt) or not case.request_fits_window:
+    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.request_fits_window:
         return None
     text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
-    evidence: dict[str, object] = {"wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence: dict[str, object] = case.ms("wait", "rtt")
     if case.grown("retransmits", "sent", "answered") and case.resent == 0:
         text += ", or the request was late on the way: it was sent again for nothing"
     claims = longest_first(case.step.timings)
@@ -8749,7 +8242,7 @@ def lost_request(case: Case) -> Finding | None:
         text += "; the server took about as long again, or its answer was lost too"
     elif again > 1:
         text += "; part of this may be the server's own time"
-    evidence = {"retransmits": again, "wait_ms": to_ms(case.wait), "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {"retransmits": again, **case.ms("wait", "rtt")}
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
 
 
@@ -8767,7 +8260,7 @@ def long_upload(case: Case) -> Finding | None:
         f"a path or server of {rate_text(size, case.wait)} would look alike"
     )
     cost = (trips - 1) * case.rtt  # a request of any size takes one
-    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("upload", "wait", cost, "fits", text, evidence)
 
 
@@ -8781,7 +8274,7 @@ def mere_distance(case: Case) -> Finding | None:
         return None
     times = counted(trips, "round trip")
     text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
-    evidence = {"round_trips": trips, "rtt_ms": to_ms(rtt), "wait_ms": to_ms(case.wait)}
+    evidence = {"round_trips": trips, **case.ms("rtt", "wait")}
     return Finding("distance", None, trips * rtt, "seen", text, evidence)
 
 
@@ -8798,7 +8291,7 @@ def lossy_download(case: Case) -> Finding | None:
     cost = min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt)
     some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
-    evidence = {"out_of_order": disorder, "segments": segments, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"out_of_order": disorder, "segments": segments, **case.ms("rtt")}
     return Finding("download_loss", "xfer", cost, "seen", text, evidence)
 
 
@@ -8817,7 +8310,7 @@ def slow_start(case: Case) -> Finding | None:
         f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
         f"a path or server of {rate_text(step.body_bytes, case.xfer)} would look alike"
     )
-    evidence = {"segments": segments, "round_trips": trips, "rtt_ms": to_ms(case.rtt)}
+    evidence = {"segments": segments, "round_trips": trips, **case.ms("rtt")}
     return Finding("slow_start", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8830,7 +8323,7 @@ def small_window(case: Case) -> Finding | None:
     if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
         return None
     text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(each), "rtt_ms": to_ms(case.rtt)}
+    evidence = {"bytes_each_round_trip": round(each), **case.ms("rtt")}
     return Finding("window", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -8841,7 +8334,7 @@ def held_back(case: Case) -> Finding | None:
     4.2.3.4). The kernel here waits 40 ms for data that the acknowledgment could go with (section 4.2.3.2).
     """
     rest = case.grown("segments_in", "answered", "ended")
-    if case.step.route.proxy or case.step.error or case.hop_rtt >= HELD_BACK_RTT_US:
+    if case.step.route.proxy or case.step.error or case.rtt >= HELD_BACK_RTT_US:
         return None
     if not 1 <= rest <= HELD_BACK_SEGMENTS:
         return None
@@ -8849,7 +8342,7 @@ def held_back(case: Case) -> Finding | None:
         return None
     at_once = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
-    held = case.xfer - case.hop_rtt  # the acknowledgment goes there, the rest comes here
+    held = case.xfer - case.rtt  # the acknowledgment goes there, the rest comes here
     if at_once or not late or not HELD_BACK_US[0] <= held <= HELD_BACK_US[1]:
         return None
     text = (
@@ -8857,7 +8350,7 @@ def held_back(case: Case) -> Finding | None:
         "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
         "it; a server that took so long between the two would look alike"
     )
-    evidence = {"xfer_ms": to_ms(case.xfer), "segments": rest, "rtt_ms": to_ms(case.hop_rtt)}
+    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
     return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
@@ -8873,8 +8366,7 @@ def slow_proxy(case: Case) -> Finding | None:
     if error and error.phase == "connect":
         what = "had this time and did not open the way"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
-    evidence = {"connect_ms": to_ms(case.connect), "tcp_ms": to_ms(stood)}
-    return Finding("proxy", "connect", took, "seen", text, evidence)
+    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
 
 
 def set_up(case: Case) -> Finding | None:
@@ -8885,8 +8377,7 @@ def set_up(case: Case) -> Finding | None:
         return None
     warm = time_text(total - cost)
     text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-    evidence = {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)}
-    return Finding("setup", None, cost, "seen", text, evidence)
+    return Finding("setup", None, cost, "seen", text, {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)})
 
 
 def closing_server(case: Case) -> Finding | None:
@@ -8926,10 +8417,9 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     closing_server,
     short_of_cpu,
 )
-RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # they need the `rtt` of the case
+RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of what is `far`
     old_tls,
     repeated_hello,
-    large_certificate,
     slow_tls,
     long_upload,
     mere_distance,
@@ -8943,7 +8433,7 @@ def read_step(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    rules = RULES + RULES_OF_ROUND_TRIPS if case.rtt else RULES
+    rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
@@ -8958,7 +8448,7 @@ def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step that asks what one before it asked, empty without one."""
+    """Name the first step that repeats an earlier one; empty where none does."""
     asked: dict[tuple[str, Url], int] = {}
     for step in run.steps:
         first = asked.setdefault((step.request.method, step.request.url), step.number)
@@ -9001,48 +8491,45 @@ class VariantEvents:
         self._outages = outages
         self._outage: int | None = None  # the one under way
         self._good: str | None = None  # the label of the last good run
-        self._labels: collections.deque[str] = collections.deque(maxlen=ALIKE_RUNS)
-        self._changes: collections.deque[bool] = collections.deque(maxlen=ALIKE_RUNS)
+        self._labels: list[str] = []  # of the last runs
         self._flapping = False
         self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
-        self._slow_since: datetime.datetime | None = None
-        self._slow = 0  # runs
-        self._usual: list[datetime.datetime] = []  # the starts of the usual runs since the last slow one
+        self._slow: list[datetime.datetime] = []  # the starts of the slow runs in a row
+        self._usual: list[datetime.datetime] = []  # of the usual runs since the last slow one
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
+        self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
     def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
-        """Give the events of the next run; that one was `disturbed` by a standstill makes none."""
-        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        """Give the events of the next run; a standstill that `disturbed` it makes none."""
+        self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
         if sample.good or not disturbed:
-            yield from self._changes_of_status(sample, event)
+            yield from self._changes_of_status(sample)
         if sample.good and not disturbed:
-            yield from self._changes_of_speed(sample, event)
-        yield from self._new_things(sample.server, event)
+            yield from self._changes_of_speed(sample)
+        yield from self._new_things(sample.server)
 
-    def _changes_of_status(self, sample: Sample, event: Callable[..., SeriesEvent]) -> list[SeriesEvent]:
-        """Return what a label means; while labels change too often, that alone is said."""
-        label, before = str(sample.error or sample.status), self._labels[-1] if self._labels else None
-        self._labels.append(label)
-        self._changes.append(before not in (None, label))
-        events = list(self._compare_labels(sample, label, before, event))
+    def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
+        """Return the events of a run's label; while labels change too often, that alone is said."""
+        label = str(sample.error or sample.status)
+        events = list(self._compare_label(sample, label))
+        self._labels = [*self._labels[-ALIKE_RUNS:], label]
+        recent = self._labels[-ALIKE_RUNS:]
         if self._flapping:
-            if self._labels.count(label) < ALIKE_RUNS:
+            if recent.count(label) < ALIKE_RUNS:
                 return []
             self._flapping = False
             kind = "recovered" if sample.good else "status"
-            return [event(kind, f"steady again: {label}", outage=self._outage)]
-        if sum(self._changes) < FLAPPING:
+            return [self._event(kind, f"steady again: {label}", outage=self._outage)]
+        if sum(map(ne, self._labels, self._labels[1:])) < FLAPPING:
             return events
         self._flapping = True
-        odd = [each for each in self._labels if each != self._good]
-        names = ", ".join(dict.fromkeys(odd))
-        return [event("flapping", f"flapping: {names} in {len(odd)} of {len(self._labels)} runs")]
+        odd = [each for each in recent if each != self._good]
+        text = f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
+        return [self._event("flapping", text)]
 
-    def _compare_labels(
-        self, sample: Sample, label: str, before: str | None, event: Callable[..., SeriesEvent]
-    ) -> Iterator[SeriesEvent]:
+    def _compare_label(self, sample: Sample, label: str) -> Iterator[SeriesEvent]:
         """Give the events of a label, and keep the outages up to date."""
-        at = sample.started_at
+        at, before = sample.started_at, self._labels[-1] if self._labels else None
         if not sample.good:
             self._outage = self._outage or sample.run
             outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
@@ -9050,48 +8537,46 @@ class VariantEvents:
             self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
             if label != before:
                 text = f"{label} after {before}" if before else label
-                yield event("status", text, outage=self._outage)
+                yield self._event("status", text, outage=self._outage)
             return
         if self._outage:
-            outage = self._outages[self._outage]._replace(until=at, over=True)
-            self._outages[self._outage] = outage
+            outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
             again = f"{label} again" if label == self._good else label
             runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
             text = f"{again}, after {span_text(outage.began, at)} ({runs})"
-            yield event("recovered", text, outage=self._outage)
+            yield self._event("recovered", text, outage=self._outage)
             self._outage = None
         if self._good not in (None, label):
-            yield event("status", f"{label} after {self._good}")
+            yield self._event("status", f"{label} after {self._good}")
         self._good = label
 
-    def _changes_of_speed(self, sample: Sample, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _changes_of_speed(self, sample: Sample) -> Iterator[SeriesEvent]:
         """Give the beginning and the end of a row of slow runs."""
         total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
         middle, reach = usual_range(before)
         before.append(total)
         del before[:-USUAL_RUNS]
         if total - middle > reach:
-            if self._slow_since is None:
-                self._slow_since = sample.started_at
-                yield event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
-            self._slow += 1
+            if not self._slow:
+                yield self._event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
+            self._slow.append(sample.started_at)
             self._usual = []
-        elif self._slow_since is not None:
+        elif self._slow:
             self._usual.append(sample.started_at)
             if len(self._usual) == USUAL_AGAIN:
-                span = span_text(self._slow_since, self._usual[0])
-                yield event("recovered", f"usual again, after {span} ({counted(self._slow, 'slow run')})")
-                self._slow_since, self._slow = None, 0
+                span, slow = span_text(self._slow[0], self._usual[0]), counted(len(self._slow), "slow run")
+                yield self._event("recovered", f"usual again, after {span} ({slow})")
+                self._slow = []
 
-    def _new_things(self, server: ServerInfo, event: Callable[..., SeriesEvent]) -> Iterator[SeriesEvent]:
+    def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
         certificate = server.certificate or NO_CERTIFICATE
         digits = (certificate.sha256 or "")[:8]
-        for kind, shown in (
-            ("address", server.ip),
-            ("certificate", digits),
-            ("protocol", server.http_version),
-        ):
+        for kind, shown in {
+            "address": server.ip,
+            "certificate": digits,
+            "protocol": server.http_version,
+        }.items():
             if not shown:
                 continue
             seen = self._seen.setdefault(kind, {})
@@ -9100,7 +8585,7 @@ class VariantEvents:
                 if kind == "certificate":
                     name = certificate.common_name or certificate_name(certificate)
                     text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
-                yield event(kind, text)
+                yield self._event(kind, text)
             seen.pop(shown, None)
             seen[shown] = None
 
@@ -9335,7 +8820,7 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
     """Give the median of ttfb so far, and how many runs failed or were bad."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
-        middle = median(sorted(value for value, _ in values)) / 1000
+        middle = median(value for value, _ in values) / 1000
         yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
     yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
@@ -9393,7 +8878,8 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
     text = "not judged, too few good answers"
     if report.series.reuse:
         text += " on a kept connection"
-    text += verdict.where
+    if verdict.where:
+        text += f" at {verdict.where}"
     if report.runs < report.expected:
         text += f", stopped after {report.runs} of {report.expected} runs"
     return text
@@ -9869,14 +9355,14 @@ class CompressedTexts:
         self.size = 0  # bytes, compressed
 
     def add(self, name: str, text: str) -> None:
-        piece = self._deflate.compress(f"{name}{text}".encode("utf-8", "backslashreplace") + b"\0")
+        piece = self._deflate.compress(f"{name} {text}".encode("utf-8", "backslashreplace") + b"\0")
         if piece:
             self._pieces.append(piece)
             self.size += len(piece)
 
     def get(self, name: str) -> Iterator[str]:
         """Give the texts of an export back in order."""
-        inflate, left, start = self._zlib.decompressobj(), b"", name.encode()
+        inflate, left, start = self._zlib.decompressobj(), b"", name.encode() + b" "
         for piece in (*self._pieces, self._deflate.copy().flush()):
             *whole, left = (left + inflate.decompress(piece)).split(b"\0")
             for text in whole:
@@ -9981,9 +9467,9 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
         ends = Summary([chain[-1] for chain in chains])
-        totals = known_times("total", times_of_chains([sample for chain in chains for sample in chain]))
+        whole = Summary(chains_of([sample for chain in chains for sample in chain]))
         yield "success", labels, int(not (ends.failed or ends.bad_status))
-        yield "elapsed_seconds", labels, in_seconds(measure_distribution(totals.values()).stats["median"])
+        yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
         yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
         if report.single is None:
@@ -10385,7 +9871,7 @@ def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
     if route.unix_socket is not None:
         yield "Socket", (Span(route.unix_socket),)
     if len(network.addresses) > 1:
-        yield "Resolved", (Span(first_of(network.addresses, 8)),)
+        yield "Resolved", (Span(and_more(network.addresses, 8, ", …")),)
     yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
@@ -10693,7 +10179,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs:
             continue
-        listed = first_of(list(map(str, runs)), 8)
+        listed = and_more(list(map(str, runs)), 8, ", …")
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one"
@@ -10720,7 +10206,7 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
         return None
-    cost = median(sorted(sum(filter(None, sample.timing[:3])) for sample in cold.used))  # dns, connect, tls
+    cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
     words = (
         f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
         f"setting the connection up costs {time_text(cost)}"
@@ -11070,7 +10556,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
         mine, theirs = (usual(list(map(habit, part))) for part in ends)
         if mine != theirs:
             words.append(f"{name} {mine} and {theirs}")
-    size, before = (median(sorted(known("body_bytes", part))) for part in ends)
+    size, before = (median(known("body_bytes", part)) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join(words)
@@ -11156,9 +10642,10 @@ def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
     yield from compared_blocks(report, report.samples, SIDES[0], look)
     chained = any(each.number is None for each in report.comparisons)
     for side in report.sides if chained else ():
-        totals = sorted(known_times("total", times_of_chains(report.samples_of(side.name))).values())
-        if totals:
-            yield (Span(f"  {side.name}  all steps together: {time_text(median(totals))}"),)
+        chains = usable(chains_of(report.samples_of(side.name)))
+        if chains:
+            middle = median(chain.timing.total for chain in chains)
+            yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
     for side in report.sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
@@ -11730,7 +11217,9 @@ def har_items(run: Run, _: bool) -> Iterator[str]:
 
 
 class Export(NamedTuple):
-    """How a file is made. `make` gets the report, and the `items` of all runs, which are kept as text."""
+    """How a file is made: `make` gets the report. If the file lists all runs, with their URLs, `items` writes
+    a run; its texts are kept, and `make` gets those of all runs.
+    """
 
     make: Callable[[Report, Iterable[str]], Iterable[bytes]]
     items: Callable[[Run, bool], Iterator[str]] | None = None
@@ -11779,7 +11268,7 @@ def import_ahead(options: Options) -> bool:
 
 def warn_of_parameters(run: Run, options: Options) -> None:
     """Name the credentials that the files will have in URLs, also in those of redirects."""
-    files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
+    files = " and ".join(listings(options))
     urls = [step.url for step in run.steps]
     urls += [step.response.get("location") or "" for step in run.steps if step.response]
     fields = [field for url in urls for field in query_fields(url)]
@@ -11992,7 +11481,9 @@ class Results:
         for variant, own in parts.items():
             verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
-            verdicts[variant] = add_allowances(verdict, relative)
+            if verdict and relative and verdict.left_out:
+                relative = relative._replace(left_out={})  # these runs are counted already
+            verdicts[variant] = join_verdicts([verdict, relative], variant)
             if other and own is not other:
                 comparisons += compare(own, other, paired)
         single = self.last_run
@@ -12371,8 +11862,6 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
-    collecting = gc.isenabled()
-    gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
         return run_tool(argv, environ, take_store)
     except Answered as answer:
@@ -12395,9 +11884,6 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         else:
             report_crash(error, environ)
         return ExitCode.INTERNAL
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def claim_standard_streams() -> None:
@@ -12414,9 +11900,11 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
+    Garbage is collected between the runs of a series alone: a run makes little, and the clock knows no pause.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
     """
+    gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)

@@ -171,9 +171,9 @@ def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
     text = run_tool("--help").out
     for option in OPTIONS:
         assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w.-])", text), option
-    for code in (0, 4, 22, 47, 64, 70, 73, 75):
+    for code in (0, 4, 22, 47, 64, 70, 73, 75, 129, 130, 143):
         assert re.search(rf"(?<![\w.]){code} [a-zA-Z]", text.partition("exit codes")[2]), code
-    for word in ("KEY=MS", "HOST:PORT:ADDR", "SECONDS", "20", "10", "socks5h"):
+    for word in "KEY=MS KEY=+MS KEY=+N% HOST:PORT:ADDR SECONDS 20 10 2xx,401 socks5h".split():
         assert word in text, word
     assert len(re.findall(r"^\s+(?:\$ )?httphases .*https?://", text, re.MULTILINE)) >= 3
 

@@ -595,7 +595,7 @@ def test_the_curl_of_this_machine_has_no_option_that_is_unknown():
     found = re.findall(r"^ +(?:(-\S), )?(--[\w.-]+)", text, re.MULTILINE)
     options = {option for pair in found for option in pair if option}
     assert len(options) > 200
-    known = {*FOREIGN, *tool.NAMES, "-h", "--help", "--version"}
+    known = {*FOREIGN, *tool.NAMES}
     assert sorted(options - known) == []
 
 

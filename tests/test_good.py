@@ -207,7 +207,8 @@ def test_a_relative_budget_is_said_to_be_judged_without_error_pages(run_tool, tm
         assert run_tool("--compact", *OFTEN, "--json", path, server.url()).code == 0
         beside = run_tool(*budget, "--baseline", path, server.url("/flap"))
         assert beside.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0
-        both = run_tool(*budget, "--slo", "total.max=9000", "--baseline", path, server.url("/flap"))
+        words = [*style, *OFTEN, "--slo", "total=+900%,total.max=9000", "--baseline", path]
+        both = run_tool(*words, server.url("/flap"))
         assert both.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0, "each answer counts once"
 
 

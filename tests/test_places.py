@@ -64,7 +64,7 @@ def test_every_option_has_a_row_in_the_readme_and_no_other_has():
     listed = {
         word for cell in rows("Options") for text in named(cell) for word in re.findall(r"-[\w.-]+", text)
     }
-    assert {word for word in listed if word.startswith("-")} == spellings | {"-h", "--help", "--version"}
+    assert {word for word in listed if word.startswith("-")} == spellings
 
 
 def test_what_excludes_and_needs_and_collects_are_options():
@@ -95,7 +95,7 @@ CHANGES_NOTHING = ("-g", "--key", "--key-password-file")  # the last two belong 
 SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in tool.OPTIONS[group]]
 
 
-@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.SHARED, *CHANGES_NOTHING}))
+@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}))
 def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
     """A field of Options that `choose_options` fills, not `choose_way`, is the same for all sides."""
     value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))

@@ -632,7 +632,7 @@ def test_a_status_is_three_digits(text):
     ],
 )
 def test_a_name_can_be_resolved_by_hand(entry, key, address):
-    assert tool.collect_overrides([tool.parse_resolve(entry)]) == {key: address}
+    assert tool.collect_overrides([tool.parse_resolve(entry)], socket.AF_UNSPEC, "") == {key: address}
 
 
 @pytest.mark.parametrize(
@@ -643,17 +643,16 @@ def test_a_name_can_be_resolved_by_hand(entry, key, address):
 )
 def test_what_resolves_no_name_is_refused(entry):
     with pytest.raises(tool.UsageError, match="--resolve"):
-        tool.collect_overrides([tool.parse_resolve(entry)])
+        tool.collect_overrides([tool.parse_resolve(entry)], socket.AF_UNSPEC, "")
 
 
 def test_a_name_is_resolved_by_hand_once():
+    twice = [tool.parse_resolve(text) for text in ("a.test:80:127.0.0.1", "A.TEST:80:127.0.0.2")]
     with pytest.raises(tool.UsageError, match="before"):
-        tool.collect_overrides(
-            tool.parse_resolve(text) for text in ("a.test:80:127.0.0.1", "A.TEST:80:127.0.0.2")
-        )
+        tool.collect_overrides(twice, socket.AF_UNSPEC, "")
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "::1"), (socket.AF_INET6, "127.0.0.1")])
 def test_an_address_of_the_family_that_is_excluded_is_refused(family, address):
     with pytest.raises(tool.UsageError, match="-4 or -6"):
-        tool.check_families([tool.parse_resolve(f"a.test:80:{address}")], family, "-4 or -6")
+        tool.collect_overrides([tool.parse_resolve(f"a.test:80:{address}")], family, "-4 or -6")

@@ -761,8 +761,8 @@ ADDED = {  # a field is declared, filled and shown: what is put behind a text of
     ],
     "TlsInfo": [
         (
-            "    wanted: bool = False\n\n    @property\n",
-            '    wanted: bool = False\n    added: str = ""\n    @property\n',
+            "    wanted: bool = False  # the server asked for a client certificate\n",
+            '+    added: str = ""\n',
         ),
         ("        alpn=handshake.alpn,\n", "+        added=decode(options.request.headers[0][1]),\n"),
         (SHOWN, '+ "added": network.tls.added,'),

@@ -169,13 +169,8 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
         good=not error and status < 400,
         failure=error and tool.Failure(error, "wait", "no answer", "try again"),
         reused=reused,
-        late=False,
-        refused=None,
         judged=not error,
         last=True,
-        findings=(),
-        rtt_us=None,
-        retransmits=None,
         server=tool.ServerInfo(),
     )
 

@@ -781,6 +781,18 @@ def test_a_budget_holds_for_each_side(call_tool, tmp_path):
     assert [re.search(r" slo=(\w+)", line)[1] for line in lines] == ["pass", "fail"]
 
 
+def test_all_budgets_are_told_where_the_first_side_never_answers(call_tool, server, tmp_path):
+    path = tmp_path / "out.json"
+    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 2)
+    with refused_port() as port:
+        words = (*budgets, f"http://127.0.0.1:{port}/", "--vs", server.url())
+        result = call_tool("--metrics-only", "--json", path, *words)
+    assert (result.code, "ttfb: not judged" in result.err) == (75, True)
+    slo = result.json(path, relative=("ttfb",))["summary"]["slo"]
+    assert slo["thresholds_ms"] == {"total": 90000}
+    assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["ttfb"])
+
+
 def test_every_export_names_the_side(call_tool, tmp_path):
     paths = [tmp_path / name for name in ("json", "har", "prom")]
     taken = Reply(body=b"{}", headers=[("Content-Type", "application/json")])

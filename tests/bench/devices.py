@@ -30,9 +30,9 @@ class Device(NamedTuple):
 
 
 BEGIN = "self._stream.begin(above.source)"
-STANDS = "answered = hop.stands(departed)"
-FLIGHT = f"departed = {BEGIN}\n            {STANDS}"
-NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {STANDS}\n            {BEGIN}"
+NOTE = "answered = hop.note_opened(departed)"
+FLIGHT = f"departed = {BEGIN}\n            {NOTE}"
+NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {NOTE}\n            {BEGIN}"
 DEVICES = {
     "the end of the handshake is held for the request": Device(
         "self._send(HELD)", "self._send()", "https HTTP/1.1", False, ("tls", "wait")

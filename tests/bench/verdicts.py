@@ -104,13 +104,8 @@ def series(totals: Sequence[float], variant: str) -> list[Any]:
                 good=True,
                 failure=None,
                 reused=None,
-                late=False,
-                refused=None,
                 judged=True,
                 last=True,
-                findings=(),
-                rtt_us=None,
-                retransmits=None,
                 server=tool.ServerInfo(),
             )
         )
