@@ -8770,10 +8770,8 @@ def event_line(event: SeriesEvent) -> str:
 
 def outage_line(outage: Outage) -> str:
     """Describe an outage, from its beginning to its end or to the last run so far."""
-    line = f"{', '.join(outage.labels)} from {clock_text(outage.began)}"
-    if outage.until > outage.began:  # of one run so far only the start is known
-        line += f" for {span_text(outage.began, outage.until)}"
-    line += f", {counted(outage.runs, 'run')}"
+    labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
+    line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
     if not outage.over:
         line += " so far"
     return f"{outage.variant}: {line}" if outage.variant else line

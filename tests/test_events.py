@@ -250,12 +250,6 @@ def test_the_report_joins_an_outage(run_tool):
     assert not re.search("after 200|200 again", report)
 
 
-def test_an_outage_of_one_run_so_far_has_no_duration(run_tool):
-    with http_server(breaking({30: Reply(404)})) as server:
-        result = run_tool("--count", "30", "--interval", "0", server.url(), columns=120)
-    assert re.search(rf"^ +Events +404 from {TIME}, 1 run so far$", result.out, re.M)
-
-
 def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on_a_terminal(run_tool):
     cases = [
         (("--count", "20"), "out", True),
