@@ -4947,7 +4947,7 @@ def build_trusting_context() -> ssl.SSLContext:
     return context
 
 
-def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
+def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read. What is of one role
     alone is set in `TlsContexts._make`.
 
@@ -5048,7 +5048,7 @@ class TlsContexts:
     Pythons can import what else is needed (3.11, not 3.9).
     """
 
-    def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
+    def __init__(self, options: Options, take_store: TakeStore = no_store) -> None:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
