@@ -1374,9 +1374,9 @@ def parse_number(text: str, zero: bool = False) -> float:
         value = float(text)
     except ValueError:
         raise ValueError("is not a number") from None
-    if not 0 <= value < float("inf") or not (value or zero):
+    if text.startswith("-") or value == float("inf") or not (value or zero):
         raise ValueError("is not a positive finite number")
-    return abs(value)  # of -0 too
+    return value
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
