@@ -625,13 +625,6 @@ class Allowance(NamedTuple):
         return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
 
 
-class Probe(NamedTuple):
-    """Who measured: this machine, and what the user calls it."""
-
-    host: str
-    label: str | None
-
-
 FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 
 
@@ -2599,7 +2592,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         if not samples:
             raise ValueError("no run")
         pick_instant(document)
-        host, label = (pick(document, name, str, ABSENT) for name in Probe._fields)
+        host, label = (pick(document, name, str, ABSENT) for name in ("host", "label"))
         return Baseline(path, document["started_at"], host, label, samples)
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
@@ -7840,9 +7833,8 @@ class Report(NamedTuple):
     that is told in a form of its own.
     """
 
-    series: Series
-    url: Url
-    probe: Probe
+    options: Options
+    host: str  # this machine's name
     samples: Sequence[Sample]
     expected: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
@@ -7853,12 +7845,15 @@ class Report(NamedTuple):
     single: Run | None
     events: Sequence[SeriesEvent]
     outages: Mapping[int, Outage]  # by the run with which each began
-    sides: tuple[Variant, ...] = ()
-    baseline: Baseline | None = None
-    comparisons: tuple[Comparison, ...] = ()  # of each side in its turn
+    comparisons: tuple[Comparison, ...]  # of each side in its turn
 
     def samples_of(self, variant: str | None) -> list[Sample]:
         return [sample for sample in self.samples if sample.variant == variant]
+
+    @property
+    def probe(self) -> dict[str, str | None]:
+        """Return who measured: this machine, and what the user calls it."""
+        return {"host": self.host, "label": self.options.label}
 
     @property
     def runs(self) -> int:
@@ -8856,7 +8851,7 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
     text = "not judged, too few good answers"
-    if report.series.reuse:
+    if report.options.series.reuse:
         text += " on a kept connection"
     if verdict.where:
         text += f" at {verdict.where}"
@@ -9091,13 +9086,13 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def comparison_fields(report: Report) -> dict[str, Any]:
     """Return the fields of --versus and --baseline; none without them."""
     fields: dict[str, Any] = {}
-    if report.sides:
+    if report.options.sides:
         fields["sides"] = [
             {"side": name, "words": words, "url": options.request.url.text}
-            for name, options, words in report.sides
+            for name, options, words in report.options.sides
         ]
-    if report.baseline:
-        fields["baseline"] = {**report.baseline._asdict()}
+    if report.options.baseline:
+        fields["baseline"] = {**report.options.baseline._asdict()}
         del fields["baseline"]["samples"]
     if fields:
         fields["comparisons"] = list(map(comparison_document, report.comparisons))
@@ -9129,13 +9124,13 @@ def series_fields(report: Report) -> dict[str, Any]:
     }
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
-    series = report.series
+    series = report.options.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
         "count": None if series.duration else series.times,
         "duration_s": series.duration,
         "interval_s": series.interval,
-        **report.probe._asdict(),
+        **report.probe,
         **lookup,
         **comparison_fields(report),
         "summary": summary,
@@ -9150,7 +9145,7 @@ def json_document(report: Report) -> dict[str, Any]:
     first = report.samples[0]
     fields = series_fields(report)
     if report.single:
-        fields = {**report.probe._asdict(), **comparison_fields(report), **run_fields(report.single)}
+        fields = {**report.probe, **comparison_fields(report), **run_fields(report.single)}
         fields["steps"] = []
     return {
         "schema_version": 1,
@@ -9465,9 +9460,10 @@ def exposition(report: Report) -> Iterator[bytes]:
     """Give the metrics by family, with HELP and TYPE where a family has samples. A step has one sample for
     all URLs that redirects led to.
     """
-    targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
-    here = metrics_target(report.url)
-    label = {} if report.probe.label is None else {"label": report.probe.label}
+    options = report.options
+    targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
+    here = metrics_target(options.request.url)
+    label = {} if options.label is None else {"label": options.label}
     steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
     gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
@@ -9664,11 +9660,11 @@ def span_texts(run: Run) -> Iterator[str]:
         yield query.sub("?...", json.dumps(span, allow_nan=False, separators=(",", ":")))
 
 
-def to_otlp(spans: Iterable[str], tracing: Tracing, probe: Probe) -> bytes:
+def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None) -> bytes:
     """Return an ExportTraceServiceRequest of all spans (OTLP/JSON)."""
     import json
 
-    resource = {"host.name": probe.host, **tracing.resource, "httphases.label": probe.label}
+    resource = {"host.name": host, **tracing.resource, "httphases.label": label}
     head = json.dumps({"resource": {"attributes": attribute_list(resource)}})[:-1]
     scope = json.dumps({"name": "httphases", "version": __version__})
     body = f'{head}, "scopeSpans": [{{"scope": {scope}, "spans": [{",".join(spans)}]}}]}}'
@@ -9737,14 +9733,6 @@ class Panel(NamedTuple):
 if TYPE_CHECKING:
     Cell = Span | Bar | Strip | Scale
     Block = Line | Fields | Table | Panel
-
-
-class Look(NamedTuple):
-    """How a report is to be drawn: `include` shows the response's header fields, `width` is of its frames."""
-
-    style: str
-    include: bool
-    width: int
 
 
 def table_width(rows: Iterable[Sequence[str]]) -> int:
@@ -9967,8 +9955,10 @@ def status_span(step: Step) -> Span:
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
-def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Line]]:
-    """Show connection and response of a step; rows that say the same as one step before are only named."""
+def step_rows(step: Step, before: Step | None, include: bool) -> list[tuple[str, Line]]:
+    """Show connection and response of a step, with `include` the header fields too; rows that say the same as
+    one step before are only named.
+    """
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
@@ -9976,15 +9966,15 @@ def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Li
     if same:
         rows.insert(0, ("As before", (Span(", ".join(label for label, _ in same)),)))
     rows += response_rows(step)
-    if look.include and step.response:
+    if include and step.response:
         rows += header_rows(step.response)
     return rows
 
 
-def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
+def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
-    yield Fields(step_rows(step, look, before))
+    yield Fields(step_rows(step, before, include))
     yield waterfall_table(step.timing, step.error and step.error.phase)
     failed = failure_rows(step.error) if step.error else ()
     yield Fields([*failed, *reading_rows(read_step(step))])
@@ -10009,17 +9999,17 @@ def request_text(url: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def chain_table(run: Run, look: Look) -> Table:
+def chain_table(run: Run, width: int) -> Table:
     """Show the steps of a chain on one time axis. A narrow one shortens the requests first, then words."""
     headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
-    if look.width < NARROW:
+    if width < NARROW:
         headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
     end = sum(step.timing.total for step in run.steps)
     cells = [
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = look.width - table_width([headings, *cells, sums]) - 6 - max(look.width // 5, look.width // 2 - 24)
+    room = width - table_width([headings, *cells, sums]) - 6 - max(width // 5, width // 2 - 24)
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
@@ -10064,14 +10054,14 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def run_blocks(run: Run, look: Look) -> Iterator[Block]:
+def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     """Show a single run: its steps, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
-        yield from step_blocks(step, look, before)
+        yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
-        yield (Span("Redirect Chain Summary".center(look.width).rstrip(), "strong"),)
-        yield chain_table(run, look)
-        gap = " " if look.width < NARROW else "  "
+        yield (Span("Redirect Chain Summary".center(width).rstrip(), "strong"),)
+        yield chain_table(run, width)
+        gap = " " if width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
     yield Fields(reading_rows(read_chain(run)))
 
@@ -10096,10 +10086,10 @@ def spread_rows(
     return [["Phase", *names], *rows]
 
 
-def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
+def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
     rows = spread_rows(summary, QUARTERS)
-    room = look.width - table_width(rows)
+    room = width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
     end = max(sample.timing.total for sample in summary.used)
@@ -10107,7 +10097,7 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     which = "No answer was good; all of them" if summary.none_good else "All good ones"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield (Span(f"{which}, in ms{scale}:"),)
-    if table_width(rows) > look.width:
+    if table_width(rows) > width:
         for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
             tone = key if key in SUMMARY_KEYS else "strong"
             yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
@@ -10211,7 +10201,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
     yield from reading_rows((finding for finding, _ in summary.findings), often)
 
 
-def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Block]:
+def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
     """Show the runs of one step and URL together."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
@@ -10223,11 +10213,11 @@ def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Blo
         step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and step.url == summary.url:
             before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
-            yield Fields(step_rows(step, look, before))
+            yield Fields(step_rows(step, before, report.options.include))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
         yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
         yield waterfall_table(typical.timing)
-        yield from spread_blocks(summary, look)
+        yield from spread_blocks(summary, width)
     yield Fields(series_rows(summary, report))
 
 
@@ -10386,13 +10376,13 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
     return headings
 
 
-def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], look: Look) -> Table:
+def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], room: int) -> Table:
     """Compare the addresses: medians in ms, and what differs. Columns that do not fit are left out."""
     shown = ["Address", "Status", "Wait", "Total"]
     for heading in (*headings, "Connect", "TLS"):
         wider = [*shown, heading]
         width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
-        if width <= look.width and any(cells[heading] != "-" for cells in table):
+        if width <= room and any(cells[heading] != "-" for cells in table):
             shown = wider
     rows = [
         row_of((cells[each] for each in shown), "warn" if cells["Address"].startswith("!") else "")
@@ -10434,9 +10424,9 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
         yield (Span(f"{who} are alike{but}.", "good"),)
 
 
-def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
+def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = wall_clock()
     numbers = sorted({summary.number for summary in report.summaries})
     for number in numbers:
         rows = rows_of(report.samples, number)
@@ -10446,7 +10436,7 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
         step = f"Step {number}: " if len(numbers) > 1 else ""
         yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
         yield (Span(medians_sentence(report, rows)),)
-        yield addresses_table(table, headings, look)
+        yield addresses_table(table, headings, width)
         yield from address_notes(rows, odd, headings)
 
 
@@ -10544,7 +10534,7 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
         return
     whole, steps = parts[-1], [each for each in parts if each.number]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
-    named = f"{side}: " if whole.verdict == "too_few" and len(report.sides) > 2 else ""
+    named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
     yield (Span(named + verdict_sentence(whole, steps), tone),)
     words = unlike_words(report.samples_of(side), other)
     if words:
@@ -10555,7 +10545,7 @@ COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Look) -> Table:
+def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], width: int) -> Table:
     """Compare sides: medians in ms, and how far total is above that of the first side."""
     first, *others = [row.variant for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
@@ -10565,16 +10555,16 @@ def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Lo
         table = [
             [row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")] for row in rows
         ]
-        if table_width([headings, *table]) <= look.width:
+        if table_width([headings, *table]) <= width:
             break
     return Table(headings, (*COMPARED, heading), list(map(row_of, table)))
 
 
-def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
+def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
     """Draw the totals of all sides as strips on one scale, if there is room."""
     totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
     every = [total for each in totals.values() for total in each]
-    room = look.width - table_width([["Side"], *([name] for name in totals)]) - 3
+    room = width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
@@ -10583,7 +10573,7 @@ def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
     yield Table(("Side", scale), (), strips)
 
 
-def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
+def compared_blocks(report: Report, samples: Sequence[Sample], against: str, width: int) -> Iterator[Block]:
     """Show sides below each other, step by step; `against` is the side that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     for number, first in sorted(firsts.items()):
@@ -10593,8 +10583,8 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
         changes = {each.side or NOW: change_text(each.differences["total"].middle) for each in compared}
         if len(firsts) > 1:
             yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
-        yield sides_table(rows, changes, look)
-        yield from strips_table(rows, look)
+        yield sides_table(rows, changes, width)
+        yield from strips_table(rows, width)
         for row in rows:
             for count, failure in row.whole.failures.values():
                 yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
@@ -10602,30 +10592,30 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, loo
                 yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
 
 
-def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
-    first = report.samples[0]
+def versus_blocks(report: Report, width: int) -> Iterator[Block]:
+    first, sides = report.samples[0], report.options.sides
     yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
     rounds = len({sample.round for sample in report.samples})
     late = sum(sample.late for sample in report.samples if sample.number == 1)
-    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides", *late_starts(late)]
+    told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
     yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
-    yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
-    yield from compared_blocks(report, report.samples, SIDES[0], look)
+    yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in sides])
+    yield from compared_blocks(report, report.samples, SIDES[0], width)
     chained = any(each.number is None for each in report.comparisons)
-    for side in report.sides if chained else ():
+    for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
         if chains:
             middle = median(chain.timing.total for chain in chains)
             yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
-    for side in report.sides[1:]:
+    for side in sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
 
-def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
+def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:
     """Compare what was measured with an earlier export."""
     told = [f"{baseline.path}, {baseline.started_at}"]
     for name, value in (("host", baseline.host), ("label", baseline.label)):
-        if value != getattr(report.probe, name):
+        if value != report.probe[name]:
             told.append(f"{name} {value}" if value else f"no {name}")
     urls = {each.number: each.url for each in report.samples}
     for number, url in {each.number: each.url for each in baseline.samples}.items():
@@ -10633,32 +10623,33 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
             told.append(f"step {number}: {url}")
     yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
-    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, look)
+    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, width)
     yield from comparison_notes(report, None, baseline.samples)
 
 
-def series_blocks(report: Report, look: Look) -> Iterator[Block]:
+def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if report.runs < report.expected:
-        runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
+        runs, duration = f"{report.runs} of {report.expected} runs", report.options.series.duration
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield (Span(f"Stopped after {runs}.", "warn"),)
-    if report.sides:
-        yield from versus_blocks(report, look)
+    if report.options.sides:
+        yield from versus_blocks(report, width)
     elif report.samples[0].variant:
-        yield from addresses_blocks(report, look)
+        yield from addresses_blocks(report, width)
     else:
         for summary in report.summaries:
-            yield from summary_blocks(summary, report, look)
+            yield from summary_blocks(summary, report, width)
     yield Fields(events_rows(report))
 
 
-def report_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn at the end; in compact style only the panel."""
-    if look.style == "waterfall":
-        yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
-        if report.baseline:
-            yield from baseline_blocks(report, report.baseline, look)
+def report_blocks(report: Report, width: int) -> Iterator[Block]:
+    """Return what is drawn at the end in frames of a `width`; in compact style only the panel."""
+    run, options = report.single, report.options
+    if options.style == "waterfall":
+        yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
+        if options.baseline:
+            yield from baseline_blocks(report, options.baseline, width)
     if report.verdict:
         yield slo_panel(report.verdict, report)
 
@@ -11073,19 +11064,19 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
     return [compact_line(step, turn) for step in run.steps]
 
 
-def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
+def write_report(report: Report, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
+    options = report.options
     lines: list[str] = []
     if options.style != "waterfall":
         if report.single:
             lines = run_lines(report.single, options.style, None)
-        if report.baseline or not report.single:
+        if options.baseline or not report.single:
             lines += [summary_line(each, report, options.style == "compact") for each in report.summaries]
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
-        look = Look(options.style, options.include, painter.frame)
-        painter.paint(report_blocks(report, look))
+        painter.paint(report_blocks(report, painter.frame))
 
 
 def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = None) -> None:
@@ -11265,14 +11256,14 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             warn(options, f"in step {step.number} {LACKING}")
 
 
-def send_traces(spans: Iterable[str], probe: Probe, options: Options) -> bool:
+def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
     """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
         return True
     sender = options.tracing.sender
     url = sender.request.url
     try:
-        deliver(sender, to_otlp(spans, options.tracing, probe))
+        deliver(sender, to_otlp(spans, options.tracing, host, options.label))
     except NetworkError as error:
         collector = f"{url.scheme}://{bracketed(url.host)}:{url.port}"
         say(f"error: --otlp {collector}: {render(error, sender.secrets)}")
@@ -11454,9 +11445,8 @@ class Results:
                 comparisons += compare(own, other, paired)
         single = self.last_run
         return Report(
-            series=options.series,
-            url=options.request.url,
-            probe=Probe(os.uname().nodename, options.label),
+            options=options,
+            host=os.uname().nodename,
             samples=self.samples,
             expected=expected,
             duration_us=max(0, self.ended - self.begun) // 1000,
@@ -11467,8 +11457,6 @@ class Results:
             single=single and single._replace(verdict=verdicts[None]),
             events=self.events.events,
             outages=self.events.outages,
-            sides=options.sides,
-            baseline=options.baseline,
             comparisons=tuple(comparisons),
         )
 
@@ -11777,7 +11765,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if report.single:
         warn_about(report.single, options, None)
     warn(options, *results.warnings(report))
-    live.print(lambda: write_report(report, options, live.stream, rich))
+    live.print(lambda: write_report(report, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None
     written = write_exports(results, report, crash is not None)
@@ -11785,7 +11773,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
     sent = (results.traces > 0 or options.tracing is None) and send_traces(
-        results.spans, report.probe, options
+        results.spans, report.host, options
     )
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
