@@ -7738,31 +7738,15 @@ def exceeded(key: str, us: float | None, threshold: float, run: int | None = Non
         yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
 
 
-def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
-    """Hold the last successful step against the budgets; None when there are none, or no such step.
-
-    Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
-    Budgets on statistics, and on phases that a kept connection does not have, are not judged here.
-    """
-    step = next((step for step in reversed(run.steps) if not step.error), None)
-    plain = {key: value for key, value in thresholds.items() if "." not in key}
-    if not plain or not step:
-        return None
-    violations = [
-        each for key in sorted(plain) for each in exceeded(key, getattr(step.timing, key), plain[key])
-    ]
-    bad = {step.response.status: 1} if step.response and not step.good else {}
-    return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
-
-
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
     return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
 
 
-def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
-    """Hold all runs of one variant against the budgets; None without any, or without a step to judge.
+def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
+    """Hold runs of one variant against the budgets; None without any, or without a step to judge.
 
-    A plain budget holds for every run, and its violation names the worst.
+    A plain budget holds for the last successful step of every run, and its violation names the worst. Times
+    are whole microseconds by now, so that the verdict can be computed again from what is printed.
     """
     judged = [sample for sample in samples if sample.judged]
     if not any(judged or "." in key for key in thresholds):
@@ -7787,7 +7771,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         violations += exceeded(key, actual, threshold)
     left_out = bad_codes(sample for sample in samples if sample.last)
     return Verdict(
-        step_number=max(sample.number for sample in samples),
+        step_number=max((sample.number for sample in judged), default=0),
         thresholds=thresholds,
         violations=tuple(violations),
         not_judged=tuple(not_judged),
@@ -10023,14 +10007,14 @@ def chain_table(run: Run, width: int) -> Table:
     return Table((*headings, request, scale), numbers, rows)
 
 
-def violation_text(violation: Violation) -> str:
+def violation_text(violation: Violation, report: Report) -> str:
     text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
     text += f" (+{round(violation.delta_ms, 3)}ms)"
     if violation.variant:
         text += f" at {violation.variant}"
     if violation.baseline_ms is not None:
         text += f", beside {round(violation.baseline_ms, 3)}ms"
-    if violation.run_number:
+    if violation.run_number and not report.single:
         text += f", worst in run {violation.run_number}"
     return text
 
@@ -10048,7 +10032,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append((Span("Violations:", "strong"),))
-    words = [violation_text(violation) for violation in verdict.violations]
+    words = [violation_text(violation, report) for violation in verdict.violations]
     words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
     lines += [(Span(f"• {text}", "bad"),) for text in words]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
@@ -11332,13 +11316,18 @@ class Results:
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
 
-    def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
-        """Keep what reports and exports need of a run; return what has changed with it."""
+    def add(self, run: Run, standstill: Standstill) -> tuple[Run, list[SeriesEvent]]:
+        """Keep what reports and exports need of a run; return it with its verdict, and what has changed with
+        it.
+        """
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
         self.codes.update(codes_of(run))
-        self.samples += self._samples(run)
+        samples = list(self._samples(run))
+        self.samples += samples
+        plain = {key: budget for key, budget in self.options.thresholds.items() if "." not in key}
+        run = run._replace(verdict=judge(plain, samples))
         self.lacking += any(map(lacks_certificate, run.steps))
         if run.limit_reached:
             self.limited.append(loop_text(run))
@@ -11352,7 +11341,7 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        return self.events.add(self.samples[-1], standstill)
+        return run, self.events.add(samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
@@ -11438,9 +11427,8 @@ class Results:
         paired = options.baseline is None
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
-            verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
-            verdicts[variant] = join_verdicts([verdict, relative], variant)
+            verdicts[variant] = join_verdicts([judge(options.thresholds, own), relative], variant)
             if other and own is not other:
                 comparisons += compare(own, other, paired)
         single = self.last_run
@@ -11678,7 +11666,7 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         if step.error:
             failed = run._replace(turn=Turn())
             live.expect(0)
-            live.tell(failed, results.add(failed, Standstill()))
+            live.tell(*results.add(failed, Standstill()))
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
@@ -11717,10 +11705,9 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
-        run = run._replace(verdict=judge(options.thresholds, run))
-        events = results.add(run, live.schedule.standstill(run))
+        told = results.add(run, live.schedule.standstill(run))
         INTERRUPTION.sums_up = not series.single
-        live.tell(run, events)
+        live.tell(*told)
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
