@@ -334,14 +334,16 @@ CONNECTION_HEADERS = frozenset("connection keep-alive proxy-connection transfer-
 
 
 class ExitCode(IntEnum):
-    OK = 0
-    SLO = 4
-    HTTP_ERROR = 22
-    REDIRECT_LIMIT = 47
+    """Of several reasons for a code the first one here counts."""
+
     USAGE = 64
     INTERNAL = 70
-    WRITE = 73
+    REDIRECT_LIMIT = 47
     NETWORK = 75
+    WRITE = 73
+    HTTP_ERROR = 22
+    SLO = 4
+    OK = 0
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6883,8 +6885,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
-        request = request._replace(headers=tuple(kept))
+        request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
@@ -6992,11 +6993,6 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
     )
 
 
-def counters_of(history: Log) -> dict[str, Counters | None]:
-    """Return what the kernel had counted, by the field of Evidence, in order of time."""
-    return {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
-
-
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, handshake = history.last(Exchange), history.last(Handshake)
@@ -7008,7 +7004,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
-        **counters_of(history),
+        **{field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)},
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
@@ -7024,10 +7020,11 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
+def describe_network(
+    current: CurrentStep, history: Log, options: Options, evidence: Evidence, now: int
+) -> Network:
     """Gather what is known of the connection."""
-    counters = list(counters_of(history).values()) or [None]
-    first, last = counters[0], counters[-1]
+    first, last = evidence.stood, evidence.ended
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
@@ -7063,6 +7060,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     timing = history.timing(failed_at)
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
+    evidence = gather_evidence(history, options, timing.dns)
     exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -7076,13 +7074,13 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         route=current.route,
         started_at=current.started_at,
         timing=timing,
-        network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
+        network=describe_network(current, history, options, evidence, failed_at or time.perf_counter_ns()),
         response=history.last(Response),
         body_bytes=history.received,
         interim=history.interim,
         error=failure,
         starved_us=waited // 1000,
-        evidence=gather_evidence(history, options, timing.dns),
+        evidence=evidence,
         span_id=current.span_id,
     )
     step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
@@ -7849,16 +7847,6 @@ class Report(NamedTuple):
         return join_verdicts(self.verdicts.values())
 
 
-# Of several reasons for another code than 0 the first one counts.
-CODES_BY_PRIORITY = (
-    ExitCode.REDIRECT_LIMIT,
-    ExitCode.NETWORK,
-    ExitCode.WRITE,
-    ExitCode.HTTP_ERROR,
-    ExitCode.SLO,
-)
-
-
 def codes_of(run: Run) -> Iterator[ExitCode]:
     """Give the exit codes that a run is a reason for; HTTP_ERROR counts with --fail alone."""
     last = run.steps[-1]
@@ -7874,14 +7862,14 @@ def codes_of(run: Run) -> Iterator[ExitCode]:
 
 def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, passed: bool) -> ExitCode:
     """Return the exit code; `codes` are those that the runs are a reason for."""
-    reasons = set(codes)
+    reasons = {ExitCode.OK, *codes}
     if not fail:
         reasons.discard(ExitCode.HTTP_ERROR)
     if unwritten:
         reasons.add(ExitCode.WRITE)
     if not passed:
         reasons.add(ExitCode.SLO)
-    return next((code for code in CODES_BY_PRIORITY if code in reasons), ExitCode.OK)
+    return next(code for code in ExitCode if code in reasons)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8042,11 +8030,6 @@ class Case:
             return 0
         return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
-    @property
-    def lost_in_tls(self) -> int:
-        """Return how many segments of the handshake were sent again here or came out of order."""
-        return self.grown("retransmits", "stood", "sent") + self.grown("disorder", "stood", "sent")
-
 
 def lost_syn(case: Case) -> Finding | None:
     """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
@@ -8147,7 +8130,8 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "stood", "sent")
+    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
+    lost = case.grown("retransmits", "stood", "sent") + case.grown("disorder", "stood", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
         text = (
@@ -8399,15 +8383,6 @@ def read_step(step: Step) -> tuple[Finding, ...]:
     rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
-
-
-def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Order findings for a reader: what names a cause comes first, whatever it cost.
-
-    That the process was starved is a note of its own.
-    """
-    told = [finding for finding in findings if finding.id != "starved"]
-    return sorted(told, key=lambda finding: finding.id in GENERAL)
 
 
 def loop_text(run: Run) -> str:
@@ -9425,16 +9400,15 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
-        ends = Summary([chain[-1] for chain in chains])
         whole = Summary(chains_of([sample for chain in chains for sample in chain]))
-        yield "success", labels, int(not (ends.failed or ends.bad_status))
+        yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(chains[-1][-1]).timestamp()
         if report.single is None:
-            yield "runs", labels, ends.runs
-            yield "runs_failed", labels, ends.failed
-            yield "runs_bad_status", labels, ends.bad_status
+            yield "runs", labels, whole.runs
+            yield "runs_failed", labels, whole.failed
+            yield "runs_bad_status", labels, whole.bad_status
 
 
 LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -9914,8 +9888,11 @@ def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
 
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
-    """Show the findings that matter most. `often` says in how many runs of a series each was made, by id."""
-    for finding in in_telling_order(findings)[:SHOWN_FINDINGS]:
+    """Show the findings that matter most: what names a cause comes first, whatever it cost. `often` says, by
+    id, in how many runs of a series each was made.
+    """
+    told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
+    for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
         cost = ms_text(finding.cost_us / 1000)
         parts = [finding.phase, cost]
         if finding.id in often:
