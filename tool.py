@@ -7433,22 +7433,29 @@ def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None
 
 
 class Distribution(NamedTuple):
-    """The statistics of one key (us); None where there are too few values."""
+    """The statistics of a key, or of a difference (us); None where there are too few values. A difference of
+    medians has the median alone.
+    """
 
-    stats: dict[str, float | None]
-    interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
+    stats: Mapping[str, float | None]
+    interval: tuple[int, int] | None  # holds the median with 95 % confidence
+    n: int  # values; of two series so many at least
+
+    @property
+    def median(self) -> float | None:
+        return self.stats["median"]
 
 
 def measure_distribution(values: Iterable[int]) -> Distribution:
     ordered = sorted(values)
     stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
     if not ordered:
-        return Distribution(stats)
+        return Distribution(stats, None, 0)
     for name, least in SUPPORT.items():
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    return Distribution(stats, median_interval(ordered, INTERVAL_RISK))
+    return Distribution(stats, median_interval(ordered, INTERVAL_RISK), len(ordered))
 
 
 def usual_range(values: Sequence[int]) -> tuple[float, float]:
@@ -7580,16 +7587,6 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
-class Difference(NamedTuple):
-    """By how much the median of a key is above another one (us), the interval of that with 95 % confidence,
-    and how many values both sides have.
-    """
-
-    middle: float | None = None
-    interval: tuple[int, int] | None = None
-    n: int = 0
-
-
 class Comparison(NamedTuple):
     """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
     the usual ones of both.
@@ -7599,7 +7596,7 @@ class Comparison(NamedTuple):
     against: str
     number: int | None
     verdict: str
-    differences: dict[str, Difference]
+    differences: dict[str, Distribution]  # by how much each key is above the other side's
     statuses: tuple[int | None, int | None]
 
     @property
@@ -7628,27 +7625,26 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Distribution:
     """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
     compared round by round, so that no drift counts. Two series, one after the other, are compared by their
     medians, and the intervals of both.
     """
     if paired:
         others = {number: us for us, number in other}
-        values = [us - others[number] for us, number in own if number in others]
-        distribution = measure_distribution(values)
-        return Difference(distribution.stats["median"], distribution.interval, len(values))
+        return measure_distribution(us - others[number] for us, number in own if number in others)
     now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
     if not (now and before):
-        return Difference()
+        return measure_distribution([])
     ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(now) - median(before), interval, min(len(now), len(before)))
+    difference = {"median": median(now) - median(before)}
+    return Distribution(difference, interval, min(len(now), len(before)))
 
 
-def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
+def decide(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
     """Return the verdict on a difference; `statuses` are the usual ones of both."""
     if None not in statuses and statuses[0] != statuses[1]:
         return "unlike"  # the times are of different work
@@ -7711,7 +7707,8 @@ def hold_allowances(
         values, others = last_values(key, own), last_values(key, other)
         if values is None or others is None:
             continue
-        middle, interval, _ = subtract(values, others, paired)
+        difference = subtract(values, others, paired)
+        middle, interval = difference.median, difference.interval
         if middle is None:
             not_judged.append(key)
             continue
@@ -8672,9 +8669,9 @@ def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[
         comparison = compared.get(None, comparison)
         verdict = report.verdicts.get(summary.variant)
     if comparison:
-        middle, interval, _ = comparison.differences["total"]
-        low, high = interval or (None, None)
-        ends = {"total_diff": middle, "total_diff_low": low, "total_diff_high": high}
+        total = comparison.differences["total"]
+        low, high = total.interval or (None, None)
+        ends = {"total_diff": total.median, "total_diff_low": low, "total_diff_high": high}
         yield from time_tokens(ends, compact)
         yield f"verdict={comparison.verdict}"
     if verdict:
@@ -9027,7 +9024,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison of two sides; times in ms."""
     differences = {
         f"{key}_ms": {
-            "median_ms": to_ms(each.middle),
+            "median_ms": to_ms(each.median),
             "ci95_ms": each.interval and [to_ms(us) for us in each.interval],
         }
         for key, each in comparison.differences.items()
@@ -9640,7 +9637,7 @@ class Span(NamedTuple):
 
 
 SPACE = Span(" ")
-Line = tuple[Span, ...]
+Spans = tuple[Span, ...]
 
 
 class Bar(NamedTuple):
@@ -9670,7 +9667,7 @@ class Scale(NamedTuple):
 class Fields(NamedTuple):
     """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
-    rows: Iterable[tuple[str, Line]]
+    rows: Iterable[Row]
 
 
 class Table(NamedTuple):
@@ -9689,6 +9686,8 @@ class Panel(NamedTuple):
 
 
 if TYPE_CHECKING:
+    Line = Spans | Span | str  # in several tones, in one, or in the usual one
+    Row = tuple[str, Line]
     Cell = Span | Bar | Strip | Scale
     Block = Line | Fields | Table | Panel
 
@@ -9698,7 +9697,7 @@ def table_width(rows: Iterable[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
-def row_of(cells: Iterable[str], tone: str = "") -> Line:
+def row_of(cells: Iterable[str], tone: str = "") -> Spans:
     return tuple(Span(cell, tone) for cell in cells)
 
 
@@ -9719,7 +9718,7 @@ def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
     return Table(("Phase", "Duration", share, scale), ("Duration", share), rows)
 
 
-def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
+def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     name = certificate_name(certificate)
     days = certificate.days_left(now)
     if days is None or certificate.not_after is None:
@@ -9732,7 +9731,7 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
-def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
+def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Spans:
     """Name the first certificate of a chain to expire, if that is not the server's own."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
     _, place = min(ends, default=(None, 0))
@@ -9760,15 +9759,15 @@ def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
         yield f"{short_name(issuer) or '(empty)'} (not sent)"
 
 
-def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
+def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show the attempts to connect, unless the first one succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+            yield "Attempt", Span(words, "warn" if attempt.error else "")
 
 
-def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
+def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
     version = (info.version or "").replace("v", " ")
     agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
     verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
@@ -9777,41 +9776,41 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
     yield "TLS", (agreed, verdict)
     if info.certificate:
         yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
-        yield "Chain", (Span(" ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))),)
+        yield "Chain", " ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))
 
 
-def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def own_rows(step: Step) -> Iterator[Row]:
     """Show the interface and the client certificate, where options chose them."""
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
-        yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
+        yield "From", f"{network.local_ip} (--interface {network.interface})"
     if tls and tls.shown != "none given":
-        yield "Client cert", (Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else ""),)
+        yield "Client cert", Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else "")
 
 
-def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def network_rows(step: Step) -> Iterator[Row]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
-        yield "Address", (Span(f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"),)
+        yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"
     if route.unix_socket is not None:
-        yield "Socket", (Span(route.unix_socket),)
+        yield "Socket", route.unix_socket
     if len(network.addresses) > 1:
-        yield "Resolved", (Span(and_more(network.addresses, 8, ", …")),)
+        yield "Resolved", and_more(network.addresses, 8, ", …")
     yield from attempt_rows(network.attempts)
     if route.proxy:
-        yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
+        yield "Proxy", f"{route.proxy.shown} (from {route.source})"
     if step.response:
         protocol = step.response.http_version
         if network.tls and network.tls.alpn:
             protocol += f" (ALPN {network.tls.alpn})"
-        yield "Protocol", (Span(protocol),)
+        yield "Protocol", protocol
     if network.tls:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)
     if network.rtt_us is not None:
         lost = counted(network.retransmits or 0, "retransmit")
-        yield "Path", (Span(f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"),)
+        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
 
 
 def cache_text(cache: CacheUse) -> str:
@@ -9824,70 +9823,70 @@ def cache_text(cache: CacheUse) -> str:
     return f"{', '.join(filter(None, parts)) or 'not said'} ({cache.source})"
 
 
-def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
+def claim_rows(response: Response) -> Iterator[Row]:
     """Show what the response says of itself; nothing of it was measured."""
     if response.cache:
-        yield "Cache", (Span(cache_text(response.cache)),)
+        yield "Cache", cache_text(response.cache)
     for metric in longest_first(response.timings)[:SHOWN_METRICS]:
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
             words += f" {clip(ms_text(metric.duration_ms), 20)}"
         if metric.description:
             words += f" ({clip(metric.description, MAX_FOREIGN)})"
-        yield "Server says", (Span(words),)
+        yield "Server says", words
     more = len(response.timings) - SHOWN_METRICS
     if more > 0:
-        yield "Server says", (Span(f"and {more} more, which --json has"),)
+        yield "Server says", f"and {more} more, which --json has"
 
 
-def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
+def header_rows(response: Response) -> Iterator[Row]:
     """Show header fields as the JSON export has them, up to MAX_DRAWN characters."""
     left = MAX_DRAWN
     for count, header in enumerate(header_list(response.headers)):
         if left <= 0:
-            yield "Header", (Span(f"and {len(response.headers) - count} more, which --json has"),)
+            yield "Header", f"and {len(response.headers) - count} more, which --json has"
             return
         name, value = clip(header["name"]), clip(header["value"])
         left -= len(name) + len(value)
         yield "Header", (Span(f"{name}: ", "strong"), Span(value))
 
 
-def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         body = amount_text(len(step.request.body.data), None, step.timing.send)
-        yield "Request", (Span(f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"),)
+        yield "Request", f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"
     if step.interim:
-        yield "Interim", (Span(", ".join(str(status) for status in step.interim[:20])),)
+        yield "Interim", ", ".join(str(status) for status in step.interim[:20])
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         parts = [f"{response.status} {clip(response.reason)}".strip(), body]
         content_type = response.get("content-type")
         if content_type:
             parts.append(clip(content_type))
-        yield "Response", (Span(", ".join(parts)),)
+        yield "Response", ", ".join(parts)
         location = response.get("location")
         if location is not None:
-            yield "Location", (Span(clip(location)),)
+            yield "Location", clip(location)
         yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
-        yield "Note", (Span(starved_text(step), "warn"),)
+        yield "Note", Span(starved_text(step), "warn")
     if lacks_certificate(step):
-        yield "Note", (Span(f"in step {step.number} {LACKING}", "warn"),)
+        yield "Note", Span(f"in step {step.number} {LACKING}", "warn")
 
 
-def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
+def failure_rows(error: Failure, often: str = "") -> Iterator[Row]:
     """Say where a step failed, why, and what to try. A bad redirect fails before any phase."""
     where = f"in {error.phase} ({error.kind})"
     if error.kind == "redirect":
         where = "before the request (redirect)"
-    yield "Failed", (Span(often + where, "bad"),)
-    yield "Why", (Span(clip(error.message), "bad"),)
-    yield "Try", (Span(clip(error.hint)),)
+    yield "Failed", Span(often + where, "bad")
+    yield "Why", Span(clip(error.message), "bad")
+    yield "Try", clip(error.hint)
 
 
-def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
+def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[Row]:
     """Show the findings that matter most: what names a cause comes first, whatever it cost. `often` says, by
     id, in how many runs of a series each was made.
     """
@@ -9916,7 +9915,7 @@ def status_span(step: Step) -> Span:
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
-def step_rows(step: Step, before: Step | None, include: bool) -> list[tuple[str, Line]]:
+def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
     """Show connection and response of a step, with `include` the header fields too; rows that say the same as
     one step before are only named.
     """
@@ -9925,7 +9924,7 @@ def step_rows(step: Step, before: Step | None, include: bool) -> list[tuple[str,
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
     rows = [row for row in rows if row not in same]
     if same:
-        rows.insert(0, ("As before", (Span(", ".join(label for label, _ in same)),)))
+        rows.insert(0, ("As before", ", ".join(label for label, _ in same)))
     rows += response_rows(step)
     if include and step.response:
         rows += header_rows(step.response)
@@ -9999,19 +9998,19 @@ def violation_text(violation: Violation, report: Report) -> str:
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    first: Line = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
+    first: Spans = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
-    lines = [first]
+    lines: list[Line] = [first]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
-        lines.append((Span("Violations:", "strong"),))
+        lines.append(Span("Violations:", "strong"))
     words = [violation_text(violation, report) for violation in verdict.violations]
     words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
-    lines += [(Span(f"• {text}", "bad"),) for text in words]
+    lines += [Span(f"• {text}", "bad") for text in words]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10020,7 +10019,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     for step, before in zip(run.steps, (None, *run.steps)):
         yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
-        yield (Span("Redirect Chain Summary".center(width).rstrip(), "strong"),)
+        yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
         gap = " " if width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
@@ -10057,11 +10056,11 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     drawn = room >= LEAST_STRIP + 3
     which = "No answer was good; all of them" if summary.none_good else "All good ones"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
-    yield (Span(f"{which}, in ms{scale}:"),)
+    yield f"{which}, in ms{scale}:"
     if table_width(rows) > width:
         for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
             tone = key if key in SUMMARY_KEYS else "strong"
-            yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
+            yield Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone)
         return
     headings, *body = rows
     table: list[Sequence[Cell]] = []
@@ -10145,19 +10144,19 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     return words
 
 
-def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
+def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
     for count, failure in summary.failures.values():
         yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
-        yield "Statuses", (Span(status_sentence(summary), "warn"),)
+        yield "Statuses", Span(status_sentence(summary), "warn")
     for sentence in outlier_sentences(summary, report.samples[0].run):
-        yield "Outliers", (Span(sentence),)
+        yield "Outliers", sentence
     for reason, count in summary.refused.items():
-        yield "Not reused", (Span(f"{counted(count, 'run')}: {reason}", "warn"),)
+        yield "Not reused", Span(f"{counted(count, 'run')}: {reason}", "warn")
     warmth = reuse_sentence(summary, report.summaries)
     if warmth:
-        yield "Reuse", (Span(warmth),)
+        yield "Reuse", warmth
     often = {finding.id: f"in {runs} of {counted(summary.runs, 'run')}" for finding, runs in summary.findings}
     yield from reading_rows((finding for finding, _ in summary.findings), often)
 
@@ -10168,7 +10167,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
     odd = summary.failed or summary.bad_status
-    yield (Span(series_title(summary, report), "bad" if odd else ""),)
+    yield Span(series_title(summary, report), "bad" if odd else "")
     typical = summary.typical
     if typical:
         step = report.newest.get((summary.variant, summary.number, summary.reused))
@@ -10176,7 +10175,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
             before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
             yield Fields(step_rows(step, before, report.options.include))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
-        yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
+        yield f"Run {typical.run} of {report.runs}{nearest}:"
         yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, width)
     yield Fields(series_rows(summary, report))
@@ -10185,7 +10184,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
 SHOWN_EVENTS = 20  # the last ones
 
 
-def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
+def events_rows(report: Report) -> Iterator[Row]:
     """Tell what has changed. An outage has one line, in the place of its first event."""
     lines: dict[SeriesEvent | int, str] = {}
     for event in report.events:
@@ -10197,7 +10196,7 @@ def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
     if len(lines) > len(shown):
         shown.insert(0, f"{len(lines) - len(shown)} more before these")
     for number, line in enumerate(shown):
-        yield "" if number else "Events", (Span(line),)
+        yield "" if number else "Events", line
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10371,18 +10370,18 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
     """Say what is odd about each address, or that all are alike."""
     for address, words in odd.items():
         for each in words:
-            yield (Span(f"! {address} {each}", "warn"),)
+            yield Span(f"! {address} {each}", "warn")
     bad = [row.variant for row in rows if row.usual.none_good]
     if bad:
-        yield (Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn"),)
+        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
     for row in rows:
         warmth = reuse_sentence(row.usual, row.parts)
         if warmth:
-            yield (Span(f"{row.variant}: {warmth}"),)
+            yield f"{row.variant}: {warmth}"
     if not any(odd.values()) and len(rows) > 1:
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
-        yield (Span(f"{who} are alike{but}.", "good"),)
+        yield Span(f"{who} are alike{but}.", "good")
 
 
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -10395,8 +10394,8 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
         table = [address_cells(row, bool(odd[row.variant]), now) for row in rows]
         headings = differing(rows, table)
         step = f"Step {number}: " if len(numbers) > 1 else ""
-        yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
-        yield (Span(medians_sentence(report, rows)),)
+        yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
+        yield medians_sentence(report, rows)
         yield addresses_table(table, headings, width)
         yield from address_notes(rows, odd, headings)
 
@@ -10429,7 +10428,7 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
     sums = {}
     for phase in PHASES:
         differences = [part.differences[phase] for part in parts if 2 * part.differences[phase].n >= part.n]
-        sums[phase] = sum(each.middle or 0 for each in differences)
+        sums[phase] = sum(each.median or 0 for each in differences)
     large = [phase for phase in PHASES if middle and sums[phase] / middle >= LARGE_PART]
     causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
     sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
@@ -10440,8 +10439,8 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
 def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
     """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
     paired, against = comparison.side is not None, comparison.against
-    name = comparison.side or NOW
-    middle, interval, _ = comparison.differences["total"]
+    name, total = comparison.side or NOW, comparison.differences["total"]
+    middle, interval = total.median, total.interval
     if comparison.verdict == "unlike":
         words = f"{name.capitalize()} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
         words += "the times are of different work"
@@ -10496,10 +10495,10 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     whole, steps = parts[-1], [each for each in parts if each.number]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
     named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
-    yield (Span(named + verdict_sentence(whole, steps), tone),)
+    yield Span(named + verdict_sentence(whole, steps), tone)
     words = unlike_words(report.samples_of(side), other)
     if words:
-        yield (Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn"),)
+        yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
 
 
 COMPARED = (*PHASES, "total")
@@ -10541,33 +10540,33 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, wid
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
         compared = (each for each in report.comparisons if each.number == number)
-        changes = {each.side or NOW: change_text(each.differences["total"].middle) for each in compared}
+        changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:
-            yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
+            yield Span(f"Step {number}: {first.method} {clip(first.url)}", "strong")
         yield sides_table(rows, changes, width)
         yield from strips_table(rows, width)
         for row in rows:
             for count, failure in row.whole.failures.values():
                 yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
-                yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
+                yield Span(f"{row.variant}: {NONE_GOOD}", "warn")
 
 
 def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     first, sides = report.samples[0], report.options.sides
-    yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
+    yield Span(f"{first.method} {clip(first.url)}", "strong")
     rounds = len({sample.round for sample in report.samples})
     late = sum(sample.late for sample in report.samples if sample.number == 1)
     told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
-    yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
-    yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in sides])
+    yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
+    yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield from compared_blocks(report, report.samples, SIDES[0], width)
     chained = any(each.number is None for each in report.comparisons)
     for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
         if chains:
             middle = median(chain.timing.total for chain in chains)
-            yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
+            yield f"  {side.name}  all steps together: {time_text(middle)}"
     for side in sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
@@ -10582,7 +10581,7 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     for number, url in {each.number: each.url for each in baseline.samples}.items():
         if urls.get(number, url) != url:
             told.append(f"step {number}: {url}")
-    yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
+    yield Fields([(BEFORE, clip(", ".join(told)))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
     yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, width)
     yield from comparison_notes(report, None, baseline.samples)
@@ -10593,7 +10592,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         runs, duration = f"{report.runs} of {report.expected} runs", report.options.series.duration
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
-        yield (Span(f"Stopped after {runs}.", "warn"),)
+        yield Span(f"Stopped after {runs}.", "warn")
     if report.options.sides:
         yield from versus_blocks(report, width)
     elif report.samples[0].variant:
@@ -10719,7 +10718,7 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def cut(line: Line, first: int, end: int) -> Line:
+def cut(line: Spans, first: int, end: int) -> Spans:
     """Return the characters of a line from one place to another, in their tones."""
     kept = []
     for text, tone in line:
@@ -10729,7 +10728,7 @@ def cut(line: Line, first: int, end: int) -> Line:
     return tuple(kept)
 
 
-def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
+def pad(line: Spans, width: int, to_the_right: bool = False) -> Spans:
     space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
 
@@ -10787,7 +10786,7 @@ class Painter:
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Iterable[Line]]]
+        drawers: dict[type, Callable[[Any], Iterable[Spans]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         folded = partial(self._folded, width=self._width)
         drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
@@ -10805,23 +10804,26 @@ class Painter:
         shown = visible(text).translate(self._forms)
         return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
-    def _folded(self, line: Line, width: int) -> Iterator[Line]:
+    def _folded(self, line: Line, width: int) -> Iterator[Spans]:
         """Break a line into lines of at most `width` cells."""
-        line = tuple(Span(self._printable(text), tone) for text, tone in line)
-        text, at = "".join(span.text for span in line), 0
+        if isinstance(line, str):
+            line = Span(line)
+        spans = (line,) if isinstance(line, Span) else line
+        spans = tuple(Span(self._printable(text), tone) for text, tone in spans)
+        text, at = "".join(span.text for span in spans), 0
         for part in fold(text, width):
             at = text.index(part, at)
-            yield cut(line, at, at + len(part))
+            yield cut(spans, at, at + len(part))
             at += len(part)
 
-    def _fields(self, fields: Fields) -> Iterator[Line]:
+    def _fields(self, fields: Fields) -> Iterator[Spans]:
         for label, line in fields.rows:
             first = f"  {label}"
             for part in self._folded(line, self._width - 15):
                 yield (Span(first.ljust(15), "label"), *part)
                 first = ""
 
-    def _bar(self, bar: Bar, width: int) -> Line:
+    def _bar(self, bar: Bar, width: int) -> Spans:
         """Draw a bar; one of several parts by their letters, where two tones cannot stand in one cell."""
         marks = self._glyphs.bar
         letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
@@ -10832,7 +10834,7 @@ class Painter:
         alike = groupby(cells, key=itemgetter(1))
         return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
 
-    def _cell(self, cell: Any, width: int) -> list[Line]:
+    def _cell(self, cell: Any, width: int) -> list[Spans]:
         """Draw what stands in a cell of a table, in as many lines as it needs."""
         if isinstance(cell, Bar):
             return [self._bar(cell, width)]
@@ -10843,13 +10845,13 @@ class Painter:
             begin, end = cell
             fits = len(begin) + len(end) < width
             return [(Span(begin + end.rjust(width - len(begin)) if fits else "", "strong"),)]
-        return list(self._folded((cell,), width))
+        return list(self._folded(cell, width))
 
-    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Line:
+    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Spans:
         between = corners[1].join(self._glyphs.line * (width + 2) for width in widths)
         return (Span(corners[0] + between + corners[2], tone),)
 
-    def _table(self, table: Table) -> Iterator[Line]:
+    def _table(self, table: Table) -> Iterator[Spans]:
         """Draw a table as wide as all frames."""
         headings = [Span(each, "strong") if isinstance(each, str) else each for each in table.headings]
         rows = [headings, (), *table.rows]
@@ -10867,17 +10869,17 @@ class Painter:
         """Return how wide a column must be for a cell; bars and strips take what there is."""
         return text_cells(self._printable(cell.text)) if isinstance(cell, Span) else 0
 
-    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Line]:
+    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Spans]:
         columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
         side = Span(self._glyphs.side)
         for number in range(max(map(len, columns))):
-            drawn: Line = (side,)
+            drawn: Spans = (side,)
             for heading, width, lines in zip(table.headings, widths, columns):
                 line = lines[number] if number < len(lines) else ()
                 drawn += (SPACE, *pad(line, width, heading in table.numbers), SPACE, side)
             yield drawn
 
-    def _panel(self, panel: Panel) -> Iterator[Line]:
+    def _panel(self, panel: Panel) -> Iterator[Spans]:
         glyphs, inner, tone = self._glyphs, self.frame - 4, panel.title.tone
         title = f" {self._printable(panel.title.text)} "
         rest = glyphs.line * max(0, inner + 1 - text_cells(title))
@@ -11566,7 +11568,7 @@ class LiveReport:
 
     def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [(Span(event_line(event)),) for event in events]
+        blocks: list[Block] = [event_line(event) for event in events]
         error = run.steps[-1].error
         if error and error.kind not in self._explained:
             self._explained.add(error.kind)
@@ -11790,7 +11792,7 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
+        panel = Panel(Span("SLO Error", "bad"), (clip(mask_userinfo(error.message)),))
         painter = choose_painter(sys.stderr, environ, has_rich())
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE
