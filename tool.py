@@ -26,8 +26,11 @@ The way of a request through this file, which is read from top to bottom:
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
-     26 Words, 27 Documents, 28 Views    Report -> lines; JSON, HAR, metrics, traces; blocks to draw
-     29 Painters, 30 Main                the only ones that write
+                       26 Words          numbers and names -> text; the lines of runs and summaries
+                       27 Documents      Report -> JSON, HAR, metrics; Run -> traces
+                       28 Views          Report -> blocks to draw
+                       29 Painters       blocks -> a stream
+                       30 Main           argv to exit code; with 29 the only one that writes
 
 What the records are, and which is made of which:
 
@@ -38,23 +41,24 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     what is kept of a step of a series, where ten thousand of them may have to be held
     Summary    what the samples of one step have in common
-    Comparison by how much one side, or now, is above another, or a Baseline: an earlier export
+    Comparison by how much a side is slower than side A, or a run now than a Baseline, an earlier export
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
-A single run is a series of one. It goes the same way, and its report has a form of its own.
+A single run is a series of one and goes the same way; only its report and its documents look different.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
 
-    Tcp | Unix, Tls?, Tunnel | Socks ?, Tls?   then an exchange: HTTP/1.1 or HTTP/2
+    Tcp or Unix, then Tls to a proxy, then Tunnel or Socks5, then Tls to the target: those that are needed.
+    At the end of the list is an exchange: HTTP/1.1 or HTTP/2.
 
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
-explains its own failures. No other place asks whether there is a proxy, or TLS.
+explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
 every function, with its reason:
 
-    network         13, 16 (a request is written without one), 19, 20
+    network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
     looks at files  5, 8, 9, 12, 15, 30
     changes files   30
@@ -62,7 +66,7 @@ every function, with its reason:
     threads         15
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
-    code            nowhere
+    evaluates code  nowhere
 
 Three rules:
 1. Upward only. Code uses names defined above it, never below; `main` is last.
@@ -472,8 +476,8 @@ class ProxyScheme(NamedTuple):
 PROXY_SCHEMES = {
     "http": ProxyScheme(80, ("tcp",), "tunnel", forwards=True, resolves=True, trips=1),
     "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", forwards=True, resolves=True, trips=3),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=False, trips=3),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks", forwards=False, resolves=True, trips=3),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=False, trips=3),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=True, trips=3),
 }
 
 
@@ -889,7 +893,7 @@ class Variant(NamedTuple):
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Return what documents call a variant: a side by its letter, any other by the address that it is of."""
+    """Return what documents call a variant: an address is a `target`; of a side both keys are there."""
     return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
@@ -954,7 +958,7 @@ class Sample(NamedTuple):
     round: int
     variant: str | None
     number: int
-    url: str
+    url: str  # of a step with too many different ones a common name
     method: str
     started_at: datetime.datetime
     timing: Timing
@@ -1768,7 +1772,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
     name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
-    if kind.opener == "socks" and max(len(name), len(secret)) > 255:
+    if kind.opener == "socks5" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
@@ -1930,7 +1934,7 @@ def parse_header(place: str, text: str) -> Header:
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
     if not colon:
-        raise UsageError(f"{place}: a header has no colon: expected 'Name: value'")
+        raise UsageError(f"{place}: this header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
         raise UsageError(f"{place}: the text before the colon is no header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
@@ -2645,14 +2649,14 @@ CURL_OPTIONS = """
   --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
   machine's OpenSSL does it, and the report shows what was agreed on
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
---http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = HTTP/2 over TLS is known, and --http1.1, no other
+--http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = only HTTP/2 over TLS and HTTP/1.1 are supported
 -T --upload-file = use -X PUT -d @FILE
 -F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --url-query = write the query into the URL
 --data-urlencode = encode it before: -d sends its data as it is
 -B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
   come as they are
---max-redirs --location-trusted --post30* = nothing sets that: -L follows 10 redirects at most, and as
+--max-redirs --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as
   browsers do
 --retry* = nothing is sent twice: run it again when it exits with 75
 -Z --parallel* --rate -: --next = there is one URL; --count measures it again
@@ -2677,7 +2681,7 @@ exit codes (the first that applies, from the top):
    47 more than 10 redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
-   22 the last status is 4xx or 5xx, with --fail, or none that --expect names
+   22 the last status is 4xx or 5xx, with --fail, or does not match --expect
     4 a latency budget was exceeded, or could not be judged
     0 success
 
@@ -2814,8 +2818,8 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
-    ("--reuse", ("--count", "--duration", "--versus"), ": it is for a series of runs"),
+    ("--interval", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
+    ("--reuse", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -2992,7 +2996,7 @@ def check_routes(options: Options) -> None:
     schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
     for scheme in schemes:
         route = route_to(options.request.url._replace(scheme=scheme), options)
-        if "socks" in route.hops(options.request.url) and optional("socks") is None:
+        if "socks5" in route.hops(options.request.url) and optional("socks") is None:
             remedy = "pip install PySocks, or use httphases.pyz, which contains it"
             message = f"a SOCKS proxy needs PySocks, which is not installed: {remedy}"
             raise UsageError(f"{route.source}: {message}")
@@ -3004,8 +3008,8 @@ def check_targets(options: Options) -> None:
         return
     route = route_to(options.request.url, options)
     if route.proxy:
-        named = f"{route.source} names a proxy: leave it out, or give -x '' to go without one"
-        raise UsageError(f"--all-addresses asks the servers themselves, but {named}")
+        named = f"{route.source} names one: use -x '' to go without it"
+        raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
     for key in options.thresholds:
         if key.partition(".")[0] == "dns":
             why = "with --all-addresses the name is looked up once, before all runs"
@@ -3062,8 +3066,9 @@ def check_urls(args: argparse.Namespace) -> None:
         raise UsageError(f"no URL given: {explain_no_url(args)}")
     expected = f"expected one URL, got {len(args.url)}"
     for header in args.header:
-        if header.endswith(":"):
-            raise UsageError(f"{expected} words: -H '{header} …' needs quotes around all of it")
+        name = header if header.endswith(":") else "Name:"
+        if name == header or is_token(os.fsencode(header)):
+            raise UsageError(f"{expected} words: -H '{name} …' needs quotes around all of it")
     quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
@@ -3089,7 +3094,7 @@ def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
     found, form = request.body.content_type, "application/x-www-form-urlencoded"
     if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
-        yield f"the body is sent as {found}, where curl says {form}: -H 'Content-Type: …' decides"
+        yield f"the body is sent as {found}; to send it as curl does: -H 'Content-Type: {form}'"
 
 
 def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
@@ -3227,13 +3232,13 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
 
     try:
         args = parser.parse_all(shlex.split(words))
-    except ValueError as error:
-        raise UsageError(f"its words cannot be told apart: {str(error).lower()}") from None
+    except ValueError:
+        raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
     for option in FOR_ALL:
         if is_given(args, option):
-            raise UsageError(f"{option} is for all sides: it stands outside of the quotes")
+            raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     if args.url:
         check_urls(args)
     return args
@@ -3898,7 +3903,7 @@ RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
     "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
-    "proxy: no answer": (
+    "proxy: no answer to CONNECT": (
         "the proxy {} hung up without answering CONNECT",
         "Check that the address belongs to an HTTP proxy, and the proxy's log.",
     ),
@@ -4045,8 +4050,9 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
         hint = "Check that those in /etc/resolv.conf can be reached from this machine: `dig NAME` asks them."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
-        message = f"{{}} has no {wanted} address, or no such name exists"
-        hint = f"Check the spelling, or leave out {family_option(options)} to use whatever addresses it has."
+        option = family_option(options)
+        message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
+        hint = f"Check the spelling, or leave out {option} to use whatever addresses it has."
     elif error.errno == no_name[1]:
         message = "no address was found for {}"
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
@@ -4090,7 +4096,7 @@ def socks_reply(error: Any) -> int | None:
     return int(reply[1], 16) if reply else None
 
 
-def explain_socks(error: Any, proxy: Proxy, tried: int) -> NetworkError:
+def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
     """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
     message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
@@ -4294,11 +4300,14 @@ def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str
 
 def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
-    host, certificate = failure.place[0], failure.certificate
+    (host, port), certificate = failure.place, failure.certificate
     names: tuple[str, ...] = ("another name",)
     if certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
-    hint = f"Ask for one of its names, or give the server a certificate for {host}. {INSECURE_HINT}"
+    way = f", or give the server a certificate for {host}"
+    if is_ip(host) and not failure.on_socket:
+        way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
+    hint = f"Ask for one of its names{way}. {INSECURE_HINT}"
     message = "the certificate was issued for {}, not {}"
     return NetworkError("tls", message, hint, clip(and_more(names, 5)), host)
 
@@ -4483,9 +4492,9 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
     """Return the addresses of a host; raises NetworkError of kind `dns`."""
     literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
-        family = FAMILY_NAMES[options.family]
-        hint = f"It is an address of the other family: leave out {family_option(options)}."
-        raise NetworkError("dns", "{} has no {} address", hint, host, family)
+        family, option = FAMILY_NAMES[options.family], family_option(options)
+        hint = f"It is an address of the other family: leave out {option}."
+        raise NetworkError("dns", "{} is no {} address, and {} asks for one", hint, host, family, option)
     if literal:
         return [literal_peer(literal, port)]
     began = time.perf_counter()
@@ -4990,7 +4999,8 @@ def build_trusting_context() -> ssl.SSLContext:
 
 
 def build_context(options: Options, take_store: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Make a client context; it costs 20 ms and more where the system's CA store is read.
+    """Make a client context; it costs 20 ms and more where the system's CA store is read. What is of one role
+    alone is set in `TlsContexts._make`.
 
     `take_store` may give a context whose store was read ahead, from SSL_CERT_FILE if that is set. Raises
     UsageError where that file is no bundle.
@@ -6612,7 +6622,7 @@ class Tunnel(Hop):
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            raise network_error("proxy: no answer", self._proxy.shown) from None
+            raise network_error("proxy: no answer to CONNECT", self._proxy.shown) from None
         if not 200 <= response.status < 300:
             raise refused_tunnel(self._proxy, response, self._authorized)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
@@ -6636,7 +6646,7 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+def negotiate_socks5(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
     """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
     socks = optional("socks")
     username = password = None
@@ -6649,7 +6659,7 @@ def negotiate_socks(connection: socket.socket, proxy: Proxy, place: tuple[str, i
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
 
 
-class Socks(Hop):
+class Socks5(Hop):
     """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
@@ -6672,11 +6682,11 @@ class Socks(Hop):
         for number, target in enumerate(self._targets, 1):
             place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
-                negotiate_socks(below.socket, self._proxy, place)
+                negotiate_socks5(below.socket, self._proxy, place)
                 break
             except optional("socks").ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
-                    raise explain_socks(error, self._proxy, number) from None
+                    raise explain_socks5(error, self._proxy, number) from None
             self.below.open_again()
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
@@ -6696,7 +6706,7 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
     "unix": Unix,
     "proxy tls": lambda setup: Tls(setup, setup.route.proxy),
     "tunnel": Tunnel,
-    "socks": Socks,
+    "socks5": Socks5,
     "tls": Tls,
 }
 
@@ -7518,6 +7528,15 @@ def known(name: str, samples: Iterable[Sample]) -> list[int]:
     return [value for value in values if value is not None]
 
 
+def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
+    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
+
+
+def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
+    """Count the runs whose last answer is not good, by its status."""
+    return bad_codes(sample for sample in samples if sample.last)
+
+
 def join_servers(shown: Iterable[ServerInfo]) -> ServerInfo:
     """Join what a server showed in several runs: of each field the newest that is known."""
     joined = {}
@@ -7720,7 +7739,8 @@ def hold_allowances(
             over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
             violations.append(over)
     number = max(sample.number for sample in own)
-    return Verdict(number, thresholds, tuple(violations), tuple(not_judged))
+    left_out = bad_ends(own) if thresholds else {}
+    return Verdict(number, thresholds, tuple(violations), tuple(not_judged), left_out=left_out)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7731,10 +7751,6 @@ def exceeded(key: str, us: float | None, threshold: float, run: int | None = Non
     actual = to_ms(us)
     if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
         yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
-
-
-def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
-    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
 
 
 def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -7764,7 +7780,7 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
         if actual is None:
             not_judged.append(key)
         violations += exceeded(key, actual, threshold)
-    left_out = bad_codes(sample for sample in samples if sample.last)
+    left_out = bad_ends(samples)
     return Verdict(
         step_number=max((sample.number for sample in judged), default=0),
         thresholds=thresholds,
@@ -8801,8 +8817,10 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
     if verdict and bad and not fail:
         statuses, where = bad_ones(bad, runs)
         option = "-f" if min(bad) < 600 else "--expect 2xx"
-        held = "held against" if verdict.bad_statuses else "judged without"
-        yield f"{where}the budgets were {held} a {statuses} answer: {option} makes that exit 22"
+        said = f"the answer was {statuses} and did not count for the budgets"
+        if verdict.bad_statuses:
+            said = f"the budgets were held against a {statuses} answer"
+        yield f"{where}{said}: {option} makes that exit 22"
 
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
@@ -8818,10 +8836,10 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
     """Name the last statuses that --expect does not; for a series of `runs`, say in how many they came."""
-    bad = bad_codes(sample for sample in samples if sample.last)
+    bad = bad_ends(samples)
     if bad:
         statuses, where = bad_ones(bad, runs)
-        yield f"{where}the last status, {statuses}, is none that --expect names"
+        yield f"{where}the last status, {statuses}, does not match --expect"
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
@@ -9286,14 +9304,14 @@ class CompressedTexts:
         self.size = 0  # bytes, compressed
 
     def add(self, name: str, text: str) -> None:
-        piece = self._deflate.compress(f"{name}{text}".encode("utf-8", "backslashreplace") + b"\0")
+        piece = self._deflate.compress(f"{name} {text}".encode("utf-8", "backslashreplace") + b"\0")
         if piece:
             self._pieces.append(piece)
             self.size += len(piece)
 
     def get(self, name: str) -> Iterator[str]:
         """Give the texts of an export back in order."""
-        inflate, left, start = self._zlib.decompressobj(), b"", name.encode()
+        inflate, left, start = self._zlib.decompressobj(), b"", name.encode() + b" "
         for piece in (*self._pieces, self._deflate.copy().flush()):
             *whole, left = (left + inflate.decompress(piece)).split(b"\0")
             for text in whole:
@@ -10054,7 +10072,9 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
         rows = spread_rows(summary, SUMMARY_STATS)
     end = max(sample.timing.total for sample in summary.used)
     drawn = room >= LEAST_STRIP + 3
-    which = "No answer was good; all of them" if summary.none_good else "All good ones"
+    which = f"Times of the {counted(len(summary.used), 'good run')}"
+    if summary.none_good:
+        which = "No answer was good; times of all answers"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield f"{which}, in ms{scale}:"
     if table_width(rows) > width:
@@ -10382,6 +10402,8 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
         yield Span(f"{who} are alike{but}.", "good")
+    if len(rows) == 1:
+        yield "Only one address was measured: there is nothing to compare."
 
 
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -10448,9 +10470,10 @@ def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
         return words
     if middle is None or interval is None:
-        what, there = ("rounds", "there are") if paired else ("runs", "one has")
         needed = f"{NEEDED[paired]} good ones on both sides are needed"
-        return f"Too few {what}: {needed}, {there} {comparison.n}"
+        if paired:
+            return f"Too few rounds: {needed}, there are {comparison.n}"
+        return f"Too few runs: {needed} (--count {NEEDED[paired]}), one has {comparison.n}"
     if comparison.verdict == "no_difference":
         low, high = plain_ms(interval)
         within = f"total within {low} ms faster and {high} ms slower"
@@ -10550,6 +10573,10 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, wid
                 yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
                 yield Span(f"{row.variant}: {NONE_GOOD}", "warn")
+            elif row.whole.bad_status:
+                statuses, often = bad_ones(bad_codes(row.whole.answered), row.whole.runs)
+                words = f"answered {statuses} {often.rstrip()}; the times are of the good answers"
+                yield Span(f"{row.variant.capitalize()} {words}", "warn")
 
 
 def versus_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -11007,7 +11034,8 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
     except BrokenPipeError:
         pass
     except (OSError, ValueError, MemoryError) as error:
-        say(f"error: cannot write {what}: {reason_of(error)}")
+        reason = "there is no such folder" if isinstance(error, FileNotFoundError) else reason_of(error)
+        say(f"error: cannot write {what}: {reason}")
         return False
     return True
 
@@ -11141,7 +11169,9 @@ def har_items(run: Run, _: bool) -> Iterator[str]:
 
 
 class Export(NamedTuple):
-    """How a file is made. `make` gets the report, and the `items` of all runs, which are kept as text."""
+    """How a file is made: `make` gets the report. If the file lists all runs, with their URLs, `items` writes
+    a run; its texts are kept, and `make` gets those of all runs.
+    """
 
     make: Callable[[Report, Iterable[str]], Iterable[bytes]]
     items: Callable[[Run, bool], Iterator[str]] | None = None
@@ -11190,7 +11220,7 @@ def import_ahead(options: Options) -> bool:
 
 def warn_of_parameters(run: Run, options: Options) -> None:
     """Name the credentials that the files will have in URLs, also in those of redirects."""
-    files = " and ".join(option for option in ("--json", "--har") if option in options.exports)
+    files = " and ".join(listings(options))
     urls = [step.url for step in run.steps]
     urls += [step.response.get("location") or "" for step in run.steps if step.response]
     fields = [field for url in urls for field in query_fields(url)]
@@ -11406,8 +11436,11 @@ class Results:
         paired = options.baseline is None
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
+            verdict = judge(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
-            verdicts[variant] = join_verdicts([judge(options.thresholds, own), relative], variant)
+            if verdict and relative and verdict.left_out:
+                relative = relative._replace(left_out={})  # these runs are counted already
+            verdicts[variant] = join_verdicts([verdict, relative], variant)
             if other and own is not other:
                 comparisons += compare(own, other, paired)
         single = self.last_run
@@ -11782,8 +11815,6 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
-    collecting = gc.isenabled()
-    gc.disable()  # no pause while the clock runs; a run makes little garbage
     try:
         return run_tool(argv, environ, take_store)
     except Answered as answer:
@@ -11806,9 +11837,6 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         else:
             report_crash(error, environ)
         return ExitCode.INTERNAL
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def claim_standard_streams() -> None:
@@ -11825,9 +11853,11 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
+    Garbage is collected between the runs of a series alone: a run makes little, and the clock knows no pause.
 
     The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
     """
+    gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)

@@ -232,6 +232,7 @@ def test_a_link_local_address_without_its_zone_says_what_is_missing():
 @pytest.mark.parametrize(("option", "host"), [("-6", "127.0.0.1"), ("-4", "[::1]")])
 def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host):
     step = failure(here(option, f"http://{host}:1/"), "dns", "dns")
+    assert f"and {option} asks for one" in step["error"]["message"]
     assert option in step["error"]["hint"]
     assert step["network"]["attempts"] == []
 

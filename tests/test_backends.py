@@ -268,6 +268,11 @@ def test_rows_stand_in_the_order_in_which_the_addresses_were_given(run_tool):
     assert result.code == 0 and shown[:3] == given
 
 
+def test_of_one_address_it_is_said_that_there_is_no_other(run_tool):
+    result, _ = ask(run_tool, [ok()])
+    assert "Only one address was measured: there is nothing to compare." in flat(result.out)
+
+
 def test_alike_is_said_too(run_tool):
     result, _ = ask(run_tool, [USUAL, USUAL, USUAL], "--json", "-")
     document, text = json.loads(result.out), flat(result.err)

@@ -5,6 +5,7 @@ computed a second time here, from the two documents.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import os
@@ -595,6 +596,17 @@ def test_the_medians_shown_are_of_all_runs_where_a_redirect_has_a_new_url_every_
     assert float(shown) == pytest.approx(median, rel=0.01)
 
 
+def test_error_pages_are_told_on_either_side(call_tool, export):
+    pages = itertools.cycle([Reply(), Reply(), Reply(503), Reply()])
+    with http_server({"/": Reply(), "/flap": lambda request: next(pages)}) as server:
+        good, flapping = export(*of_eight(server.url())), export(*of_eight(server.url("/flap")))
+        now = flat(call_tool("--baseline", good, *of_eight(server.url("/flap"))).out)
+        before = flat(call_tool("--baseline", flapping, *of_eight(server.url())).out)
+    words = "answered 503 in 2 of 8 runs; the times are of the good answers"
+    assert f"Now {words}" in now and f"Before {words}" not in now
+    assert f"Before {words}" in before and f"Now {words}" not in before
+
+
 def test_host_and_label_are_told_where_they_differ(call_tool, site, export):
     path = export("--label", "tuesday", site.url())
     text = flat(call_tool("--baseline", path, "--label", "tuesday", site.url()).out)
@@ -632,7 +644,7 @@ def test_earlier_failures_are_shown_with_their_reason(call_tool, site, export):
         path = export(*of_eight(f"http://127.0.0.1:{port}/"), codes=(75,))
     text = flat(call_tool("--baseline", path, *of_eight(site.url())).out)
     assert "before, 8 times in connect" in text
-    assert "Too few runs: 7 good ones on both sides are needed, one has 0" in text
+    assert "Too few runs: 7 good ones on both sides are needed (--count 7), one has 0" in text
     assert "differ besides" not in text
 
 

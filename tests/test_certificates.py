@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import hashlib
 import random
+import re
 import shutil
 import ssl
 import subprocess
@@ -82,6 +83,12 @@ def test_a_certificate_for_an_address_asked_for_by_another_address(mint):
 
 def test_a_certificate_for_a_name_asked_for_by_address(mint):
     leaf = mint.issue(mint.ca, "x", sans=("localhost",))
+    with http_server(tls=mint.context(leaf)) as server:
+        trust = ("-m", "10", "--cacert", mint.root)
+        hint = failure(here(*trust, server.url(host="127.0.0.1")), "tls", "tls")["error"]["hint"]
+        url, mapping = re.search(r"names: (\S+) with --resolve (\S+)\. ", hint).groups()
+        words = [text.replace("NAME", "localhost") for text in (mapping, url)]
+        assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
     rejected(mint, mint.context(leaf), "localhost", "not 127.0.0.1", host="127.0.0.1")
 
 

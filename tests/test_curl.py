@@ -414,7 +414,7 @@ def test_a_line_break_in_such_a_field_is_refused(call_tool, server, option):
     assert "hunter2" not in result.err and server.accepted == 0
 
 
-JOINED = "the body is sent as text/plain; charset=utf-8, where curl says " + FORM
+JOINED = "the body is sent as text/plain; charset=utf-8; to send it as curl does: -H 'Content-Type: " + FORM
 
 
 def test_data_given_several_times_is_joined_in_order(call_tool, server, tmp_path):
@@ -439,7 +439,7 @@ def test_data_given_several_times_is_joined_in_order(call_tool, server, tmp_path
 @pytest.mark.parametrize("option", ["--data-raw", "--data-binary", "--data-ascii"])
 def test_where_curl_would_name_another_type_a_warning_says_so(call_tool, server, option):
     assert sent_with(call_tool, server, option, "a=1", warned=[JOINED]).body == b"a=1"
-    json_type = "the body is sent as application/json, where"
+    json_type = "the body is sent as application/json; to send it as curl does:"
     assert sent_with(call_tool, server, option, "{}", warned=[json_type]).body == b"{}"
     assert sent_with(call_tool, server, option, "a=1", "-H", "content-type: x/y").body == b"a=1"
 
@@ -481,6 +481,14 @@ def test_a_url_may_have_an_option_of_its_own(call_tool, server):
     assert server.requests[-1].target == "/a"
     check_usage_error(call_tool("--url", server.url(), server.url("/b")), "expected one URL, got 2")
     check_usage_error(call_tool("--url", server.url(), "--url", server.url("/b")), "/b' is one too many")
+
+
+@pytest.mark.parametrize("words", [("-H", "X-Token:", "hunter2"), ("-H", "X-Token", "hunter2")])
+def test_a_header_without_its_quotes_is_called_that_and_its_value_is_not_repeated(call_tool, server, words):
+    for line in ((*words, server.url()), (server.url(), *words)):
+        result = call_tool(*line)
+        check_usage_error(result, "expected one URL, got 2", " …' needs quotes around all of it")
+        assert "hunter2" not in result.err and server.accepted == 0
 
 
 @pytest.mark.parametrize("words", [[], ["-g"], ["--globoff"]])

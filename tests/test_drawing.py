@@ -457,20 +457,20 @@ def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():
 def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
     options = ["--count", "4", "--interval", "0", slow.url()]
     out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
-    [end] = re.findall(r"All good ones, in ms; distribution from 0 to (\d+\.\d+):", out)
-    figures = rows_of(out.partition("All good")[2], "dns|total")
+    [end] = re.findall(r"Times of the 4 good runs, in ms; distribution from 0 to (\d+\.\d+):", out)
+    figures = rows_of(out.partition("Times of the")[2], "dns|total")
     assert figures["total"][5].strip() == end
     assert figures["dns"][6].rstrip() == "█", "all that took no time is in the first cell"
     assert figures["total"][6][-1] != " ", "the longest is in the last one"
     narrow = run_tool(*options, env={"COLUMNS": "60"}).out
-    assert "All good ones, in ms:" in narrow
+    assert "Times of the 4 good runs, in ms:" in narrow
 
 
 @pytest.mark.needs("rich")
 @pytest.mark.parametrize("columns", [40, 100])
 def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, slow, columns):
     options = ["--count", "3", "--interval", "0", slow.url()]
-    out = run_tool(*options, terminal="out", env=TERM_256, columns=columns).out.partition("All good")[2]
+    out = run_tool(*options, terminal="out", env=TERM_256, columns=columns).out.partition("Times of the")[2]
     for phase, number in PHASE_TONES.items():
         assert re.search(rf"\x1b\[38;5;{number}m{phase}", out), phase
     if columns == 100:

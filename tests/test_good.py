@@ -22,7 +22,8 @@ QUICK = ("--interval", "0")
 OFTEN = ("--count", "20", *QUICK)
 SLOW = Reply(wait=0.02)
 HINT = "the budgets were held against a 503 answer: -f makes that exit 22"
-UNEXPECTED = "is none that --expect names"
+UNEXPECTED = "does not match --expect"
+LEFT_OUT = "the answer was 503 and did not count for the budgets: -f makes that exit 22"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
@@ -188,9 +189,27 @@ def test_without_a_good_answer_a_statistic_is_not_judged(run_tool):
 def test_a_budget_on_a_statistic_is_said_to_be_judged_without_error_pages(run_tool, fifth, style):
     words = [*style, *OFTEN, "--slo", "ttfb.median=3000", fifth.url()]
     result, failing = run_tool(*words), run_tool(*words, "-f")
-    said = "in 4 of 20 runs the budgets were judged without a 503 answer: -f makes that exit 22"
+    said = f"in 4 of 20 runs {LEFT_OUT}"
     assert result.warned(said).code == 0
     assert (failing.code, failing.err) == (22, "")
+
+
+@pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
+def test_a_relative_budget_is_said_to_be_judged_without_error_pages(run_tool, tmp_path, style):
+    """Of the sides as of a baseline: a canary with error pages passes, but not without a word."""
+    path = tmp_path / "before.json"
+    with http_server({"/": SLOW, "/flap": every(SLOW, SLOW, SLOW, SLOW, Reply(503))}) as server:
+        budget = [*style, *OFTEN, "--slo", "total=+900%"]
+        sides = [*budget, "--vs", server.url("/flap"), server.url()]
+        assert run_tool(*sides).warned(f"in 4 of 40 runs {LEFT_OUT}").code == 0
+        failing = run_tool(*sides, "-f")
+        assert (failing.code, failing.err) == (22, "")
+        assert run_tool("--compact", *OFTEN, "--json", path, server.url()).code == 0
+        beside = run_tool(*budget, "--baseline", path, server.url("/flap"))
+        assert beside.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0
+        words = [*style, *OFTEN, "--slo", "total=+900%,total.max=9000", "--baseline", path]
+        both = run_tool(*words, server.url("/flap"))
+        assert both.warned(f"in 4 of 20 runs {LEFT_OUT}").code == 0, "each answer counts once"
 
 
 def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stderr(run_tool):
@@ -222,7 +241,7 @@ def test_several_statuses_that_are_not_good_are_all_named(run_tool):
 def test_the_report_is_of_good_answers_and_says_how_many_were_not(run_tool, fifth):
     words = flat(run_tool(*OFTEN, fifth.url(), without=("rich",)).out)
     assert "20 runs, 4 not good, status 200: 16, status 503: 4" in words
-    assert "All good ones, in ms; distribution from 0 to " in words
+    assert "Times of the 16 good runs, in ms; distribution from 0 to " in words
     assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
     assert re.search(r"503: 4 of 20, median [\d.]+ ms; 200: [\d.]+ ms", words)
     typical = int(re.search(r"Run (\d+) of 20, whose total", words)[1])
@@ -240,7 +259,7 @@ def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(run_too
     if style:
         assert result.err == f"httphases: warning: step 1: {NONE_GOOD}\n"
     else:
-        assert "No answer was good; all of them, in ms; distribution" in flat(result.out)
+        assert "No answer was good; times of all answers, in ms; distribution" in flat(result.out)
         assert "4 runs, 4 not good" in flat(result.out)
 
 

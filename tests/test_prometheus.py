@@ -202,7 +202,7 @@ def test_budgets_are_told_where_there_are_some(measured, server, budget, passed,
 )
 def test_a_success_is_a_good_answer(measured, status, options, code, success):
     with http_server({"/": Reply(status)}) as server:
-        unexpected = "none that --expect names" if code == 22 and "--expect" in options else None
+        unexpected = "does not match --expect" if code == 22 and "--expect" in options else None
         metrics, document = measured(*options, server.url(), code=code, warned=unexpected)
     assert (metrics.value("request_success"), metrics.value("success")) == (success, success)
     assert metrics.value("response_status_code") == status

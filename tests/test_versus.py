@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -237,7 +238,8 @@ def test_only_an_address_that_no_side_uses_is_warned_of(compare, server):
         ("-X FETCH", "method 'FETCH' is not one of"),
         ("-m 0", "-m '0'"),
         ("ftp://127.0.0.1/", "has the scheme 'ftp'"),
-        ("'", "cannot be told apart: no closing quotation"),
+        ("'", "a quote that is not closed"),
+        ("-A \\", "end in a backslash"),
         ("-x", "expected one argument"),
         ("--propagate", "--propagate is for all sides"),
     ],
@@ -653,6 +655,16 @@ def test_only_rounds_that_are_good_on_both_sides_count(compare):
         document = compare("--count", 7, server.url(), "--vs", server.url("/flaky"))
     found = differences(document)["B"]
     assert (found["n"], found["verdict"]) == (5, "too_few")
+
+
+def test_error_pages_of_a_side_are_told_beside_a_verdict_that_they_do_not_change(call_tool):
+    pages = itertools.cycle([Reply(), Reply(), Reply(503), Reply(502)])
+    with http_server({"/": Reply(), "/flap": lambda request: next(pages)}) as server:
+        result = call_tool("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
+    assert result.code == 0
+    told = flat(result.out)
+    assert "B answered 502 or 503 in 10 of 20 runs; the times are of the good answers" in told
+    assert "A answered" not in told and "C answered" not in told
 
 
 def test_expected_statuses_are_good_on_all_sides(compare, tmp_path, call_tool):
