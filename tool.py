@@ -820,7 +820,7 @@ class Resolver(NamedTuple):
 class Evidence(NamedTuple):
     """What findings rest on besides the times; first what the kernel had counted at four instants."""
 
-    stood: Counters | None = None  # TCP was connected
+    connected: Counters | None = None  # TCP was connected
     sent: Counters | None = None  # the beginning of the request had left
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
@@ -3597,7 +3597,7 @@ class Log:
         return tuple(attempts)
 
     @property
-    def stood(self) -> int | None:
+    def connected_at(self) -> int | None:
         """Return when the newest connection was established."""
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
@@ -6460,7 +6460,7 @@ class Tcp(Hop):
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
-        self.log.add(Counted("stood", info))
+        self.log.add(Counted("connected", info))
         self._race.end()
         return answered
 
@@ -6765,7 +6765,7 @@ class Way:
                 self._log.add(what, at)
         for hop in self._hops:
             hop.log = self._log
-        self._log.count("stood")
+        self._log.count("connected")
         self._stream.in_bulk = False
         return None
 
@@ -7020,8 +7020,8 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     resolver = connected = None
     if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
-    if history.stood:
-        connected = round((history.stood - history.ends[0]) / 1000)
+    if history.connected_at:
+        connected = round((history.connected_at - history.ends[0]) / 1000)
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
@@ -8059,8 +8059,8 @@ class Case:
         """Return the part of the wait that neither the path nor sending again explains."""
         if self.step.route.proxy or not self.answered or self.resent is None:
             return 0
-        stood, connecting = self.evidence.stood, 0
-        if self.winner and stood and not stood.retransmits:
+        counters, connecting = self.evidence.connected, 0
+        if self.winner and counters and not counters.retransmits:
             connecting = self.winner.duration_us
         return self.wait - max(self.rtt, connecting) - self.resending_us
 
@@ -8082,15 +8082,15 @@ class Case:
     @property
     def lost_in_tls(self) -> int:
         """Return how many segments of the handshake were sent again here or came out of order."""
-        return self.grown("retransmits", "stood", "sent") + self.grown("disorder", "stood", "sent")
+        return self.grown("retransmits", "connected", "sent") + self.grown("disorder", "connected", "sent")
 
 
 def lost_syn(case: Case) -> Finding | None:
     """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
-    stood, winner = case.evidence.stood, case.winner
-    if not stood or not stood.retransmits or not winner:
+    counters, winner = case.evidence.connected, case.winner
+    if not counters or not counters.retransmits or not winner:
         return None
-    again, took = stood.retransmits, winner.duration_us
+    again, took = counters.retransmits, winner.duration_us
     text = (
         f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
@@ -8184,7 +8184,7 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "stood", "sent")
+    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "connected", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
         text = (

@@ -407,7 +407,7 @@ counter = st.integers(0, 2**32 - 1)
 counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
 evidence = st.builds(
     tool.Evidence,
-    stood=counters,
+    connected=counters,
     sent=counters,
     answered=counters,
     ended=counters,
