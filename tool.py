@@ -3428,7 +3428,7 @@ class Counted(NamedTuple):
     info: bytes  # struct tcp_info
 
 
-def divide(answered: int, departed: int) -> int:
+def start_of_wait(answered: int, departed: int) -> int:
     """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
@@ -3520,12 +3520,12 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open; where all are, the wait begins too (see `divide`)."""
+        """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
         answered, (departed,) = opened[count - 1]
-        return answered if count < len(self.hops) else divide(answered, departed)
+        return answered if count < len(self.hops) else start_of_wait(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
