@@ -3553,7 +3553,7 @@ class Log:
         return tuple(ends[1:])
 
     @property
-    def newest(self) -> int:
+    def phase_start(self) -> int:
         """Return the start of the phase under way."""
         return (self.start, *self.ends)[-1]
 
@@ -3571,7 +3571,7 @@ class Log:
         if failed_at is not None and self.instant("start") is None:
             failed_at = 0  # no clock has run
         if failed_at is not None and reached < len(PHASES):
-            ends.append(max(self.newest, failed_at))
+            ends.append(max(self.phase_start, failed_at))
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
@@ -8807,7 +8807,7 @@ def status_text(state: RunState) -> str:
     history = current and current.log.history()
     if not (current and history and history.start):
         return ""
-    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
+    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
     if phase == "xfer" and history.received:
         text += f", {amount_text(history.received, None, spent // 1000)}"
