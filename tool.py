@@ -8429,7 +8429,7 @@ RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of wha
 )
 
 
-def read_step(step: Step) -> tuple[Finding, ...]:
+def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
@@ -9011,7 +9011,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
-        "findings": list(map(finding_document, read_step(step))),
+        "findings": list(map(finding_document, step_findings(step))),
     }
 
 
@@ -9299,7 +9299,7 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
             entry["connection"] = step.network.connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = [metric._asdict() for metric in step.timings]
-    entry["_findings"] = list(map(finding_document, read_step(step)))
+    entry["_findings"] = list(map(finding_document, step_findings(step)))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
@@ -9640,7 +9640,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
         kind=CLIENT,
         parentSpanId=parent,
         attributes=attribute_list(step_attributes(step)),
-        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in read_step(step)],
+        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in step_findings(step)],
     )
     for phase, bounds in phases.items():
         yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
@@ -10005,7 +10005,7 @@ def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
     yield Fields(step_rows(step, look, before))
     yield waterfall_table(step.timing, step.error and step.error.phase)
     failed = failure_rows(step.error) if step.error else ()
-    yield Fields([*failed, *reading_rows(read_step(step))])
+    yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
 NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
@@ -11421,7 +11421,7 @@ class Results:
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
             network, response = step.network, step.response
-            findings = read_step(step) if self._reads else ()
+            findings = step_findings(step) if self._reads else ()
             server = show_server(step)
             yield Sample(
                 run=run.turn.number,

@@ -807,7 +807,7 @@ def recorded(times: str, **known: Any) -> Any:
 
 
 def found(step: Any) -> set[str]:
-    return {finding.id for finding in tool.read_step(step)}
+    return {finding.id for finding in tool.step_findings(step)}
 
 
 def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
@@ -1045,12 +1045,12 @@ def test_what_was_recorded_is_read(name):
 
 
 def test_a_time_has_a_decimal_below_100_ms_and_the_evidence_is_exact():
-    [server] = tool.read_step(recorded("0 41.2 0 343.9 0"))
+    [server] = tool.step_findings(recorded("0 41.2 0 343.9 0"))
     assert server.text.endswith("about 303 ms of these 344 ms")
     assert server.evidence == {"wait_ms": 343.9, "rtt_ms": 40.0}
-    [distance] = tool.read_step(recorded("0 40.9 0 41.2 0"))
+    [distance] = tool.step_findings(recorded("0 40.9 0 41.2 0"))
     assert "2 round trips of 40.0 ms" in distance.text
-    findings = {each.id: each for each in tool.read_step(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
+    findings = {each.id: each for each in tool.step_findings(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
     assert findings["setup"].text.endswith("take about 40.7 ms")
     assert findings["setup"].evidence == {"set_up_ms": 124.9, "total_ms": 165.6}
 
