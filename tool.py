@@ -8457,7 +8457,7 @@ def loop_text(run: Run) -> str:
     return ""
 
 
-def read_chain(run: Run) -> tuple[Finding, ...]:
+def chain_findings(run: Run) -> tuple[Finding, ...]:
     """Return what the times of a whole chain mean."""
     before = sum(step.timing.total for step in run.steps[:-1])
     total = before + run.steps[-1].timing.total
@@ -9041,7 +9041,7 @@ def run_fields(run: Run) -> dict[str, Any]:
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
-        "findings": list(map(finding_document, read_chain(run))),
+        "findings": list(map(finding_document, chain_findings(run))),
     }
     if run.verdict:
         summary["slo"] = verdict_document(run.verdict, False)
@@ -9664,7 +9664,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         whole,
         any(map(error_type, run.steps)),
         attributes=attribute_list(attributes),
-        events=[finding_event(finding, whole[1]) for finding in read_chain(run)],
+        events=[finding_event(finding, whole[1]) for finding in chain_findings(run)],
     )
     yield root
     for step in run.steps:
@@ -10091,7 +10091,7 @@ def run_blocks(run: Run, look: Look) -> Iterator[Block]:
         yield chain_table(run, look)
         gap = " " if look.width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
-    yield Fields(reading_rows(read_chain(run)))
+    yield Fields(reading_rows(chain_findings(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
