@@ -680,7 +680,7 @@ class TlsInfo(NamedTuple):
     verified: bool
     custom_ca: bool
     chain: tuple[Certificate, ...]  # as the server sent it, its own first
-    shown: str = "none given"  # what became of the client certificate: a key of SHOWN
+    cert_fate: str = "none given"  # what became of the client certificate: a key of FATE_HINTS
     wanted: bool = False  # the server asked for a client certificate
 
     @property
@@ -1133,7 +1133,7 @@ OWN_TEXT = {
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface", "connection"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
-    "TlsInfo": ("version", "cipher", "alpn", "shown"),
+    "TlsInfo": ("version", "cipher", "alpn", "cert_fate"),
     "Response": ("http_version",),
     "CacheUse": ("source",),
     "Resolver": ("servers",),
@@ -4190,7 +4190,7 @@ SHOWN_ALERTS = {  # alerts where a client certificate was shown
     "access_denied": "the server denied access to the holder of the client certificate",
     "handshake_failure": "the server accepted nothing we offered, or not the client certificate",
 }
-SHOWN = {  # what became of a client certificate, and what to try where the server is not content with that
+FATE_HINTS = {  # what may become of a client certificate, and what to try if the server then refuses
     "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
     "sent": (
         "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
@@ -4238,7 +4238,7 @@ class TlsFailure(NamedTuple):
     place: tuple[str, int]
     options: Options
     on_socket: bool  # a unix socket, which has no port
-    shown: str  # what became of the client certificate, a key of SHOWN
+    cert_fate: str  # what became of the client certificate, a key of FATE_HINTS
 
     @property
     def certificate(self) -> Certificate:
@@ -4251,14 +4251,14 @@ class TlsFailure(NamedTuple):
 
 
 def offer_of(url: Url, options: Options) -> str:
-    """Return "here" where a URL may see the client certificate, else why not, a key of SHOWN."""
+    """Return "here" where a URL may see the client certificate, else why not, a key of FATE_HINTS."""
     if not options.identity:
         return "none given"
     return "here" if url.origin == options.request.url.origin else "withheld"
 
 
 def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return what became of a client certificate (SHOWN): `given` is from `offer_of`, `happened` of a tap."""
+    """Return a key of FATE_HINTS; `given` is from `offer_of`, `happened` what a HandshakeTap has noted."""
     if given != "here" and "shown" not in happened:
         return given
     fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
@@ -4380,12 +4380,12 @@ def tls_reason(failure: TlsFailure) -> str:
 
 def tls_hint(reason: str, failure: TlsFailure) -> str:
     """Return one thing to try that fits a TLS failure."""
-    if failure.shown == "sent" and reason in SHOWN_ALERTS:
-        return SHOWN["sent"]
+    if failure.cert_fate == "sent" and reason in SHOWN_ALERTS:
+        return FATE_HINTS["sent"]
     if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
     if "certificate" in reason or reason == "unknown_ca":
-        return SHOWN[failure.shown]
+        return FATE_HINTS[failure.cert_fate]
     return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
 
 
@@ -4395,11 +4395,11 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
     wanted, stray = "wanted" in failure.stream.tap.happened, failure.stream.stray
-    if reason == "handshake_failure" and wanted and failure.shown != "sent":
+    if reason == "handshake_failure" and wanted and failure.cert_fate != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        known = {**ALERTS, **SHOWN_ALERTS} if failure.shown == "sent" else ALERTS
+        known = {**ALERTS, **SHOWN_ALERTS} if failure.cert_fate == "sent" else ALERTS
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
@@ -7004,7 +7004,7 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
         verified=handshake.finished and not options.insecure,
         custom_ca=options.ca_bundle is not None,
         chain=tuple(map(parse_certificate, handshake.certificates)),
-        shown=fate_of(offer_of(current.request.url, options), happened),
+        cert_fate=fate_of(offer_of(current.request.url, options), happened),
         wanted="wanted" in happened,
     )
 
@@ -8777,7 +8777,7 @@ def outage_line(outage: Outage) -> str:
     return f"{outage.variant}: {line}" if outage.variant else line
 
 
-FATES = {  # of SHOWN, in a row
+FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
     "sent": "sent",
     "not asked for": "not asked for",
     "not sent": "asked for, but the handshake ended before",
@@ -8790,7 +8790,7 @@ def lacks_certificate(step: Step) -> bool:
     """Tell whether a request may have been refused because no client certificate was given."""
     tls, answer = step.network.tls, step.answer
     refused = answer is not None and 400 <= answer.status < 500
-    return refused and tls is not None and tls.wanted and tls.shown == "none given"
+    return refused and tls is not None and tls.wanted and tls.cert_fate == "none given"
 
 
 # What is said of a step, or of how many runs; of a step the first one tells for how long.
@@ -8936,7 +8936,7 @@ def tls_fields(agreed: TlsInfo | None, now: datetime.datetime) -> dict[str, Any]
         ],
         "tls_verified": agreed and agreed.verified,
         "tls_custom_ca": agreed and agreed.custom_ca,
-        "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.shown, False),
+        "client_cert": agreed and {"none given": None, "sent": True}.get(agreed.cert_fate, False),
     }
 
 
@@ -9857,8 +9857,8 @@ def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
-    if tls and tls.shown != "none given":
-        yield "Client cert", (Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else ""),)
+    if tls and tls.cert_fate != "none given":
+        yield "Client cert", (Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else ""),)
 
 
 def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
