@@ -3157,8 +3157,8 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     return request
 
 
-def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Return what is asked and how it is reached, all other options as in `base`; raises UsageError."""
+def side_fields(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
+    """Fill the fields that a side of --versus may change, the others as in `base`; raises UsageError."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
@@ -3192,7 +3192,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
 
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of a command line, but for its sides; raises UsageError."""
-    options = choose_way(args, environ)
+    options = side_fields(args, environ)
     budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
     relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
@@ -3313,7 +3313,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
             left.append("--cert")
     check_conflicts(merged)
     check_files(merged)
-    side = check_options(merged, choose_way(merged, base.environ, start))
+    side = check_options(merged, side_fields(merged, base.environ, start))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left:
