@@ -1963,7 +1963,7 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
 
 
-def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def shorthand_headers(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
     if not all("=" in text for text in args.cookie):
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
@@ -3139,7 +3139,7 @@ def check_certificates(options: Options) -> None:
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
     """Return the header fields of all options; -H wins over those of other options."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
-    others = [parse_header(*line) for line in own_fields(args)]
+    others = [parse_header(*line) for line in shorthand_headers(args)]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
