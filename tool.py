@@ -7635,7 +7635,7 @@ class Comparison(NamedTuple):
         return self.differences["total"].n
 
 
-def usual(values: Sequence[Thing]) -> Thing | None:
+def most_frequent(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
     found = collections.Counter(reversed(values)).most_common(1)
     return found[0][0] if found else None
@@ -7698,7 +7698,7 @@ def compare_one(
     for key in STAT_KEYS if number else ("total",):
         values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
         differences[key] = subtract(values, others, paired)
-    statuses = usual(known("status", parts[0])), usual(known("status", parts[1]))
+    statuses = most_frequent(known("status", parts[0])), most_frequent(known("status", parts[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
@@ -10551,7 +10551,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
         return ""
     words = []
     for name, habit in HABITS.items():
-        mine, theirs = (usual(list(map(habit, part))) for part in ends)
+        mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
         if mine != theirs:
             words.append(f"{name} {mine} and {theirs}")
     size, before = (median(known("body_bytes", part)) for part in ends)
