@@ -7860,7 +7860,7 @@ class Report(NamedTuple):
     url: Url
     probe: Probe
     samples: Sequence[Sample]
-    expected: int  # runs, if it was not stopped
+    planned: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
     verdicts: dict[str | None, Verdict]  # by variant
@@ -8878,8 +8878,8 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
         text += " on a kept connection"
     if verdict.where:
         text += f" at {verdict.where}"
-    if report.runs < report.expected:
-        text += f", stopped after {report.runs} of {report.expected} runs"
+    if report.runs < report.planned:
+        text += f", stopped after {report.runs} of {report.planned} runs"
     return text
 
 
@@ -10665,8 +10665,8 @@ def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[
 
 
 def series_blocks(report: Report, look: Look) -> Iterator[Block]:
-    if report.runs < report.expected:
-        runs, duration = f"{report.runs} of {report.expected} runs", report.series.duration
+    if report.runs < report.planned:
+        runs, duration = f"{report.runs} of {report.planned} runs", report.series.duration
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield (Span(f"Stopped after {runs}.", "warn"),)
@@ -11470,8 +11470,8 @@ class Results:
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
                 yield f"{where}: {NONE_GOOD}"
 
-    def report(self, expected: int) -> Report:
-        """Sum up all runs; `expected` is how many there were to be."""
+    def report(self, planned: int) -> Report:
+        """Sum up all runs; `planned` is how many there were to be."""
         options, verdicts, comparisons = self.options, {}, []
         parts = group_by(lambda sample: sample.variant, self.samples)
         paired = options.baseline is None
@@ -11490,7 +11490,7 @@ class Results:
             url=options.request.url,
             probe=Probe(os.uname().nodename, options.label),
             samples=self.samples,
-            expected=expected,
+            planned=planned,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(self.samples),
             verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
@@ -11587,7 +11587,7 @@ class LiveReport:
     def __init__(self, results: Results, rich: bool) -> None:
         options, series = results.options, results.options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval, self.expected = series.interval, series.times  # runs
+        self._interval, self.planned = series.interval, series.times  # runs
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
@@ -11603,9 +11603,9 @@ class LiveReport:
     def expect(self, variants: int) -> None:
         """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
         series = self._options.series
-        self.expected = series.runs(variants) if variants else 1
+        self.planned = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
-        many = self.expected > TOLD_IN_FULL or series.duration is not None
+        many = self.planned > TOLD_IN_FULL or series.duration is not None
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
@@ -11616,7 +11616,7 @@ class LiveReport:
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
-                self.expected = self._results.samples[-1].run
+                self.planned = self._results.samples[-1].run
                 return None
             self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
@@ -11681,7 +11681,7 @@ class LiveReport:
             duration = series.duration or 0
             time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
             self.status.bar = series_progress(
-                self._interval, self.expected, self._results.samples, self.status.width, time_left
+                self._interval, self.planned, self._results.samples, self.status.width, time_left
             )
 
 
@@ -11690,7 +11690,7 @@ def each_turn(
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give each variant with the place of its next run, when that is due."""
     number = 0
-    for turn in range(1, live.expected // len(variants) + 1):
+    for turn in range(1, live.planned // len(variants) + 1):
         backwards = results.options.sides and turn % 2 == 0  # the first one may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
             due = live.wait(1 if place else turn)  # the others of a round follow at once
@@ -11748,7 +11748,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     if not variants:
         return
     live.expect(len(variants))
-    runs = live.expected
+    runs = live.planned
     if options.tracing and runs > MAX_TRACES:
         if series.duration:
             warn(options, f"--otlp sends the first {MAX_TRACES} runs alone")
@@ -11804,7 +11804,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.status.clear)
         pool.close()
         gc.unfreeze()
-    report = results.report(live.expected)
+    report = results.report(live.planned)
     warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
