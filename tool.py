@@ -39,9 +39,9 @@ What the records are, and which is made of which:
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
     Step       one request and what became of it; made of the events in its log
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
-    Sample     what is kept of a step of a series, where ten thousand of them may have to be held
+    Sample     the little that is kept of a step, because a series may have ten thousand runs
     Summary    what the samples of one step have in common
-    Comparison by how much a side is slower than side A, or a run now than a Baseline, an earlier export
+    Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
@@ -74,10 +74,10 @@ Three rules:
    Records do not change; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
    no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
-   for it, and so it keeps the deadline, whatever the measuring thread is stuck in.
+   for that thread, and ends the run at the deadline even if that thread is stuck.
 
-Some lines only make a time truer. tests/bench/devices.py takes each out and measures what it is worth. The
-comment at such a line names it (Device "…"), with the error of a phase without it and with it.
+Some lines are there only to make a time more exact. The comment at such a line calls it a device (Device "…")
+and gives the error of a phase without it and with it: tests/bench/devices.py takes each out and measures.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ from __future__ import annotations
 
 import sys
 
-# Of a script Python puts the folder first, of standard input the current one, where anybody may have left a
-# socket.py; not with -I or -P. What is imported before this line is built into the interpreter.
+# Without -I or -P Python looks for modules first in the script's folder (for standard input in the current
+# one), where anybody may have left a socket.py. The modules above this line are built into the interpreter.
 if __name__ == "__main__" and __spec__ is None and not getattr(sys.flags, "safe_path", sys.flags.isolated):
     del sys.path[0]
 
@@ -132,7 +132,7 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
-    """Import a package; None where it is absent or unfit for this Python, which may make any exception.
+    """Import a package; None where it is absent, or fails in this Python, with whatever exception.
 
     Where the package imports a module that is not loaded yet, it gets the stand-in of that name, if any.
     """
@@ -218,8 +218,8 @@ if TYPE_CHECKING:
 else:
 
     class NamedTuple(tuple):
-        """Make a tuple with names of a class of annotated fields, as typing.NamedTuple does: it saves every
-        start the 2 ms of importing typing and of compiling a constructor for each class.
+        """Do what typing.NamedTuple does: the annotated fields of a class become the named items of a tuple.
+        It saves every start 2 ms: importing typing, and compiling a constructor for each class.
         """
 
         def __init_subclass__(cls) -> None:
@@ -285,7 +285,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
-MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, and as many as KiB of bodies
+MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
@@ -311,8 +311,8 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
-SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
-NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
+SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
+NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
@@ -323,8 +323,8 @@ SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 # RFC 9110 section 5.6.2
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Fields whose value is a credential, for whoever reads a report that was attached to a ticket: these, and all
-# that have one of the words in their name.
+# Fields whose value is a credential, which a report attached to a ticket must not show: these, and all that
+# have one of SECRET_WORDS in their name.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
@@ -352,7 +352,7 @@ class ExitCode(IntEnum):
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
-    """Return a text, of a longer one the beginning and how long it was."""
+    """Return a text; if it is longer than `most`, its beginning and its length."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({len(text)} characters)"
@@ -589,8 +589,8 @@ class Options(NamedTuple):
     proxy: str | None = None
     fail: bool = False  # a last status that is not good makes the exit code 22
     family: int = socket.AF_UNSPEC
-    overrides: Mapping[tuple[str, int], str] = {}
-    style: str = "waterfall"
+    overrides: Mapping[tuple[str, int], str] = {}  # of --resolve: (host, port) -> address
+    style: str = "waterfall"  # or "compact", "metrics", "silent"
     include: bool = False
     exports: Mapping[str, str] = {}  # option -> path
     thresholds: Mapping[str, float] = {}
@@ -599,14 +599,14 @@ class Options(NamedTuple):
     sides: tuple[Variant, ...] = ()  # of --versus
     baseline: Baseline | None = None
     warnings: tuple[str, ...] = ()
-    address: str | None = None  # the one that the URL's host and port are asked at
+    address: str | None = None  # with --all-addresses: the one that is measured
     identity: Identity | None = None
     unix_socket: str | None = None
     interface: str | None = None  # where connections begin: its name, or an address of this machine
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
-    answer: bytearray | None = None  # takes the body of a collector's response, which is read
+    answer: bytearray | None = None  # for a collector: the body of its response is kept here
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -776,7 +776,7 @@ class Network(NamedTuple):
     rtt_us: int | None
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
-    reuse_refused: str | None = None  # why a kept one would not do
+    reuse_refused: str | None = None  # why a kept connection was not used
     local_ip: str | None = None
     interface: str | None = None  # as --interface names it
     connection: str | None = None  # what HAR calls the connection: by the run and step that opened it
@@ -797,8 +797,8 @@ class Counters(NamedTuple):
     quiet_us: int  # since the newest data came
     segments_in: int  # with data
     segments_out: int  # with data
-    acknowledgments: int  # segments out that were nothing else
-    duplicates: int | None  # segments sent again of which the other side says that it had them (RFC 2883)
+    acknowledgments: int  # segments out without data
+    duplicates: int | None  # segments sent again that had come already, as the other side says (RFC 2883)
     disorder: int | None  # segments that came out of order
 
 
@@ -827,7 +827,7 @@ class Evidence(NamedTuple):
     connected_us: int | None = None  # from the end of dns until TCP was connected
     hello_retry: bool = False  # RFC 8446 section 4.1.4
     request_bytes: int = 0
-    gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
+    gaps: int = 0  # how often, after the first byte, bytes had to wait for a late segment before them
     resolver: Resolver | None = None  # only of a long lookup
 
 
@@ -883,7 +883,7 @@ class Turn(NamedTuple):
     """The place of a run in its series."""
 
     number: int = 1
-    round: int = 1  # 0 for the lookup of a name, and no more
+    round: int = 1  # 0: only the name is looked up
     variant: str | None = None
     due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
     overdue: bool = False  # the run before it was still under way then
@@ -898,7 +898,7 @@ class Variant(NamedTuple):
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Return what documents call a variant: an address is a `target`; of a side both keys are there."""
+    """Name a variant as documents do: an address as `target`; a side as `side`, with `target` None."""
     return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
@@ -926,7 +926,7 @@ class Violation(NamedTuple):
     delta_ms: float
     run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
     variant: str | None = None
-    baseline_ms: float | None = None  # of a budget beside another median: that
+    baseline_ms: float | None = None  # of a relative budget: the median that it is compared with
 
 
 class Verdict(NamedTuple):
@@ -957,7 +957,7 @@ class ServerInfo(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What is kept of a step of a series, where ten thousand of them may have to be held."""
+    """The little that is kept of a step, because a series may have ten thousand runs."""
 
     run: int
     round: int
@@ -975,7 +975,7 @@ class Sample(NamedTuple):
     judged: bool  # the last step of its run without an error
     last: bool  # of its run
     server: ServerInfo
-    late: bool = False
+    late: bool = False  # its run began late, because of the run before
     refused: str | None = None  # why no connection was kept for it
     findings: tuple[Finding, ...] = ()
     rtt_us: int | None = None
@@ -1126,8 +1126,8 @@ def mask_userinfo(text: str) -> str:
     return re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
 
 
-# What the records of a step have of the user's, of this machine's or of this program's own; all other text in
-# them came from the other side.
+# By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
+# All other text in a step's records came from the other side.
 OWN_TEXT = {
     "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected"),
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface", "connection"),
@@ -1180,7 +1180,7 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     # A named pipe whose writer has not come yet looks like an empty one: give it a second.
     lonely = descriptor != 0 and stat.S_ISFIFO(found.st_mode)
     grace = min(until, time.monotonic() + 1.0)
-    kept = io.BytesIO()  # unlike a list of parts, it is never there twice
+    kept = io.BytesIO()  # joining a list of parts would hold all of it twice
     while max(kept.tell(), found.st_size) <= limit:
         left = until - time.monotonic()
         if left <= 0:
@@ -1319,14 +1319,14 @@ class Place:
             raise OSError(errno.EACCES, f"{whose}: name the file itself")
         target = os.readlink("", dir_fd=descriptor)
         if self._rest and os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev:
-            self._go(self.name, 0)  # /proc/1/root leads where its text does not
+            self._go(self.name, 0)  # a link like /proc/1/root leads elsewhere than its text says
             return
         if target.startswith("/"):
             self._go("/", 0)
         self._rest += target.split("/")[::-1]
 
     def _go(self, name: str, flags: int) -> None:
-        """Enter a folder; O_DIRECTORY has what is mounted on demand mounted."""
+        """Enter a folder; O_DIRECTORY makes an automounter mount it."""
         folder = os.open(name, LOOK | os.O_DIRECTORY | flags, dir_fd=self.folder)
         os.close(self.folder)
         self.folder = folder
@@ -1353,7 +1353,7 @@ class Place:
 
 
 def lend(file: PemFile) -> io.FileIO:
-    """Open what was read as a file in memory, for a library that wants a path: that is its `name`.
+    """Put what was read into a file in memory, for a library that wants a path: `name` is that path.
 
     Where the system has no such files, open the file itself; raises UsageError if it is no regular one.
     """
@@ -1515,7 +1515,7 @@ IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
 BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
-# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
+# Joining_Type, which unicodedata lacks: Arabic letters that join the next one, and the one before.
 JOINS_NEXT = (
     r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
     r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
@@ -1721,7 +1721,7 @@ def no_scheme(text: str) -> UsageError:
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password.
 
-    The userinfo of a Location is dropped.
+    With `drop_userinfo`, for a Location, user:password@ is left out; otherwise it is an error.
     """
     shown = foreign(mask_location(text))
     if len(text) > MAX_URL:
@@ -1903,7 +1903,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise redirect_error("the redirect's Location '{}' holds a control character", shown)
     if re.match(r"\\[/\\]|/\\", text):
-        # Browsers take a backslash for a slash and go to another host; RFC 3986 has a path of this one here.
+        # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
         message = "the redirect's Location '{}' has a backslash where // would name another host"
         raise redirect_error(message, shown)
     try:
@@ -1977,7 +1977,7 @@ def shorthand_headers(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give the forms in which user:password may come back; True beside those to mask even when short."""
+    """Give the forms in which user:password may come back, and whether to mask each even if it is short."""
     user, _, password = pair.partition(b":")
     yield decode(user), False
     yield decode(password), True
@@ -2005,7 +2005,7 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
         try:
             yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
         except ValueError:
-            pass  # it only says that it is Basic
+            pass  # it is called Basic, but is not Base64
 
 
 def any_of(texts: Collection[str]) -> str:
@@ -2174,7 +2174,7 @@ def is_json(data: bytes) -> bool:
     import json
 
     try:
-        # Numbers stay text: one of 5,000 digits is JSON too, but no int(). NaN and Infinity are neither.
+        # Numbers stay text: int() may refuse 5,000 digits, which are JSON. NaN is not, and int() refuses it.
         json.loads(data.decode("utf-8"), parse_constant=int, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False
@@ -2279,7 +2279,7 @@ def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
 
 
 def check_pem(file: PemFile, wanted: bytes) -> None:
-    """Raise UsageError unless a file holds PEM of the wanted kind; it says how to make PEM of what it is."""
+    """Raise UsageError unless a file holds PEM of the wanted kind; its message says how to convert it."""
     if re.search(wanted, file.data):
         return
     for other, beginning, command in NOT_PEM:
@@ -2414,7 +2414,7 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8c. Arguments for what watches. Where a collector is, and what OpenTelemetry's variables say.
+# 8c. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
 # ---------------------------------------------------------------------------------------------------------
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -2465,7 +2465,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that the user gives the source of the traces; raises UsageError."""
+    """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs(RESOURCE_VARIABLE, environ))}
     service = environ.get(SERVICE_VARIABLE)
     if service:
@@ -2583,7 +2583,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
-# The exceptions that a document of another form makes: OverflowError comes from numbers without end.
+# What reading a document of another form may raise; OverflowError comes from infinite numbers.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -2714,7 +2714,7 @@ OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 
 
 class Answered(Exception):
-    """An option asked for a text in place of a run: exit 0."""
+    """Option --help or --version was given: its text is printed in place of a run, exit 0."""
 
 
 class Data(argparse.Action):
@@ -2797,7 +2797,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
 COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `Data`
 # An earlier value would be lost. Of all other options the last value counts.
 GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
-NAMES = {  # of each option in what argparse returns
+NAMES = {  # by option: the attribute that holds its value in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
     for text, _, _ in options
@@ -2853,8 +2853,8 @@ def explain_options(words: Iterable[str]) -> str:
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Give words as argparse understands them: text that begins with - behind a =, and the flags of
-    -sSLo/dev/null one by one, so that all unknown ones are named. Raises UsageError for -count.
+    """Rewrite words for argparse: join a value that begins with - to its option by =, and part flags that are
+    written together (-sSLo/dev/null), so that all unknown ones are named. Raises UsageError for -count.
     """
     rest = iter(words)
     for word in rest:
@@ -3300,7 +3300,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
     The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
-    own_headers = read_headers_given(own, base.max_time)  # before the URL, which may be half of a header
+    own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
     merged, start, left = merge_side(args, own), base, []
     if parse_url(merged.url[0]).origin != base.request.url.origin:
         headers = base.request.headers
@@ -3364,7 +3364,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_files(args)
     options = choose_options(args, environ)
     options = options._replace(secrets=index_secrets(secrets_of(options)))
-    if args.versus or not options.request.url.secure:
+    if args.versus or not options.request.url.secure:  # else the TLS context of the first step tells
         check_certificates(options)
     options = check_options(args, options)
     if args.versus:
@@ -4518,7 +4518,7 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-FRESH = 200_000  # ns within which a process that only waits notices what came
+FRESH = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
@@ -4535,7 +4535,7 @@ def silence() -> bytes:
     return b""
 
 
-UNHEARD = "".format  # a listener that does nothing: takes any arguments, and runs no Python at every record
+UNHEARD = "".format  # a listener that takes anything and does nothing; in C, so it costs little per record
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -5100,8 +5100,8 @@ def target_role(url: Url, options: Options) -> str:
 
 class TlsContexts:
     """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
-    the client certificate, "proxy tls". A thread makes each once: while OpenSSL reads the CA store, newer
-    Pythons can import what else is needed (3.11, not 3.9).
+    the client certificate, "proxy tls". Each is made once, in a thread: while OpenSSL reads the CA store
+    there, the main thread can import what else is needed (with Python 3.11, not with 3.9).
     """
 
     def __init__(self, options: Options, take_store: Callable[[], ssl.SSLContext | None] = no_store) -> None:
@@ -5288,7 +5288,7 @@ def read_head(reader: Reader, log: Log) -> Response:
     Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
-        # One byte alone: the kernel tells when the last byte came of those that were read together.
+        # One byte alone: of bytes that are read together the kernel tells only when the last one came.
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte, line = reader.stream.began, b""
@@ -5873,8 +5873,8 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest = 0  # the stream that was opened last
-        # How many bytes may be sent on the connection (0) and on that stream (section 5.2); below 0 where
-        # SETTINGS made its window smaller. And for how many that were sent no credit has come back.
+        # `room`: bytes that may be sent on the connection (0) and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. `owed`: bytes that were sent and have brought no credit back yet.
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
@@ -6174,8 +6174,8 @@ class Http2Exchange(Exchange):
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
-    `note_opened` notes what happened. The time between is neither the network's nor the server's.
+    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then does
+    `note_opened` note what happened: noting it takes time, which would delay that flight.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6408,7 +6408,7 @@ class Tcp(Hop):
         self.looks_up = known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
-        """Make the first socket of each family that this machine has, if they leave room for a resolver's.
+        """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor.
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
@@ -6446,7 +6446,7 @@ class Tcp(Hop):
         return self._stream
 
     def open_again(self) -> None:
-        """Connect once more, for a hop above whose first try cost it the connection."""
+        """Connect again, for the hop above: the proxy refused its try, which ends the connection."""
         self._stream.socket.close()
         self.open(Stream())
         self.note_opened(0)
@@ -6848,7 +6848,7 @@ class Way:
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
-        """Have the thread that is stuck on this way fail, and end; called by another one."""
+        """End the connections, so that a thread that is stuck on them fails; another thread calls this."""
         for each in tuple(self._log.sockets):
             try:
                 each.shutdown(socket.SHUT_RDWR)
@@ -6912,8 +6912,8 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
-    In a thread of its own, because a broken resolver may never come back, even for localhost; where none can
-    be had, not at all.
+    In a thread of its own, because a broken resolver may never come back, even for localhost. Where no thread
+    can be had, it is left out.
     """
     latest = time.monotonic() + 0.05
     try:
@@ -7138,7 +7138,7 @@ class ConnectionPool:
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
         self._contexts = {side.name: TlsContexts(side.options) for side in options.sides[1:]}
-        self._others = contexts
+        self._others = contexts  # of all variants but those
         self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
@@ -7162,7 +7162,7 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over, or close it; unless it is `wanted`, always."""
+        """Keep the connection of a finished step if it is `wanted` and can be kept; otherwise close it."""
         assert current.way
         idle = None
         if self._reuse and wanted:
@@ -7277,7 +7277,7 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
 
 
 def deadline_of(state: RunState, begun: int, options: Options) -> int:
-    """Return when a run that was begun has to be over: at first, its clock has not started."""
+    """Return when a run has to be over. Until its clock starts, that is reckoned from `begun`."""
     allowed = round(min(options.max_time, 1e9) * 1e9)
     if state.started:
         return state.started + allowed
@@ -7330,7 +7330,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     def seconds_left() -> float:
         look(state)
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return min(left, options.max_time)  # a short -m is not waited over before the clock starts
+        return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
     worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
@@ -7380,7 +7380,7 @@ def deliver(sender: Options, document: bytes) -> None:
     sender = sender._replace(request=request, answer=answer)
     pool = ConnectionPool(TlsContexts(sender), sender)
     try:
-        # Turn 2: only for a first run is it the end of the program where this machine refuses something.
+        # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
         (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
     except Exception as error:
         raise explain_unprepared(error) or error from None
@@ -7408,12 +7408,12 @@ OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
-INTERVAL_RISK = 20  # one in so many that the median lies outside its interval
-RISK_OF_EACH = 40  # of two medians whose difference is to have that risk
+INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
+RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
 
 
 def to_ms(us: float | None) -> float | None:
-    """Return ms as they are told and compared, to 0.001; None stays None."""
+    """Turn microseconds into ms, to 0.001, as reports and budgets have them; None stays None."""
     return None if us is None else round(us) / 1000
 
 
@@ -7727,7 +7727,7 @@ def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | 
 def hold_allowances(
     allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Verdict | None:
-    """Hold the last steps of a side against those of another; None without such budgets.
+    """Judge relative budgets: the last steps of a side beside those of another; None without such budgets.
 
     A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
     not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
@@ -8793,7 +8793,7 @@ def lacks_certificate(step: Step) -> bool:
     return refused and tls is not None and tls.wanted and tls.cert_fate == "none given"
 
 
-# What is said of a step, or of how many runs; of a step the first one tells for how long.
+# These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
 STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
 
@@ -9675,7 +9675,7 @@ def span_texts(run: Run) -> Iterator[str]:
     """Give the spans of a run as they are sent, without the query of any URL."""
     import json
 
-    # In a string: from a question mark to the quote that ends a quotation, else to the end of the string.
+    # A query within a JSON string: from ? to a quote that ends a quotation, else to the end of the string.
     inner = r'(?:[^"\\]|\\.)*'
     query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
     for span in run_spans(run):
@@ -10992,16 +10992,16 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.sums_up = False  # there are such results
+        self.sums_up = False  # there are results to report first
         self.signal: int | None = None  # the first that came
         self.continued = False  # this process had been stopped (SIGSTOP), and goes on
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
-    def go_on(self, _: int, __: object) -> None:
+    def go_on(self, _: int, __: object) -> None:  # at SIGCONT
         self.continued = True
 
-    def come(self, number: int, _: object) -> None:
+    def come(self, number: int, _: object) -> None:  # at SIGINT, SIGTERM and SIGHUP
         if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
             return
@@ -11241,7 +11241,7 @@ def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]
 
 
 def import_ahead(options: Options) -> bool:
-    """Import what is needed after the clock has started: the archive may be replaced meanwhile. Tell
+    """Import now what is needed after the clock has started: by then the archive may have been replaced. Tell
     whether the report may be drawn in colours.
     """
     listed = bool(listings(options))
@@ -11356,7 +11356,7 @@ class Results:
         self.begun = self.ended = 0  # perf_counter_ns
         self.starved = 0  # runs
         self.lacking = 0  # runs in which a client certificate was asked for in vain
-        self.limited: list[str] = []  # of each run that ended at the limit of redirects its loop, if any
+        self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
         self.lookup_us: int | None = None
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
@@ -11364,7 +11364,7 @@ class Results:
         self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
         self.events = EventFinder()
         self._single = options.series.single
-        self._reads = options.style == "waterfall" and not self._single
+        self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, set[str]] = {}  # by the number of the step
         self._listings = listings(options)
@@ -11528,7 +11528,7 @@ class Schedule:
     """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
 
     Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
-    others come later by as many intervals. It has to be looked for often.
+    others come later by as many intervals. To notice that, `look` must be called often.
     """
 
     def __init__(self, series: Series) -> None:
@@ -11837,7 +11837,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
     for side in options.sides:
-        if side.options.request.url.secure:  # fails before the first run, or never
+        if side.options.request.url.secure:  # so that a bad file fails now, not in a later run
             pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
     return run_series(options, pool, rich)
 
@@ -11898,9 +11898,9 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
-    Garbage is collected between the runs of a series alone: a run makes little, and the clock knows no pause.
+    Garbage is collected only between the runs of a series: a run makes little, and a pause would be timed.
 
-    The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
+    The archive's launcher has a thread read the CA store meanwhile; `take_store` waits for that thread.
     """
     gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
