@@ -338,14 +338,16 @@ CONNECTION_HEADERS = frozenset("connection keep-alive proxy-connection transfer-
 
 
 class ExitCode(IntEnum):
-    OK = 0
-    SLO = 4
-    HTTP_ERROR = 22
-    REDIRECT_LIMIT = 47
+    """Of several reasons for a code the first one here counts."""
+
     USAGE = 64
     INTERNAL = 70
-    WRITE = 73
+    REDIRECT_LIMIT = 47
     NETWORK = 75
+    WRITE = 73
+    HTTP_ERROR = 22
+    SLO = 4
+    OK = 0
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -627,13 +629,6 @@ class Allowance(NamedTuple):
     def over(self, ms: float) -> float:
         """Return by how many ms a median may be above this one."""
         return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
-
-
-class Probe(NamedTuple):
-    """Who measured: this machine, and what the user calls it."""
-
-    host: str
-    label: str | None
 
 
 FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
@@ -2603,7 +2598,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         if not samples:
             raise ValueError("no run")
         pick_instant(document)
-        host, label = (pick(document, name, str, ABSENT) for name in Probe._fields)
+        host, label = (pick(document, name, str, ABSENT) for name in ("host", "label"))
         return Baseline(path, document["started_at"], host, label, samples)
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
@@ -6900,8 +6895,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     request, route = asked, route_to(asked.url, options)
     proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
     if proxies[0] != proxies[1]:
-        kept = (item for item in request.headers if item[0].lower() != "proxy-authorization")
-        request = request._replace(headers=tuple(kept))
+        request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
     if options.tracing and options.tracing.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
@@ -7009,11 +7003,6 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo | 
     )
 
 
-def counters_of(history: Log) -> dict[str, Counters | None]:
-    """Return what the kernel had counted, by the field of Evidence, in order of time."""
-    return {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
-
-
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, handshake = history.last(Exchange), history.last(Handshake)
@@ -7025,7 +7014,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
-        **counters_of(history),
+        **{field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)},
         connected_us=connected,
         hello_retry=bool(handshake and handshake.hello_retry),
         request_bytes=exchange.request_bytes if exchange else 0,
@@ -7041,10 +7030,11 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(current: CurrentStep, history: Log, options: Options, now: int) -> Network:
+def describe_network(
+    current: CurrentStep, history: Log, options: Options, evidence: Evidence, now: int
+) -> Network:
     """Gather what is known of the connection."""
-    counters = list(counters_of(history).values()) or [None]
-    first, last = counters[0], counters[-1]
+    first, last = evidence.connected, evidence.ended
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
@@ -7080,6 +7070,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     timing = history.timing(failed_at)
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
+    evidence = gather_evidence(history, options, timing.dns)
     exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -7093,13 +7084,13 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         route=current.route,
         started_at=current.started_at,
         timing=timing,
-        network=describe_network(current, history, options, failed_at or time.perf_counter_ns()),
+        network=describe_network(current, history, options, evidence, failed_at or time.perf_counter_ns()),
         response=history.last(Response),
         body_bytes=history.received,
         interim=history.interim,
         error=failure,
         starved_us=waited // 1000,
-        evidence=gather_evidence(history, options, timing.dns),
+        evidence=evidence,
         span_id=current.span_id,
     )
     step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
@@ -7452,22 +7443,29 @@ def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None
 
 
 class Distribution(NamedTuple):
-    """The statistics of one key (us); None where there are too few values."""
+    """The statistics of a key, or of a difference (us); None where there are too few values. A difference of
+    medians has the median alone.
+    """
 
-    stats: dict[str, float | None]
-    interval: tuple[int, int] | None = None  # holds the median with 95 % confidence
+    stats: Mapping[str, float | None]
+    interval: tuple[int, int] | None  # holds the median with 95 % confidence
+    n: int  # values; of two series so many at least
+
+    @property
+    def median(self) -> float | None:
+        return self.stats["median"]
 
 
 def measure_distribution(values: Iterable[int]) -> Distribution:
     ordered = sorted(values)
     stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
     if not ordered:
-        return Distribution(stats)
+        return Distribution(stats, None, 0)
     for name, least in SUPPORT.items():
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    return Distribution(stats, median_interval(ordered, INTERVAL_RISK))
+    return Distribution(stats, median_interval(ordered, INTERVAL_RISK), len(ordered))
 
 
 def usual_range(values: Sequence[int]) -> tuple[float, float]:
@@ -7608,16 +7606,6 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
-class Difference(NamedTuple):
-    """By how much the median of a key is above another one (us), the interval of that with 95 % confidence,
-    and how many values both sides have.
-    """
-
-    middle: float | None = None
-    interval: tuple[int, int] | None = None
-    n: int = 0
-
-
 class Comparison(NamedTuple):
     """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
     the usual ones of both.
@@ -7627,7 +7615,7 @@ class Comparison(NamedTuple):
     against: str
     number: int | None
     verdict: str
-    differences: dict[str, Difference]
+    differences: dict[str, Distribution]  # by how much each key is above the other side's
     statuses: tuple[int | None, int | None]
 
     @property
@@ -7656,27 +7644,26 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Difference:
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Distribution:
     """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
     compared round by round, so that no drift counts. Two series, one after the other, are compared by their
     medians, and the intervals of both.
     """
     if paired:
         others = {number: us for us, number in other}
-        values = [us - others[number] for us, number in own if number in others]
-        distribution = measure_distribution(values)
-        return Difference(distribution.stats["median"], distribution.interval, len(values))
+        return measure_distribution(us - others[number] for us, number in own if number in others)
     now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
     if not (now and before):
-        return Difference()
+        return measure_distribution([])
     ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
     interval = None
     if ends[0] and ends[1]:
         interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    return Difference(median(now) - median(before), interval, min(len(now), len(before)))
+    difference = {"median": median(now) - median(before)}
+    return Distribution(difference, interval, min(len(now), len(before)))
 
 
-def decide(difference: Difference, statuses: tuple[int | None, int | None]) -> str:
+def decide(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
     """Return the verdict on a difference; `statuses` are the usual ones of both."""
     if None not in statuses and statuses[0] != statuses[1]:
         return "unlike"  # the times are of different work
@@ -7739,7 +7726,8 @@ def hold_allowances(
         values, others = last_values(key, own), last_values(key, other)
         if values is None or others is None:
             continue
-        middle, interval, _ = subtract(values, others, paired)
+        difference = subtract(values, others, paired)
+        middle, interval = difference.median, difference.interval
         if middle is None:
             not_judged.append(key)
             continue
@@ -7765,27 +7753,11 @@ def exceeded(key: str, us: float | None, threshold: float, run: int | None = Non
         yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
 
 
-def judge(thresholds: Mapping[str, float], run: Run) -> Verdict | None:
-    """Hold the last successful step against the budgets; None when there are none, or no such step.
+def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
+    """Hold runs of one variant against the budgets; None without any, or without a step to judge.
 
-    Times are whole microseconds by now, so that the verdict can be computed again from what is printed.
-    Budgets on statistics, and on phases that a kept connection does not have, are not judged here.
-    """
-    step = next((step for step in reversed(run.steps) if not step.error), None)
-    plain = {key: value for key, value in thresholds.items() if "." not in key}
-    if not plain or not step:
-        return None
-    violations = [
-        each for key in sorted(plain) for each in exceeded(key, getattr(step.timing, key), plain[key])
-    ]
-    bad = {step.response.status: 1} if step.response and not step.good else {}
-    return Verdict(step.number, plain, tuple(violations), bad_statuses=bad)
-
-
-def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
-    """Hold all runs of one variant against the budgets; None without any, or without a step to judge.
-
-    A plain budget holds for every run, and its violation names the worst.
+    A plain budget holds for the last successful step of every run, and its violation names the worst. Times
+    are whole microseconds by now, so that the verdict can be computed again from what is printed.
     """
     judged = [sample for sample in samples if sample.judged]
     if not any(judged or "." in key for key in thresholds):
@@ -7810,7 +7782,7 @@ def judge_series(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> 
         violations += exceeded(key, actual, threshold)
     left_out = bad_ends(samples)
     return Verdict(
-        step_number=max(sample.number for sample in samples),
+        step_number=max((sample.number for sample in judged), default=0),
         thresholds=thresholds,
         violations=tuple(violations),
         not_judged=tuple(not_judged),
@@ -7856,9 +7828,8 @@ class Report(NamedTuple):
     that is told in a form of its own.
     """
 
-    series: Series
-    url: Url
-    probe: Probe
+    options: Options
+    host: str  # this machine's name
     samples: Sequence[Sample]
     planned: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
@@ -7869,12 +7840,15 @@ class Report(NamedTuple):
     single: Run | None
     events: Sequence[SeriesEvent]
     outages: Mapping[int, Outage]  # by the run with which each began
-    sides: tuple[Variant, ...] = ()
-    baseline: Baseline | None = None
-    comparisons: tuple[Comparison, ...] = ()  # of each side in its turn
+    comparisons: tuple[Comparison, ...]  # of each side in its turn
 
     def samples_of(self, variant: str | None) -> list[Sample]:
         return [sample for sample in self.samples if sample.variant == variant]
+
+    @property
+    def probe(self) -> dict[str, str | None]:
+        """Return who measured: this machine, and what the user calls it."""
+        return {"host": self.host, "label": self.options.label}
 
     @property
     def runs(self) -> int:
@@ -7884,16 +7858,6 @@ class Report(NamedTuple):
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
         return join_verdicts(self.verdicts.values())
-
-
-# Of several reasons for another code than 0 the first one counts.
-CODES_BY_PRIORITY = (
-    ExitCode.REDIRECT_LIMIT,
-    ExitCode.NETWORK,
-    ExitCode.WRITE,
-    ExitCode.HTTP_ERROR,
-    ExitCode.SLO,
-)
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
@@ -7911,14 +7875,14 @@ def codes_of(run: Run) -> Iterator[ExitCode]:
 
 def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, passed: bool) -> ExitCode:
     """Return the exit code; `codes` are those that the runs are a reason for."""
-    reasons = set(codes)
+    reasons = {ExitCode.OK, *codes}
     if not fail:
         reasons.discard(ExitCode.HTTP_ERROR)
     if unwritten:
         reasons.add(ExitCode.WRITE)
     if not passed:
         reasons.add(ExitCode.SLO)
-    return next((code for code in CODES_BY_PRIORITY if code in reasons), ExitCode.OK)
+    return next(code for code in ExitCode if code in reasons)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8079,11 +8043,6 @@ class Case:
             return 0
         return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
-    @property
-    def lost_in_tls(self) -> int:
-        """Return how many segments of the handshake were sent again here or came out of order."""
-        return self.grown("retransmits", "connected", "sent") + self.grown("disorder", "connected", "sent")
-
 
 def lost_syn(case: Case) -> Finding | None:
     """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
@@ -8184,7 +8143,8 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, lost, flight = case.shaking_us, case.lost_in_tls, case.grown("received", "connected", "sent")
+    excess, flight = case.shaking_us, case.grown("received", "connected", "sent")
+    lost = case.grown("retransmits", "connected", "sent") + case.grown("disorder", "connected", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
         text = (
@@ -8436,15 +8396,6 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
-
-
-def in_telling_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Order findings for a reader: what names a cause comes first, whatever it cost.
-
-    That the process was starved is a note of its own.
-    """
-    told = [finding for finding in findings if finding.id != "starved"]
-    return sorted(told, key=lambda finding: finding.id in GENERAL)
 
 
 def loop_text(run: Run) -> str:
@@ -8734,9 +8685,9 @@ def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[
         comparison = compared.get(None, comparison)
         verdict = report.verdicts.get(summary.variant)
     if comparison:
-        middle, interval, _ = comparison.differences["total"]
-        low, high = interval or (None, None)
-        ends = {"total_diff": middle, "total_diff_low": low, "total_diff_high": high}
+        total = comparison.differences["total"]
+        low, high = total.interval or (None, None)
+        ends = {"total_diff": total.median, "total_diff_low": low, "total_diff_high": high}
         yield from time_tokens(ends, compact)
         yield f"verdict={comparison.verdict}"
     if verdict:
@@ -8874,7 +8825,7 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
     text = "not judged, too few good answers"
-    if report.series.reuse:
+    if report.options.series.reuse:
         text += " on a kept connection"
     if verdict.where:
         text += f" at {verdict.where}"
@@ -9091,7 +9042,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison of two sides; times in ms."""
     differences = {
         f"{key}_ms": {
-            "median_ms": to_ms(each.middle),
+            "median_ms": to_ms(each.median),
             "ci95_ms": each.interval and [to_ms(us) for us in each.interval],
         }
         for key, each in comparison.differences.items()
@@ -9109,13 +9060,13 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def comparison_fields(report: Report) -> dict[str, Any]:
     """Return the fields of --versus and --baseline; none without them."""
     fields: dict[str, Any] = {}
-    if report.sides:
+    if report.options.sides:
         fields["sides"] = [
             {"side": name, "words": words, "url": options.request.url.text}
-            for name, options, words in report.sides
+            for name, options, words in report.options.sides
         ]
-    if report.baseline:
-        fields["baseline"] = {**report.baseline._asdict()}
+    if report.options.baseline:
+        fields["baseline"] = {**report.options.baseline._asdict()}
         del fields["baseline"]["samples"]
     if fields:
         fields["comparisons"] = list(map(comparison_document, report.comparisons))
@@ -9147,13 +9098,13 @@ def series_fields(report: Report) -> dict[str, Any]:
     }
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
-    series = report.series
+    series = report.options.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
         "count": None if series.duration else series.times,
         "duration_s": series.duration,
         "interval_s": series.interval,
-        **report.probe._asdict(),
+        **report.probe,
         **lookup,
         **comparison_fields(report),
         "summary": summary,
@@ -9168,7 +9119,7 @@ def json_document(report: Report) -> dict[str, Any]:
     first = report.samples[0]
     fields = series_fields(report)
     if report.single:
-        fields = {**report.probe._asdict(), **comparison_fields(report), **run_fields(report.single)}
+        fields = {**report.probe, **comparison_fields(report), **run_fields(report.single)}
         fields["steps"] = []
     return {
         "schema_version": 1,
@@ -9464,16 +9415,15 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
         labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
-        ends = Summary([chain[-1] for chain in chains])
         whole = Summary(chains_of([sample for chain in chains for sample in chain]))
-        yield "success", labels, int(not (ends.failed or ends.bad_status))
+        yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(ends.newest).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(chains[-1][-1]).timestamp()
         if report.single is None:
-            yield "runs", labels, ends.runs
-            yield "runs_failed", labels, ends.failed
-            yield "runs_bad_status", labels, ends.bad_status
+            yield "runs", labels, whole.runs
+            yield "runs_failed", labels, whole.failed
+            yield "runs_bad_status", labels, whole.bad_status
 
 
 LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -9483,9 +9433,10 @@ def exposition(report: Report) -> Iterator[bytes]:
     """Give the metrics by family, with HELP and TYPE where a family has samples. A step has one sample for
     all URLs that redirects led to.
     """
-    targets = {side.name: metrics_target(side.options.request.url) for side in report.sides}
-    here = metrics_target(report.url)
-    label = {} if report.probe.label is None else {"label": report.probe.label}
+    options = report.options
+    targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
+    here = metrics_target(options.request.url)
+    label = {} if options.label is None else {"label": options.label}
     steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
     gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
@@ -9682,11 +9633,11 @@ def span_texts(run: Run) -> Iterator[str]:
         yield query.sub("?...", json.dumps(span, allow_nan=False, separators=(",", ":")))
 
 
-def to_otlp(spans: Iterable[str], tracing: Tracing, probe: Probe) -> bytes:
+def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None) -> bytes:
     """Return an ExportTraceServiceRequest of all spans (OTLP/JSON)."""
     import json
 
-    resource = {"host.name": probe.host, **tracing.resource, "httphases.label": probe.label}
+    resource = {"host.name": host, **tracing.resource, "httphases.label": label}
     head = json.dumps({"resource": {"attributes": attribute_list(resource)}})[:-1]
     scope = json.dumps({"name": "httphases", "version": __version__})
     body = f'{head}, "scopeSpans": [{{"scope": {scope}, "spans": [{",".join(spans)}]}}]}}'
@@ -9704,7 +9655,7 @@ class Span(NamedTuple):
 
 
 SPACE = Span(" ")
-Line = tuple[Span, ...]
+Spans = tuple[Span, ...]
 
 
 class Bar(NamedTuple):
@@ -9734,7 +9685,7 @@ class Scale(NamedTuple):
 class Fields(NamedTuple):
     """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
-    rows: Iterable[tuple[str, Line]]
+    rows: Iterable[Row]
 
 
 class Table(NamedTuple):
@@ -9753,16 +9704,10 @@ class Panel(NamedTuple):
 
 
 if TYPE_CHECKING:
+    Line = Spans | Span | str  # in several tones, in one, or in the usual one
+    Row = tuple[str, Line]
     Cell = Span | Bar | Strip | Scale
     Block = Line | Fields | Table | Panel
-
-
-class Look(NamedTuple):
-    """How a report is to be drawn: `include` shows the response's header fields, `width` is of its frames."""
-
-    style: str
-    include: bool
-    width: int
 
 
 def table_width(rows: Iterable[Sequence[str]]) -> int:
@@ -9770,7 +9715,7 @@ def table_width(rows: Iterable[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
-def row_of(cells: Iterable[str], tone: str = "") -> Line:
+def row_of(cells: Iterable[str], tone: str = "") -> Spans:
     return tuple(Span(cell, tone) for cell in cells)
 
 
@@ -9791,7 +9736,7 @@ def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
     return Table(("Phase", "Duration", share, scale), ("Duration", share), rows)
 
 
-def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
+def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     name = certificate_name(certificate)
     days = certificate.days_left(now)
     if days is None or certificate.not_after is None:
@@ -9804,7 +9749,7 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Line:
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
-def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Line:
+def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Spans:
     """Name the first certificate of a chain to expire, if that is not the server's own."""
     ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
     _, place = min(ends, default=(None, 0))
@@ -9832,15 +9777,15 @@ def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
         yield f"{short_name(issuer) or '(empty)'} (not sent)"
 
 
-def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[tuple[str, Line]]:
+def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show the attempts to connect, unless the first one succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", (Span(words, "warn" if attempt.error else ""),)
+            yield "Attempt", Span(words, "warn" if attempt.error else "")
 
 
-def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]]:
+def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
     version = (info.version or "").replace("v", " ")
     agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
     verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
@@ -9849,41 +9794,41 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[tuple[str, Line]
     yield "TLS", (agreed, verdict)
     if info.certificate:
         yield "Certificate", certificate_line(info.certificate, now) + chain_warning(info.chain, now)
-        yield "Chain", (Span(" ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))),)
+        yield "Chain", " ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))
 
 
-def own_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def own_rows(step: Step) -> Iterator[Row]:
     """Show the interface and the client certificate, where options chose them."""
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
-        yield "From", (Span(f"{network.local_ip} (--interface {network.interface})"),)
+        yield "From", f"{network.local_ip} (--interface {network.interface})"
     if tls and tls.cert_fate != "none given":
-        yield "Client cert", (Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else ""),)
+        yield "Client cert", Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else "")
 
 
-def network_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def network_rows(step: Step) -> Iterator[Row]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
-        yield "Address", (Span(f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"),)
+        yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"
     if route.unix_socket is not None:
-        yield "Socket", (Span(route.unix_socket),)
+        yield "Socket", route.unix_socket
     if len(network.addresses) > 1:
-        yield "Resolved", (Span(and_more(network.addresses, 8, ", …")),)
+        yield "Resolved", and_more(network.addresses, 8, ", …")
     yield from attempt_rows(network.attempts)
     if route.proxy:
-        yield "Proxy", (Span(f"{route.proxy.shown} (from {route.source})"),)
+        yield "Proxy", f"{route.proxy.shown} (from {route.source})"
     if step.response:
         protocol = step.response.http_version
         if network.tls and network.tls.alpn:
             protocol += f" (ALPN {network.tls.alpn})"
-        yield "Protocol", (Span(protocol),)
+        yield "Protocol", protocol
     if network.tls:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)
     if network.rtt_us is not None:
         lost = counted(network.retransmits or 0, "retransmit")
-        yield "Path", (Span(f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"),)
+        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
 
 
 def cache_text(cache: CacheUse) -> str:
@@ -9896,72 +9841,75 @@ def cache_text(cache: CacheUse) -> str:
     return f"{', '.join(filter(None, parts)) or 'not said'} ({cache.source})"
 
 
-def claim_rows(response: Response) -> Iterator[tuple[str, Line]]:
+def claim_rows(response: Response) -> Iterator[Row]:
     """Show what the response says of itself; nothing of it was measured."""
     if response.cache:
-        yield "Cache", (Span(cache_text(response.cache)),)
+        yield "Cache", cache_text(response.cache)
     for metric in longest_first(response.timings)[:SHOWN_METRICS]:
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
             words += f" {clip(ms_text(metric.duration_ms), 20)}"
         if metric.description:
             words += f" ({clip(metric.description, MAX_FOREIGN)})"
-        yield "Server says", (Span(words),)
+        yield "Server says", words
     more = len(response.timings) - SHOWN_METRICS
     if more > 0:
-        yield "Server says", (Span(f"and {more} more, which --json has"),)
+        yield "Server says", f"and {more} more, which --json has"
 
 
-def header_rows(response: Response) -> Iterator[tuple[str, Line]]:
+def header_rows(response: Response) -> Iterator[Row]:
     """Show header fields as the JSON export has them, up to MAX_DRAWN characters."""
     left = MAX_DRAWN
     for count, header in enumerate(header_list(response.headers)):
         if left <= 0:
-            yield "Header", (Span(f"and {len(response.headers) - count} more, which --json has"),)
+            yield "Header", f"and {len(response.headers) - count} more, which --json has"
             return
         name, value = clip(header["name"]), clip(header["value"])
         left -= len(name) + len(value)
         yield "Header", (Span(f"{name}: ", "strong"), Span(value))
 
 
-def response_rows(step: Step) -> Iterator[tuple[str, Line]]:
+def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
     if step.request.body and step.timing.send is not None:
         body = amount_text(len(step.request.body.data), None, step.timing.send)
-        yield "Request", (Span(f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"),)
+        yield "Request", f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"
     if step.interim:
-        yield "Interim", (Span(", ".join(str(status) for status in step.interim[:20])),)
+        yield "Interim", ", ".join(str(status) for status in step.interim[:20])
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         parts = [f"{response.status} {clip(response.reason)}".strip(), body]
         content_type = response.get("content-type")
         if content_type:
             parts.append(clip(content_type))
-        yield "Response", (Span(", ".join(parts)),)
+        yield "Response", ", ".join(parts)
         location = response.get("location")
         if location is not None:
-            yield "Location", (Span(clip(location)),)
+            yield "Location", clip(location)
         yield from claim_rows(response)
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
-        yield "Note", (Span(starved_text(step), "warn"),)
+        yield "Note", Span(starved_text(step), "warn")
     if lacks_certificate(step):
-        yield "Note", (Span(f"in step {step.number} {LACKING}", "warn"),)
+        yield "Note", Span(f"in step {step.number} {LACKING}", "warn")
 
 
-def failure_rows(error: Failure, often: str = "") -> Iterator[tuple[str, Line]]:
+def failure_rows(error: Failure, often: str = "") -> Iterator[Row]:
     """Say where a step failed, why, and what to try. A bad redirect fails before any phase."""
     where = f"in {error.phase} ({error.kind})"
     if error.kind == "redirect":
         where = "before the request (redirect)"
-    yield "Failed", (Span(often + where, "bad"),)
-    yield "Why", (Span(clip(error.message), "bad"),)
-    yield "Try", (Span(clip(error.hint)),)
+    yield "Failed", Span(often + where, "bad")
+    yield "Why", Span(clip(error.message), "bad")
+    yield "Try", clip(error.hint)
 
 
-def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[tuple[str, Line]]:
-    """Show the findings that matter most. `often` says in how many runs of a series each was made, by id."""
-    for finding in in_telling_order(findings)[:SHOWN_FINDINGS]:
+def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[Row]:
+    """Show the findings that matter most: what names a cause comes first, whatever it cost. `often` says, by
+    id, in how many runs of a series each was made.
+    """
+    told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
+    for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
         cost = ms_text(finding.cost_us / 1000)
         parts = [finding.phase, cost]
         if finding.id in often:
@@ -9985,24 +9933,26 @@ def status_span(step: Step) -> Span:
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
-def step_rows(step: Step, look: Look, before: Step | None) -> list[tuple[str, Line]]:
-    """Show connection and response of a step; rows that say the same as one step before are only named."""
+def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
+    """Show connection and response of a step, with `include` the header fields too; rows that say the same as
+    one step before are only named.
+    """
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
     rows = [row for row in rows if row not in same]
     if same:
-        rows.insert(0, ("As before", (Span(", ".join(label for label, _ in same)),)))
+        rows.insert(0, ("As before", ", ".join(label for label, _ in same)))
     rows += response_rows(step)
-    if look.include and step.response:
+    if include and step.response:
         rows += header_rows(step.response)
     return rows
 
 
-def step_blocks(step: Step, look: Look, before: Step | None) -> Iterator[Block]:
+def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
-    yield Fields(step_rows(step, look, before))
+    yield Fields(step_rows(step, before, include))
     yield waterfall_table(step.timing, step.error and step.error.phase)
     failed = failure_rows(step.error) if step.error else ()
     yield Fields([*failed, *reading_rows(step_findings(step))])
@@ -10027,17 +9977,17 @@ def request_text(url: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def chain_table(run: Run, look: Look) -> Table:
+def chain_table(run: Run, width: int) -> Table:
     """Show the steps of a chain on one time axis. A narrow one shortens the requests first, then words."""
     headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
-    if look.width < NARROW:
+    if width < NARROW:
         headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
     end = sum(step.timing.total for step in run.steps)
     cells = [
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = look.width - table_width([headings, *cells, sums]) - 6 - max(look.width // 5, look.width // 2 - 24)
+    room = width - table_width([headings, *cells, sums]) - 6 - max(width // 5, width // 2 - 24)
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
@@ -10051,14 +10001,14 @@ def chain_table(run: Run, look: Look) -> Table:
     return Table((*headings, request, scale), numbers, rows)
 
 
-def violation_text(violation: Violation) -> str:
+def violation_text(violation: Violation, report: Report) -> str:
     text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
     text += f" (+{round(violation.delta_ms, 3)}ms)"
     if violation.variant:
         text += f" at {violation.variant}"
     if violation.baseline_ms is not None:
         text += f", beside {round(violation.baseline_ms, 3)}ms"
-    if violation.run_number:
+    if violation.run_number and not report.single:
         text += f", worst in run {violation.run_number}"
     return text
 
@@ -10066,30 +10016,30 @@ def violation_text(violation: Violation) -> str:
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
-    first: Line = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
+    first: Spans = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
-    lines = [first]
+    lines: list[Line] = [first]
     if verdict.counts:
         sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
-        lines.append((Span("Violations:", "strong"),))
-    words = [violation_text(violation) for violation in verdict.violations]
+        lines.append(Span("Violations:", "strong"))
+    words = [violation_text(violation, report) for violation in verdict.violations]
     words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
-    lines += [(Span(f"• {text}", "bad"),) for text in words]
+    lines += [Span(f"• {text}", "bad") for text in words]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def run_blocks(run: Run, look: Look) -> Iterator[Block]:
+def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     """Show a single run: its steps, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
-        yield from step_blocks(step, look, before)
+        yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
-        yield (Span("Redirect Chain Summary".center(look.width).rstrip(), "strong"),)
-        yield chain_table(run, look)
-        gap = " " if look.width < NARROW else "  "
+        yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
+        yield chain_table(run, width)
+        gap = " " if width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
     yield Fields(reading_rows(chain_findings(run)))
 
@@ -10114,10 +10064,10 @@ def spread_rows(
     return [["Phase", *names], *rows]
 
 
-def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
+def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
     rows = spread_rows(summary, QUARTERS)
-    room = look.width - table_width(rows)
+    room = width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
     end = max(sample.timing.total for sample in summary.used)
@@ -10126,11 +10076,11 @@ def spread_blocks(summary: Summary, look: Look) -> Iterator[Block]:
     if summary.none_good:
         which = "No answer was good; times of all answers"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
-    yield (Span(f"{which}, in ms{scale}:"),)
-    if table_width(rows) > look.width:
+    yield f"{which}, in ms{scale}:"
+    if table_width(rows) > width:
         for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
             tone = key if key in SUMMARY_KEYS else "strong"
-            yield (Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone),)
+            yield Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone)
         return
     headings, *body = rows
     table: list[Sequence[Cell]] = []
@@ -10214,47 +10164,47 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     return words
 
 
-def series_rows(summary: Summary, report: Report) -> Iterator[tuple[str, Line]]:
+def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
     for count, failure in summary.failures.values():
         yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
-        yield "Statuses", (Span(status_sentence(summary), "warn"),)
+        yield "Statuses", Span(status_sentence(summary), "warn")
     for sentence in outlier_sentences(summary, report.samples[0].run):
-        yield "Outliers", (Span(sentence),)
+        yield "Outliers", sentence
     for reason, count in summary.refused.items():
-        yield "Not reused", (Span(f"{counted(count, 'run')}: {reason}", "warn"),)
+        yield "Not reused", Span(f"{counted(count, 'run')}: {reason}", "warn")
     warmth = reuse_sentence(summary, report.summaries)
     if warmth:
-        yield "Reuse", (Span(warmth),)
+        yield "Reuse", warmth
     often = {finding.id: f"in {runs} of {counted(summary.runs, 'run')}" for finding, runs in summary.findings}
     yield from reading_rows((finding for finding, _ in summary.findings), often)
 
 
-def summary_blocks(summary: Summary, report: Report, look: Look) -> Iterator[Block]:
+def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
     """Show the runs of one step and URL together."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
     odd = summary.failed or summary.bad_status
-    yield (Span(series_title(summary, report), "bad" if odd else ""),)
+    yield Span(series_title(summary, report), "bad" if odd else "")
     typical = summary.typical
     if typical:
         step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and step.url == summary.url:
             before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
-            yield Fields(step_rows(step, look, before))
+            yield Fields(step_rows(step, before, report.options.include))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
-        yield (Span(f"Run {typical.run} of {report.runs}{nearest}:"),)
+        yield f"Run {typical.run} of {report.runs}{nearest}:"
         yield waterfall_table(typical.timing)
-        yield from spread_blocks(summary, look)
+        yield from spread_blocks(summary, width)
     yield Fields(series_rows(summary, report))
 
 
 SHOWN_EVENTS = 20  # the last ones
 
 
-def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
+def events_rows(report: Report) -> Iterator[Row]:
     """Tell what has changed. An outage has one line, in the place of its first event."""
     lines: dict[SeriesEvent | int, str] = {}
     for event in report.events:
@@ -10266,7 +10216,7 @@ def events_rows(report: Report) -> Iterator[tuple[str, Line]]:
     if len(lines) > len(shown):
         shown.insert(0, f"{len(lines) - len(shown)} more before these")
     for number, line in enumerate(shown):
-        yield "" if number else "Events", (Span(line),)
+        yield "" if number else "Events", line
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10406,13 +10356,13 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
     return headings
 
 
-def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], look: Look) -> Table:
+def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], room: int) -> Table:
     """Compare the addresses: medians in ms, and what differs. Columns that do not fit are left out."""
     shown = ["Address", "Status", "Wait", "Total"]
     for heading in (*headings, "Connect", "TLS"):
         wider = [*shown, heading]
         width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
-        if width <= look.width and any(cells[heading] != "-" for cells in table):
+        if width <= room and any(cells[heading] != "-" for cells in table):
             shown = wider
     rows = [
         row_of((cells[each] for each in shown), "warn" if cells["Address"].startswith("!") else "")
@@ -10440,25 +10390,25 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
     """Say what is odd about each address, or that all are alike."""
     for address, words in odd.items():
         for each in words:
-            yield (Span(f"! {address} {each}", "warn"),)
+            yield Span(f"! {address} {each}", "warn")
     bad = [row.variant for row in rows if row.usual.none_good]
     if bad:
-        yield (Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn"),)
+        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
     for row in rows:
         warmth = reuse_sentence(row.usual, row.parts)
         if warmth:
-            yield (Span(f"{row.variant}: {warmth}"),)
+            yield f"{row.variant}: {warmth}"
     if not any(odd.values()) and len(rows) > 1:
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
-        yield (Span(f"{who} are alike{but}.", "good"),)
+        yield Span(f"{who} are alike{but}.", "good")
     if len(rows) == 1:
-        yield (Span("Only one address was measured: there is nothing to compare."),)
+        yield "Only one address was measured: there is nothing to compare."
 
 
-def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
+def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = wall_clock()
     numbers = sorted({summary.number for summary in report.summaries})
     for number in numbers:
         rows = rows_of(report.samples, number)
@@ -10466,9 +10416,9 @@ def addresses_blocks(report: Report, look: Look) -> Iterator[Block]:
         table = [address_cells(row, bool(odd[row.variant]), now) for row in rows]
         headings = differing(rows, table)
         step = f"Step {number}: " if len(numbers) > 1 else ""
-        yield (Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong"),)
-        yield (Span(medians_sentence(report, rows)),)
-        yield addresses_table(table, headings, look)
+        yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
+        yield medians_sentence(report, rows)
+        yield addresses_table(table, headings, width)
         yield from address_notes(rows, odd, headings)
 
 
@@ -10500,7 +10450,7 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
     sums = {}
     for phase in PHASES:
         differences = [part.differences[phase] for part in parts if 2 * part.differences[phase].n >= part.n]
-        sums[phase] = sum(each.middle or 0 for each in differences)
+        sums[phase] = sum(each.median or 0 for each in differences)
     large = [phase for phase in PHASES if middle and sums[phase] / middle >= LARGE_PART]
     causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
     sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
@@ -10511,8 +10461,8 @@ def cause_words(parts: Sequence[Comparison], middle: float) -> str:
 def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
     """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
     paired, against = comparison.side is not None, comparison.against
-    name = comparison.side or NOW
-    middle, interval, _ = comparison.differences["total"]
+    name, total = comparison.side or NOW, comparison.differences["total"]
+    middle, interval = total.median, total.interval
     if comparison.verdict == "unlike":
         words = f"{name.capitalize()} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
         words += "the times are of different work"
@@ -10567,18 +10517,18 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
         return
     whole, steps = parts[-1], [each for each in parts if each.number]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
-    named = f"{side}: " if whole.verdict == "too_few" and len(report.sides) > 2 else ""
-    yield (Span(named + verdict_sentence(whole, steps), tone),)
+    named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
+    yield Span(named + verdict_sentence(whole, steps), tone)
     words = unlike_words(report.samples_of(side), other)
     if words:
-        yield (Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn"),)
+        yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
 
 
 COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Look) -> Table:
+def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], width: int) -> Table:
     """Compare sides: medians in ms, and how far total is above that of the first side."""
     first, *others = [row.variant for row in rows]
     heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
@@ -10588,16 +10538,16 @@ def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], look: Lo
         table = [
             [row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")] for row in rows
         ]
-        if table_width([headings, *table]) <= look.width:
+        if table_width([headings, *table]) <= width:
             break
     return Table(headings, (*COMPARED, heading), list(map(row_of, table)))
 
 
-def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
+def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
     """Draw the totals of all sides as strips on one scale, if there is room."""
     totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
     every = [total for each in totals.values() for total in each]
-    room = look.width - table_width([["Side"], *([name] for name in totals)]) - 3
+    room = width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
     low, high = min(every), max(every)
@@ -10606,86 +10556,87 @@ def strips_table(rows: Sequence[VariantRow], look: Look) -> Iterator[Table]:
     yield Table(("Side", scale), (), strips)
 
 
-def compared_blocks(report: Report, samples: Sequence[Sample], against: str, look: Look) -> Iterator[Block]:
+def compared_blocks(report: Report, samples: Sequence[Sample], against: str, width: int) -> Iterator[Block]:
     """Show sides below each other, step by step; `against` is the side that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     for number, first in sorted(firsts.items()):
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
         compared = (each for each in report.comparisons if each.number == number)
-        changes = {each.side or NOW: change_text(each.differences["total"].middle) for each in compared}
+        changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:
-            yield (Span(f"Step {number}: {first.method} {clip(first.url)}", "strong"),)
-        yield sides_table(rows, changes, look)
-        yield from strips_table(rows, look)
+            yield Span(f"Step {number}: {first.method} {clip(first.url)}", "strong")
+        yield sides_table(rows, changes, width)
+        yield from strips_table(rows, width)
         for row in rows:
             for count, failure in row.whole.failures.values():
                 yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
             if row.usual.none_good:
-                yield (Span(f"{row.variant}: {NONE_GOOD}", "warn"),)
+                yield Span(f"{row.variant}: {NONE_GOOD}", "warn")
             elif row.whole.bad_status:
                 statuses, often = bad_ones(bad_codes(row.whole.answered), row.whole.runs)
                 words = f"answered {statuses} {often.rstrip()}; the times are of the good answers"
-                yield (Span(f"{row.variant.capitalize()} {words}", "warn"),)
+                yield Span(f"{row.variant.capitalize()} {words}", "warn")
 
 
-def versus_blocks(report: Report, look: Look) -> Iterator[Block]:
-    first = report.samples[0]
-    yield (Span(f"{first.method} {clip(first.url)}", "strong"),)
+def versus_blocks(report: Report, width: int) -> Iterator[Block]:
+    first, sides = report.samples[0], report.options.sides
+    yield Span(f"{first.method} {clip(first.url)}", "strong")
     rounds = len({sample.round for sample in report.samples})
     late = sum(sample.late for sample in report.samples if sample.number == 1)
-    told = [f"{counted(rounds, 'round')} of {len(report.sides)} sides", *late_starts(late)]
-    yield (Span(f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"),)
-    yield Fields([(str(side.name), (Span(clip(side.words or "as given")),)) for side in report.sides])
-    yield from compared_blocks(report, report.samples, SIDES[0], look)
+    told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
+    yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
+    yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
+    yield from compared_blocks(report, report.samples, SIDES[0], width)
     chained = any(each.number is None for each in report.comparisons)
-    for side in report.sides if chained else ():
+    for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
         if chains:
             middle = median(chain.timing.total for chain in chains)
-            yield (Span(f"  {side.name}  all steps together: {time_text(middle)}"),)
-    for side in report.sides[1:]:
+            yield f"  {side.name}  all steps together: {time_text(middle)}"
+    for side in sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
 
-def baseline_blocks(report: Report, baseline: Baseline, look: Look) -> Iterator[Block]:
+def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:
     """Compare what was measured with an earlier export."""
     told = [f"{baseline.path}, {baseline.started_at}"]
     for name, value in (("host", baseline.host), ("label", baseline.label)):
-        if value != getattr(report.probe, name):
+        if value != report.probe[name]:
             told.append(f"{name} {value}" if value else f"no {name}")
     urls = {each.number: each.url for each in report.samples}
     for number, url in {each.number: each.url for each in baseline.samples}.items():
         if urls.get(number, url) != url:
             told.append(f"step {number}: {url}")
-    yield Fields([(BEFORE, (Span(clip(", ".join(told))),))])
+    yield Fields([(BEFORE, clip(", ".join(told)))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
-    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, look)
+    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, width)
     yield from comparison_notes(report, None, baseline.samples)
 
 
-def series_blocks(report: Report, look: Look) -> Iterator[Block]:
+def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if report.runs < report.planned:
-        runs, duration = f"{report.runs} of {report.planned} runs", report.series.duration
+        runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
-        yield (Span(f"Stopped after {runs}.", "warn"),)
-    if report.sides:
-        yield from versus_blocks(report, look)
+        yield Span(f"Stopped after {runs}.", "warn")
+    if report.options.sides:
+        yield from versus_blocks(report, width)
     elif report.samples[0].variant:
-        yield from addresses_blocks(report, look)
+        yield from addresses_blocks(report, width)
     else:
         for summary in report.summaries:
-            yield from summary_blocks(summary, report, look)
+            yield from summary_blocks(summary, report, width)
     yield Fields(events_rows(report))
 
 
-def report_blocks(report: Report, look: Look) -> Iterator[Block]:
-    """Return what is drawn at the end; in compact style only the panel."""
-    if look.style == "waterfall":
-        yield from run_blocks(report.single, look) if report.single else series_blocks(report, look)
-        if report.baseline:
-            yield from baseline_blocks(report, report.baseline, look)
+def report_blocks(report: Report, width: int) -> Iterator[Block]:
+    """Return what is drawn at the end in frames of a `width`; in compact style only the panel."""
+    run, options = report.single, report.options
+    if options.style == "waterfall":
+        yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
+        if options.baseline:
+            yield from baseline_blocks(report, options.baseline, width)
     if report.verdict:
         yield slo_panel(report.verdict, report)
 
@@ -10794,7 +10745,7 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def cut(line: Line, first: int, end: int) -> Line:
+def cut(line: Spans, first: int, end: int) -> Spans:
     """Return the characters of a line from one place to another, in their tones."""
     kept = []
     for text, tone in line:
@@ -10804,7 +10755,7 @@ def cut(line: Line, first: int, end: int) -> Line:
     return tuple(kept)
 
 
-def pad(line: Line, width: int, to_the_right: bool = False) -> Line:
+def pad(line: Spans, width: int, to_the_right: bool = False) -> Spans:
     space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
 
@@ -10862,7 +10813,7 @@ class Painter:
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Iterable[Line]]]
+        drawers: dict[type, Callable[[Any], Iterable[Spans]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         folded = partial(self._folded, width=self._width)
         drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
@@ -10880,23 +10831,26 @@ class Painter:
         shown = visible(text).translate(self._forms)
         return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
-    def _folded(self, line: Line, width: int) -> Iterator[Line]:
+    def _folded(self, line: Line, width: int) -> Iterator[Spans]:
         """Break a line into lines of at most `width` cells."""
-        line = tuple(Span(self._printable(text), tone) for text, tone in line)
-        text, at = "".join(span.text for span in line), 0
+        if isinstance(line, str):
+            line = Span(line)
+        spans = (line,) if isinstance(line, Span) else line
+        spans = tuple(Span(self._printable(text), tone) for text, tone in spans)
+        text, at = "".join(span.text for span in spans), 0
         for part in fold(text, width):
             at = text.index(part, at)
-            yield cut(line, at, at + len(part))
+            yield cut(spans, at, at + len(part))
             at += len(part)
 
-    def _fields(self, fields: Fields) -> Iterator[Line]:
+    def _fields(self, fields: Fields) -> Iterator[Spans]:
         for label, line in fields.rows:
             first = f"  {label}"
             for part in self._folded(line, self._width - 15):
                 yield (Span(first.ljust(15), "label"), *part)
                 first = ""
 
-    def _bar(self, bar: Bar, width: int) -> Line:
+    def _bar(self, bar: Bar, width: int) -> Spans:
         """Draw a bar; one of several parts by their letters, where two tones cannot stand in one cell."""
         marks = self._glyphs.bar
         letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
@@ -10907,7 +10861,7 @@ class Painter:
         alike = groupby(cells, key=itemgetter(1))
         return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
 
-    def _cell(self, cell: Any, width: int) -> list[Line]:
+    def _cell(self, cell: Any, width: int) -> list[Spans]:
         """Draw what stands in a cell of a table, in as many lines as it needs."""
         if isinstance(cell, Bar):
             return [self._bar(cell, width)]
@@ -10918,13 +10872,13 @@ class Painter:
             begin, end = cell
             fits = len(begin) + len(end) < width
             return [(Span(begin + end.rjust(width - len(begin)) if fits else "", "strong"),)]
-        return list(self._folded((cell,), width))
+        return list(self._folded(cell, width))
 
-    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Line:
+    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Spans:
         between = corners[1].join(self._glyphs.line * (width + 2) for width in widths)
         return (Span(corners[0] + between + corners[2], tone),)
 
-    def _table(self, table: Table) -> Iterator[Line]:
+    def _table(self, table: Table) -> Iterator[Spans]:
         """Draw a table as wide as all frames."""
         headings = [Span(each, "strong") if isinstance(each, str) else each for each in table.headings]
         rows = [headings, (), *table.rows]
@@ -10942,17 +10896,17 @@ class Painter:
         """Return how wide a column must be for a cell; bars and strips take what there is."""
         return text_cells(self._printable(cell.text)) if isinstance(cell, Span) else 0
 
-    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Line]:
+    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Spans]:
         columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
         side = Span(self._glyphs.side)
         for number in range(max(map(len, columns))):
-            drawn: Line = (side,)
+            drawn: Spans = (side,)
             for heading, width, lines in zip(table.headings, widths, columns):
                 line = lines[number] if number < len(lines) else ()
                 drawn += (SPACE, *pad(line, width, heading in table.numbers), SPACE, side)
             yield drawn
 
-    def _panel(self, panel: Panel) -> Iterator[Line]:
+    def _panel(self, panel: Panel) -> Iterator[Spans]:
         glyphs, inner, tone = self._glyphs, self.frame - 4, panel.title.tone
         title = f" {self._printable(panel.title.text)} "
         rest = glyphs.line * max(0, inner + 1 - text_cells(title))
@@ -11101,19 +11055,19 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
     return [compact_line(step, turn) for step in run.steps]
 
 
-def write_report(report: Report, options: Options, stream: Any, rich: bool) -> None:
+def write_report(report: Report, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
+    options = report.options
     lines: list[str] = []
     if options.style != "waterfall":
         if report.single:
             lines = run_lines(report.single, options.style, None)
-        if report.baseline or not report.single:
+        if options.baseline or not report.single:
             lines += [summary_line(each, report, options.style == "compact") for each in report.summaries]
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
-        look = Look(options.style, options.include, painter.frame)
-        painter.paint(report_blocks(report, look))
+        painter.paint(report_blocks(report, painter.frame))
 
 
 def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = None) -> None:
@@ -11295,14 +11249,14 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             warn(options, f"in step {step.number} {LACKING}")
 
 
-def send_traces(spans: Iterable[str], probe: Probe, options: Options) -> bool:
+def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
     """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
         return True
     sender = options.tracing.sender
     url = sender.request.url
     try:
-        deliver(sender, to_otlp(spans, options.tracing, probe))
+        deliver(sender, to_otlp(spans, options.tracing, host, options.label))
     except NetworkError as error:
         collector = f"{url.scheme}://{bracketed(url.host)}:{url.port}"
         say(f"error: --otlp {collector}: {render(error, sender.secrets)}")
@@ -11371,13 +11325,18 @@ class Results:
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
 
-    def add(self, run: Run, standstill: Standstill) -> list[SeriesEvent]:
-        """Keep what reports and exports need of a run; return what has changed with it."""
+    def add(self, run: Run, standstill: Standstill) -> tuple[Run, list[SeriesEvent]]:
+        """Keep what reports and exports need of a run; return it with its verdict, and what has changed with
+        it.
+        """
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
         self.codes.update(codes_of(run))
-        self.samples += self._samples(run)
+        samples = list(self._samples(run))
+        self.samples += samples
+        plain = {key: budget for key, budget in self.options.thresholds.items() if "." not in key}
+        run = run._replace(verdict=judge(plain, samples))
         self.lacking += any(map(lacks_certificate, run.steps))
         if run.limit_reached:
             self.limited.append(loop_text(run))
@@ -11391,7 +11350,7 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        return self.events.add(self.samples[-1], standstill)
+        return run, self.events.add(samples[-1], standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
@@ -11477,7 +11436,7 @@ class Results:
         paired = options.baseline is None
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
-            verdict = self.last_run.verdict if self.last_run else judge_series(options.thresholds, own)
+            verdict = judge(options.thresholds, own)
             relative = hold_allowances(options.allowances, own, other, paired)
             if verdict and relative and verdict.left_out:
                 relative = relative._replace(left_out={})  # these runs are counted already
@@ -11486,9 +11445,8 @@ class Results:
                 comparisons += compare(own, other, paired)
         single = self.last_run
         return Report(
-            series=options.series,
-            url=options.request.url,
-            probe=Probe(os.uname().nodename, options.label),
+            options=options,
+            host=os.uname().nodename,
             samples=self.samples,
             planned=planned,
             duration_us=max(0, self.ended - self.begun) // 1000,
@@ -11499,8 +11457,6 @@ class Results:
             single=single and single._replace(verdict=verdicts[None]),
             events=self.events.events,
             outages=self.events.outages,
-            sides=options.sides,
-            baseline=options.baseline,
             comparisons=tuple(comparisons),
         )
 
@@ -11645,7 +11601,7 @@ class LiveReport:
 
     def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [(Span(event_line(event)),) for event in events]
+        blocks: list[Block] = [event_line(event) for event in events]
         error = run.steps[-1].error
         if error and error.kind not in self._explained:
             self._explained.add(error.kind)
@@ -11722,7 +11678,7 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         if step.error:
             failed = run._replace(turn=Turn())
             live.expect(0)
-            live.tell(failed, results.add(failed, Standstill()))
+            live.tell(*results.add(failed, Standstill()))
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
@@ -11761,10 +11717,9 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
-        run = run._replace(verdict=judge(options.thresholds, run))
-        events = results.add(run, live.schedule.standstill(run))
+        told = results.add(run, live.schedule.standstill(run))
         INTERRUPTION.sums_up = not series.single
-        live.tell(run, events)
+        live.tell(*told)
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
@@ -11809,7 +11764,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if report.single:
         warn_about(report.single, options, None)
     warn(options, *results.warnings(report))
-    live.print(lambda: write_report(report, options, live.stream, rich))
+    live.print(lambda: write_report(report, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None
     written = write_exports(results, report, crash is not None)
@@ -11817,7 +11772,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
     sent = (results.traces > 0 or options.tracing is None) and send_traces(
-        results.spans, report.probe, options
+        results.spans, report.host, options
     )
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
@@ -11868,7 +11823,7 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), ((Span(clip(mask_userinfo(error.message))),),))
+        panel = Panel(Span("SLO Error", "bad"), (clip(mask_userinfo(error.message)),))
         painter = choose_painter(sys.stderr, environ, has_rich())
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE

@@ -141,11 +141,13 @@ def all_of(record, value):
 @given(st.sampled_from(tool.SLO_KEYS), st.integers(2, 4 * 10**9))
 def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key, taken):
     """Both as they are printed and read: on the wire equality cannot be staged."""
-    step = all_of(tool.Step, None)._replace(number=1, timing=all_of(tool.Timing, taken))
+    sample = all_of(tool.Sample, None)._replace(
+        number=1, judged=True, good=True, timing=all_of(tool.Timing, taken)
+    )
 
     def judged(budget):
         thresholds = tool.parse_budgets([f"{key}={budget // 1000}.{budget % 1000:03d}"], None, 1.0)
-        return tool.judge(thresholds, tool.Run((step,), False))
+        return tool.judge(thresholds, [sample])
 
     assert judged(taken).passed
     [violation] = judged(taken - 1).violations

@@ -287,7 +287,7 @@ def test_a_statistic_is_judged_where_enough_values_are_left(totals, statistic):
     ]
     values = sorted(total for total in totals if total is not None)
     key = f"total.{statistic}"
-    verdict = tool.judge_series({key: 1000.0}, samples)
+    verdict = tool.judge({key: 1000.0}, samples)
     assert verdict.counts == {key: str(len(values))}
     if len(values) < LEAST[statistic]:
         assert (verdict.not_judged, verdict.passed) == ((key,), False)
@@ -300,9 +300,7 @@ def test_a_statistic_is_judged_where_enough_values_are_left(totals, statistic):
 @quick
 @given(lists)
 def test_a_plain_budget_names_the_worst_run(totals):
-    verdict = tool.judge_series(
-        {"total": 0.0005}, [sample(run, total) for run, total in enumerate(totals, 1)]
-    )
+    verdict = tool.judge({"total": 0.0005}, [sample(run, total) for run, total in enumerate(totals, 1)])
     worst = max(totals)
     if worst == 0:
         assert verdict.passed
