@@ -39,9 +39,9 @@ What the records are, and which is made of which:
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
     Step       one request and what became of it; made of the events in its log
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
-    Sample     what is kept of a step of a series, where ten thousand of them may have to be held
+    Sample     the little that is kept of a step, because a series may have ten thousand runs
     Summary    what the samples of one step have in common
-    Comparison by how much a side is slower than side A, or a run now than a Baseline, an earlier export
+    Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
 
@@ -74,10 +74,10 @@ Three rules:
    Records do not change; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
    no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
-   for it, and so it keeps the deadline, whatever the measuring thread is stuck in.
+   for that thread, and ends the run at the deadline even if that thread is stuck.
 
-Some lines only make a time truer. tests/bench/devices.py takes each out and measures what it is worth. The
-comment at such a line names it (Device "…"), with the error of a phase without it and with it.
+Some lines are there only to make a time more exact. The comment at such a line calls it a device (Device "…")
+and gives the error of a phase without it and with it: tests/bench/devices.py takes each out and measures.
 """
 
 # ---------------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ from __future__ import annotations
 
 import sys
 
-# Of a script Python puts the folder first, of standard input the current one, where anybody may have left a
-# socket.py; not with -I or -P. What is imported before this line is built into the interpreter.
+# Without -I or -P Python looks for modules first in the script's folder (for standard input in the current
+# one), where anybody may have left a socket.py. The modules above this line are built into the interpreter.
 if __name__ == "__main__" and __spec__ is None and not getattr(sys.flags, "safe_path", sys.flags.isolated):
     del sys.path[0]
 
@@ -132,7 +132,7 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
-    """Import a package; None where it is absent or unfit for this Python, which may make any exception.
+    """Import a package; None where it is absent, or fails in this Python, with whatever exception.
 
     Where the package imports a module that is not loaded yet, it gets the stand-in of that name, if any.
     """
@@ -218,8 +218,8 @@ if TYPE_CHECKING:
 else:
 
     class NamedTuple(tuple):
-        """Make a tuple with names of a class of annotated fields, as typing.NamedTuple does: it saves every
-        start the 2 ms of importing typing and of compiling a constructor for each class.
+        """Do what typing.NamedTuple does: the annotated fields of a class become the named items of a tuple.
+        It saves every start 2 ms: importing typing, and compiling a constructor for each class.
         """
 
         def __init_subclass__(cls) -> None:
@@ -285,7 +285,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
-MAX_HTTP2_CHATTER = 1000  # SETTINGS, PING and other frames that serve nothing, and as many as KiB of bodies
+MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
@@ -311,8 +311,8 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
-SHORT_OF_CPU = 2_000_000  # ns that the start was kept waiting for a CPU: 0.03-0.7 ms on an idle machine
-NAPS, NAP = 20, 0.0002  # seconds each; three gave part of the gain, ten nearly all
+SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
+NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
@@ -323,8 +323,8 @@ SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 # RFC 9110 section 5.6.2
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Fields whose value is a credential, for whoever reads a report that was attached to a ticket: these, and all
-# that have one of the words in their name.
+# Fields whose value is a credential, which a report attached to a ticket must not show: these, and all that
+# have one of SECRET_WORDS in their name.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
@@ -354,7 +354,7 @@ class ExitCode(IntEnum):
 # 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
-    """Return a text, of a longer one the beginning and how long it was."""
+    """Return a text; if it is longer than `most`, its beginning and its length."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({len(text)} characters)"
@@ -600,8 +600,8 @@ class Options(NamedTuple):
     proxy: str | None = None
     fail: bool = False  # a last status that is not good makes the exit code 22
     family: int = socket.AF_UNSPEC
-    overrides: Mapping[tuple[str, int], str] = {}
-    style: str = "waterfall"
+    overrides: Mapping[tuple[str, int], str] = {}  # of --resolve: (host, port) -> address
+    style: str = "waterfall"  # or "compact", "metrics", "silent"
     include: bool = False
     exports: Mapping[str, str] = {}  # option -> path
     thresholds: Mapping[str, float] = {}
@@ -610,14 +610,14 @@ class Options(NamedTuple):
     sides: tuple[Variant, ...] = ()  # of --versus
     baseline: Baseline | None = None
     warnings: tuple[str, ...] = ()
-    address: str | None = None  # the one that the URL's host and port are asked at
+    address: str | None = None  # with --all-addresses: the one that is measured
     identity: Identity | None = None
     unix_socket: str | None = None
     interface: str | None = None  # where connections begin: its name, or an address of this machine
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
-    answer: bytearray | None = None  # takes the body of a collector's response, which is read
+    answer: bytearray | None = None  # for a collector: the body of its response is kept here
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -689,7 +689,7 @@ class TlsInfo(NamedTuple):
     verified: bool | None = None  # None without TLS, as the next
     custom_ca: bool | None = None
     chain: tuple[Certificate, ...] = ()  # in place of `certificates`
-    shown: str = "none given"  # what became of the client certificate: a key of SHOWN
+    cert_fate: str = "none given"  # what became of the client certificate: a key of FATE_HINTS
     wanted: bool = False  # the server asked for a client certificate
 
 
@@ -770,7 +770,7 @@ class Network(NamedTuple):
     rtt_us: int | None
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
-    reuse_refused: str | None = None  # why a kept one would not do
+    reuse_refused: str | None = None  # why a kept connection was not used
     local_ip: str | None = None
     interface: str | None = None  # as --interface names it
     connection: str | None = None  # what HAR calls the connection: by the run and step that opened it
@@ -791,8 +791,8 @@ class Counters(NamedTuple):
     quiet_us: int  # since the newest data came
     segments_in: int  # with data
     segments_out: int  # with data
-    acknowledgments: int  # segments out that were nothing else
-    duplicates: int | None  # segments sent again of which the other side says that it had them (RFC 2883)
+    acknowledgments: int  # segments out without data
+    duplicates: int | None  # segments sent again that had come already, as the other side says (RFC 2883)
     disorder: int | None  # segments that came out of order
 
 
@@ -814,13 +814,13 @@ class Resolver(NamedTuple):
 class Evidence(NamedTuple):
     """What findings rest on besides the times; first what the kernel had counted at four instants."""
 
-    stood: Counters | None = None  # TCP was connected
+    connected: Counters | None = None  # TCP was connected
     sent: Counters | None = None  # the beginning of the request had left
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
-    gaps: int = 0  # how often what had come waited, after the first byte, for what was missing before it
+    gaps: int = 0  # how often, after the first byte, bytes had to wait for a late segment before them
     resolver: Resolver | None = None  # only of a long lookup
 
 
@@ -876,7 +876,7 @@ class Turn(NamedTuple):
     """The place of a run in its series."""
 
     number: int = 1
-    round: int = 1  # 0 for the lookup of a name, and no more
+    round: int = 1  # 0: only the name is looked up
     variant: str | None = None
     due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
     overdue: bool = False  # the run before it was still under way then
@@ -891,7 +891,7 @@ class Variant(NamedTuple):
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Return what documents call a variant: an address is a `target`; of a side both keys are there."""
+    """Name a variant as documents do: an address as `target`; a side as `side`, with `target` None."""
     return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
 
 
@@ -919,7 +919,7 @@ class Violation(NamedTuple):
     delta_ms: float
     run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
     variant: str | None = None
-    baseline_ms: float | None = None  # of a budget beside another median: that
+    baseline_ms: float | None = None  # of a relative budget: the median that it is compared with
 
 
 class Verdict(NamedTuple):
@@ -950,7 +950,7 @@ class ServerInfo(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What is kept of a step of a series, where ten thousand of them may have to be held."""
+    """The little that is kept of a step, because a series may have ten thousand runs."""
 
     run: int
     round: int
@@ -968,7 +968,7 @@ class Sample(NamedTuple):
     judged: bool  # the last step of its run without an error
     last: bool  # of its run
     server: ServerInfo
-    late: bool = False
+    late: bool = False  # its run began late, because of the run before
     refused: str | None = None  # why no connection was kept for it
     findings: tuple[Finding, ...] = ()
     rtt_us: int | None = None
@@ -1119,14 +1119,14 @@ def mask_userinfo(text: str) -> str:
     return re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
 
 
-# What the records of a step have of the user's, of this machine's or of this program's own; all other text in
-# them came from the other side.
+# By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
+# All other text in a step's records came from the other side.
 OWN_TEXT = {
     "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected"),
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface", "connection"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
-    "TlsInfo": ("version", "cipher", "alpn", "shown"),
+    "TlsInfo": ("version", "cipher", "alpn", "cert_fate"),
     "Response": ("http_version",),
     "CacheUse": ("source",),
     "Resolver": ("servers",),
@@ -1168,7 +1168,7 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
     size = os.fstat(descriptor).st_size
-    kept = io.BytesIO()  # unlike a list of parts, it is never there twice
+    kept = io.BytesIO()  # joining a list of parts would hold all of it twice
     while max(kept.tell(), size) <= limit:
         left = until - time.monotonic()
         if left <= 0:
@@ -1303,14 +1303,14 @@ class Place:
             raise OSError(errno.EACCES, f"{whose}: name the file itself")
         target = os.readlink("", dir_fd=descriptor)
         if self._rest and os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev:
-            self._go(self.name, 0)  # /proc/1/root leads where its text does not
+            self._go(self.name, 0)  # a link like /proc/1/root leads elsewhere than its text says
             return
         if target.startswith("/"):
             self._go("/", 0)
         self._rest += target.split("/")[::-1]
 
     def _go(self, name: str, flags: int) -> None:
-        """Enter a folder; O_DIRECTORY has what is mounted on demand mounted."""
+        """Enter a folder; O_DIRECTORY makes an automounter mount it."""
         folder = os.open(name, LOOK | os.O_DIRECTORY | flags, dir_fd=self.folder)
         os.close(self.folder)
         self.folder = folder
@@ -1337,7 +1337,7 @@ class Place:
 
 
 def lend(file: PemFile) -> io.FileIO:
-    """Open what was read as a file in memory, for a library that wants a path: that is its `name`.
+    """Put what was read into a file in memory, for a library that wants a path: `name` is that path.
 
     Where the system has no such files, open the file itself; raises UsageError if it is no regular one.
     """
@@ -1494,7 +1494,7 @@ IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
 # RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
 BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
 BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
-# Joining_Type, which unicodedata has not: Arabic letters that join the next one, and the one before.
+# Joining_Type, which unicodedata lacks: Arabic letters that join the next one, and the one before.
 JOINS_NEXT = (
     r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
     r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
@@ -1700,7 +1700,7 @@ def no_scheme(text: str) -> UsageError:
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password.
 
-    The userinfo of a Location is dropped.
+    With `drop_userinfo`, for a Location, user:password@ is left out; otherwise it is an error.
     """
     shown = foreign(mask_location(text))
     if len(text) > MAX_URL:
@@ -1873,7 +1873,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     if not text.partition("#")[0]:
         return url
     if re.match(r"\\[/\\]|/\\", text):
-        # Browsers take a backslash for a slash and go to another host; RFC 3986 has a path of this one here.
+        # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
         message = "the redirect's Location '{}' has a backslash where // would name another host"
         raise redirect_error(message, shown)
     try:
@@ -1933,7 +1933,7 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
 
 
-def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def shorthand_headers(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
     if not all("=" in text for text in args.cookie):
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
@@ -1947,7 +1947,7 @@ def own_fields(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give the forms in which user:password may come back; True beside those to mask even when short."""
+    """Give the forms in which user:password may come back, and whether to mask each even if it is short."""
     user, _, password = pair.partition(b":")
     yield decode(user), False
     yield decode(password), True
@@ -1975,7 +1975,7 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
         try:
             yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
         except ValueError:
-            pass  # it only says that it is Basic
+            pass  # it is called Basic, but is not Base64
 
 
 def any_of(texts: Collection[str]) -> str:
@@ -2142,7 +2142,7 @@ def is_json(data: bytes) -> bool:
     import json
 
     try:
-        # Numbers stay text: one of 5,000 digits is JSON too, but no int(). NaN and Infinity are neither.
+        # Numbers stay text: int() may refuse 5,000 digits, which are JSON. NaN is not, and int() refuses it.
         json.loads(data.decode("utf-8"), parse_constant=int, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False
@@ -2246,7 +2246,7 @@ def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
 
 
 def check_pem(file: PemFile, wanted: bytes) -> None:
-    """Raise UsageError unless a file holds PEM of the wanted kind; it says how to make PEM of what it is."""
+    """Raise UsageError unless a file holds PEM of the wanted kind; its message says how to convert it."""
     if re.search(wanted, file.data):
         return
     for other, beginning, command in NOT_PEM:
@@ -2371,7 +2371,7 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8c. Arguments for what watches. Where a collector is, and what OpenTelemetry's variables say.
+# 8c. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
 # ---------------------------------------------------------------------------------------------------------
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -2422,7 +2422,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that the user gives the source of the traces; raises UsageError."""
+    """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs(RESOURCE_VARIABLE, environ))}
     service = environ.get(SERVICE_VARIABLE)
     if service:
@@ -2529,7 +2529,7 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
-# The exceptions that a document of another form makes: OverflowError comes from numbers without end.
+# What reading a document of another form may raise; OverflowError comes from infinite numbers.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -2661,7 +2661,7 @@ OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 
 
 class Answered(Exception):
-    """An option asked for a text in place of a run: exit 0."""
+    """Option --help or --version was given: its text is printed in place of a run, exit 0."""
 
 
 class Data(argparse.Action):
@@ -2744,7 +2744,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
 COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `Data`
 # An earlier value would be lost. Of all other options the last value counts.
 GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
-NAMES = {  # of each option in what argparse returns
+NAMES = {  # by option: the attribute that holds its value in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
     for text, _, _ in options
@@ -2798,8 +2798,8 @@ def explain_options(words: Iterable[str]) -> str:
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Give words as argparse understands them: text that begins with - behind a =, and the flags of
-    -sSLo/dev/null one by one, so that all unknown ones are named. Raises UsageError for -count.
+    """Rewrite words for argparse: join a value that begins with - to its option by =, and part flags that are
+    written together (-sSLo/dev/null), so that all unknown ones are named. Raises UsageError for -count.
     """
     rest = iter(words)
     for word in rest:
@@ -3082,7 +3082,7 @@ def check_certificates(options: Options) -> None:
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
     """Return the header fields of all options; -H wins over those of other options."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
-    others = [parse_header(*line) for line in own_fields(args)]
+    others = [parse_header(*line) for line in shorthand_headers(args)]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
@@ -3099,8 +3099,8 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     return request
 
 
-def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Return what is asked and how it is reached, all other options as in `base`; raises UsageError."""
+def side_fields(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
+    """Fill the fields that a side of --versus may change, the others as in `base`; raises UsageError."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
@@ -3134,7 +3134,7 @@ def choose_way(args: argparse.Namespace, environ: Mapping[str, str], base: Optio
 
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of a command line, but for its sides; raises UsageError."""
-    options = choose_way(args, environ)
+    options = side_fields(args, environ)
     budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
     relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
@@ -3242,7 +3242,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
     The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4).
     """
-    own_headers = read_headers_given(own, base.max_time)  # before the URL, which may be half of a header
+    own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
     merged, start, left = merge_side(args, own), base, []
     if parse_url(merged.url[0]).origin != base.request.url.origin:
         headers = base.request.headers
@@ -3255,7 +3255,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
             left.append("--cert")
     check_conflicts(merged)
     check_files(merged)
-    side = check_options(merged, choose_way(merged, base.environ, start))
+    side = check_options(merged, side_fields(merged, base.environ, start))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left:
@@ -3306,7 +3306,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_files(args)
     options = choose_options(args, environ)
     options = options._replace(secrets=index_secrets(secrets_of(options)))
-    if args.versus or not options.request.url.secure:
+    if args.versus or not options.request.url.secure:  # else the TLS context of the first step tells
         check_certificates(options)
     options = check_options(args, options)
     if args.versus:
@@ -3370,7 +3370,7 @@ class Counted(NamedTuple):
     info: bytes  # struct tcp_info
 
 
-def divide(answered: int, departed: int) -> int:
+def start_of_wait(answered: int, departed: int) -> int:
     """Return the instant that ends the phase before the wait, and begins the wait.
 
     The phase should end when the other side's answer came (`answered`), and the wait should start when the
@@ -3462,12 +3462,12 @@ class Log:
         return len(self.all(Opened))
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open; where all are, the wait begins too (see `divide`)."""
+        """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
         opened = self.all(Opened)
         if not 0 < count <= len(opened):
             return None
         answered, (departed,) = opened[count - 1]
-        return answered if count < len(self.hops) else divide(answered, departed)
+        return answered if count < len(self.hops) else start_of_wait(answered, departed)
 
     def _boundaries(self) -> Iterator[int | None]:
         """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
@@ -3495,7 +3495,7 @@ class Log:
         return tuple(ends[1:])
 
     @property
-    def newest(self) -> int:
+    def phase_start(self) -> int:
         """Return the start of the phase under way."""
         return (self.start, *self.ends)[-1]
 
@@ -3513,7 +3513,7 @@ class Log:
         if failed_at is not None and self.instant("start") is None:
             failed_at = 0  # no clock has run
         if failed_at is not None and reached < len(PHASES):
-            ends.append(max(self.newest, failed_at))
+            ends.append(max(self.phase_start, failed_at))
         offsets = [0] + [round((end - self.start) / 1000) for end in ends]
         spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
@@ -3539,7 +3539,7 @@ class Log:
         return tuple(attempts)
 
     @property
-    def stood(self) -> int | None:
+    def connected_at(self) -> int | None:
         """Return when the newest connection was established."""
         return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
@@ -4132,7 +4132,7 @@ SHOWN_ALERTS = {  # alerts where a client certificate was shown
     "access_denied": "the server denied access to the holder of the client certificate",
     "handshake_failure": "the server accepted nothing we offered, or not the client certificate",
 }
-SHOWN = {  # what became of a client certificate, and what to try where the server is not content with that
+FATE_HINTS = {  # what may become of a client certificate, and what to try if the server then refuses
     "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
     "sent": (
         "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
@@ -4180,7 +4180,7 @@ class TlsFailure(NamedTuple):
     place: tuple[str, int]
     options: Options
     on_socket: bool  # a unix socket, which has no port
-    shown: str  # what became of the client certificate, a key of SHOWN
+    cert_fate: str  # what became of the client certificate, a key of FATE_HINTS
 
     @property
     def certificate(self) -> Certificate:
@@ -4193,14 +4193,14 @@ class TlsFailure(NamedTuple):
 
 
 def offer_of(url: Url, options: Options) -> str:
-    """Return "here" where a URL may see the client certificate, else why not, a key of SHOWN."""
+    """Return "here" where a URL may see the client certificate, else why not, a key of FATE_HINTS."""
     if not options.identity:
         return "none given"
     return "here" if url.origin == options.request.url.origin else "withheld"
 
 
 def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return what became of a client certificate (SHOWN): `given` is from `offer_of`, `happened` of a tap."""
+    """Return a key of FATE_HINTS; `given` is from `offer_of`, `happened` what a HandshakeTap has noted."""
     if given != "here" and "shown" not in happened:
         return given
     fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
@@ -4322,12 +4322,12 @@ def tls_reason(failure: TlsFailure) -> str:
 
 def tls_hint(reason: str, failure: TlsFailure) -> str:
     """Return one thing to try that fits a TLS failure."""
-    if failure.shown == "sent" and reason in SHOWN_ALERTS:
-        return SHOWN["sent"]
+    if failure.cert_fate == "sent" and reason in SHOWN_ALERTS:
+        return FATE_HINTS["sent"]
     if reason in OLD_TLS and not failure.options.insecure:
         return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
     if "certificate" in reason or reason == "unknown_ca":
-        return SHOWN[failure.shown]
+        return FATE_HINTS[failure.cert_fate]
     return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
 
 
@@ -4337,11 +4337,11 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return explain_certificate(failure)
     reason = meaning = tls_reason(failure)
     wanted, stray = "wanted" in failure.stream.tap.happened, failure.stream.stray
-    if reason == "handshake_failure" and wanted and failure.shown != "sent":
+    if reason == "handshake_failure" and wanted and failure.cert_fate != "sent":
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        known = {**ALERTS, **SHOWN_ALERTS} if failure.shown == "sent" else ALERTS
+        known = {**ALERTS, **SHOWN_ALERTS} if failure.cert_fate == "sent" else ALERTS
         words = known.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
@@ -4457,7 +4457,7 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-FRESH = 200_000  # ns within which a process that only waits notices what came
+FRESH = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
@@ -4474,7 +4474,7 @@ def silence() -> bytes:
     return b""
 
 
-UNHEARD = "".format  # a listener that does nothing: takes any arguments, and runs no Python at every record
+UNHEARD = "".format  # a listener that takes anything and does nothing; in C, so it costs little per record
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -5039,8 +5039,8 @@ def target_role(url: Url, options: Options) -> str:
 
 class TlsContexts:
     """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
-    the client certificate, "proxy tls". A thread makes each once: while OpenSSL reads the CA store, newer
-    Pythons can import what else is needed (3.11, not 3.9).
+    the client certificate, "proxy tls". Each is made once, in a thread: while OpenSSL reads the CA store
+    there, the main thread can import what else is needed (with Python 3.11, not with 3.9).
     """
 
     def __init__(self, options: Options, take_store: TakeStore = no_store) -> None:
@@ -5227,7 +5227,7 @@ def read_head(reader: Reader, log: Log) -> Response:
     Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
-        # One byte alone: the kernel tells when the last byte came of those that were read together.
+        # One byte alone: of bytes that are read together the kernel tells only when the last one came.
         if not reader.left and not reader.fill(1):
             raise EOFError
         first_byte, line = reader.stream.began, b""
@@ -5800,8 +5800,8 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest = 0  # the stream that was opened last
-        # How many bytes may be sent on the connection (0) and on that stream (section 5.2); below 0 where
-        # SETTINGS made its window smaller. And for how many that were sent no credit has come back.
+        # `room`: bytes that may be sent on the connection (0) and on that stream (section 5.2); below 0 where
+        # SETTINGS made its window smaller. `owed`: bytes that were sent and have brought no credit back yet.
         self.room, self.owed = {0: INITIAL_WINDOW}, {0: 0}
         self.sent = 0
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
@@ -6101,8 +6101,8 @@ class Http2Exchange(Exchange):
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts.
 
-    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then
-    `note_opened` notes what happened. The time between is neither the network's nor the server's.
+    `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then does
+    `note_opened` note what happened: noting it takes time, which would delay that flight.
 
     Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
@@ -6335,7 +6335,7 @@ class Tcp(Hop):
         self.looks_up = known_address(*self.place, self._options) is None
 
     def prepare(self) -> None:
-        """Make the first socket of each family that this machine has, if they leave room for a resolver's.
+        """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor.
 
         Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
         """
@@ -6373,7 +6373,7 @@ class Tcp(Hop):
         return self._stream
 
     def open_again(self) -> None:
-        """Connect once more, for a hop above whose first try cost it the connection."""
+        """Connect again, for the hop above: the proxy refused its try, which ends the connection."""
         self._stream.socket.close()
         self.open(Stream())
         self.note_opened(0)
@@ -6387,7 +6387,7 @@ class Tcp(Hop):
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
-        self.log.add(Counted("stood", info))
+        self.log.add(Counted("connected", info))
         self._race.end()
         return answered
 
@@ -6692,7 +6692,7 @@ class Way:
                 self._log.add(what, at)
         for hop in self._hops:
             hop.log = self._log
-        self._log.count("stood")
+        self._log.count("connected")
         self._stream.in_bulk = False
         return None
 
@@ -6775,7 +6775,7 @@ class Way:
         return self._under_way(history).stuck(limit, history)
 
     def give_up(self) -> None:
-        """Have the thread that is stuck on this way fail, and end; called by another one."""
+        """End the connections, so that a thread that is stuck on them fails; another thread calls this."""
         for each in tuple(self._log.sockets):
             try:
                 each.shutdown(socket.SHUT_RDWR)
@@ -6838,8 +6838,8 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
 def warm_lookup() -> None:
     """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
 
-    In a thread of its own, because a broken resolver may never come back, even for localhost; where none can
-    be had, not at all.
+    In a thread of its own, because a broken resolver may never come back, even for localhost. Where no thread
+    can be had, it is left out.
     """
     latest = time.monotonic() + 0.05
     try:
@@ -6926,7 +6926,7 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
         verified=agreed.version is not None and not options.insecure,
         custom_ca=options.ca_bundle is not None,
         chain=tuple(map(parse_certificate, agreed.certificates)),
-        shown=fate_of(offer_of(current.request.url, options), happened),
+        cert_fate=fate_of(offer_of(current.request.url, options), happened),
         wanted="wanted" in happened,
     )
 
@@ -6936,8 +6936,8 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
     exchange, resolver, connected = history.last(Exchange), None, None
     if (dns or 0) >= LONG_LOOKUP:
         resolver = read_resolver(options.environ)
-    if history.stood:
-        connected = round((history.stood - history.ends[0]) / 1000)
+    if history.connected_at:
+        connected = round((history.connected_at - history.ends[0]) / 1000)
     first = history.instant("first byte")
     gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
     return Evidence(
@@ -6960,7 +6960,7 @@ def describe_network(
     current: CurrentStep, history: Log, options: Options, evidence: Evidence, now: int
 ) -> Network:
     """Gather what is known of the connection."""
-    first, last = evidence.stood, evidence.ended
+    first, last = evidence.connected, evidence.ended
     retransmits = last and last.retransmits
     if history.kept and first and last:
         retransmits = last.retransmits - first.retransmits
@@ -7055,7 +7055,7 @@ class ConnectionPool:
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
         self._contexts = {side.name: TlsContexts(side.options) for side in options.sides[1:]}
-        self._others = contexts
+        self._others = contexts  # of all variants but those
         self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
@@ -7079,7 +7079,7 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over, or close it; unless it is `wanted`, always."""
+        """Keep the connection of a finished step if it is `wanted` and can be kept; otherwise close it."""
         assert current.way
         idle = None
         if self._reuse and wanted:
@@ -7194,7 +7194,7 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
 
 
 def deadline_of(state: RunState, begun: int, options: Options) -> int:
-    """Return when a run that was begun has to be over: at first, its clock has not started."""
+    """Return when a run has to be over. Until its clock starts, that is reckoned from `begun`."""
     allowed = round(min(options.max_time, 1e9) * 1e9)
     if state.started:
         return state.started + allowed
@@ -7247,7 +7247,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     def seconds_left() -> float:
         look(state)
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return min(left, options.max_time)  # a short -m is not waited over before the clock starts
+        return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
     worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
@@ -7297,7 +7297,7 @@ def deliver(sender: Options, document: bytes) -> None:
     sender = sender._replace(request=request, answer=answer)
     pool = ConnectionPool(TlsContexts(sender), sender)
     try:
-        # Turn 2: only for a first run is it the end of the program where this machine refuses something.
+        # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
         (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
     except Exception as error:
         raise explain_unprepared(error) or error from None
@@ -7325,12 +7325,12 @@ OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
-INTERVAL_RISK = 20  # one in so many that the median lies outside its interval
-RISK_OF_EACH = 40  # of two medians whose difference is to have that risk
+INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
+RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
 
 
 def to_ms(us: float | None) -> float | None:
-    """Return ms as they are told and compared, to 0.001; None stays None."""
+    """Turn microseconds into ms, to 0.001, as reports and budgets have them; None stays None."""
     return None if us is None else round(us) / 1000
 
 
@@ -7541,7 +7541,7 @@ class Comparison(NamedTuple):
         return self.differences["total"].n
 
 
-def usual(values: Sequence[Thing]) -> Thing | None:
+def most_frequent(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
     found = collections.Counter(reversed(values)).most_common(1)
     return found[0][0] if found else None
@@ -7603,7 +7603,7 @@ def compare_one(
     for key in STAT_KEYS if number else ("total",):
         values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
         differences[key] = subtract(values, others, paired)
-    statuses = usual(known("status", parts[0])), usual(known("status", parts[1]))
+    statuses = most_frequent(known("status", parts[0])), most_frequent(known("status", parts[1]))
     side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
     return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
 
@@ -7632,7 +7632,7 @@ def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | 
 def hold_allowances(
     allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], paired: bool
 ) -> Verdict | None:
-    """Hold the last steps of a side against those of another; None without such budgets.
+    """Judge relative budgets: the last steps of a side beside those of another; None without such budgets.
 
     A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
     not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
@@ -7749,7 +7749,7 @@ class Report(NamedTuple):
     options: Options
     host: str  # this machine's name
     samples: Sequence[Sample]
-    expected: int  # runs, if it was not stopped
+    planned: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
     verdicts: dict[str | None, Verdict]  # by variant
@@ -7941,8 +7941,8 @@ class Case:
         """Return the part of the wait that neither the path nor sending again explains."""
         if self.step.route.proxy or not self.answered or self.resent is None:
             return 0
-        stood, connecting = self.evidence.stood, 0
-        if self.winner and stood and not stood.retransmits:
+        counters, connecting = self.evidence.connected, 0
+        if self.winner and counters and not counters.retransmits:
             connecting = self.winner.duration_us
         return self.wait - max(self.rtt, connecting) - self.resending_us
 
@@ -7964,10 +7964,10 @@ class Case:
 
 def lost_syn(case: Case) -> Finding | None:
     """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
-    stood, winner = case.evidence.stood, case.winner
-    if not stood or not stood.retransmits or not winner:
+    counters, winner = case.evidence.connected, case.winner
+    if not counters or not counters.retransmits or not winner:
         return None
-    again, took = stood.retransmits, winner.duration_us
+    again, took = counters.retransmits, winner.duration_us
     text = (
         f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
         "(loss, a firewall, a full listen queue)"
@@ -8061,8 +8061,8 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, flight = case.shaking_us, case.grown("received", "stood", "sent")
-    lost = case.grown("retransmits", "stood", "sent") + case.grown("disorder", "stood", "sent")
+    excess, flight = case.shaking_us, case.grown("received", "connected", "sent")
+    lost = case.grown("retransmits", "connected", "sent") + case.grown("disorder", "connected", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
         text = (
@@ -8307,7 +8307,7 @@ RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of wha
 )
 
 
-def read_step(step: Step) -> tuple[Finding, ...]:
+def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
@@ -8326,7 +8326,7 @@ def loop_text(run: Run) -> str:
     return ""
 
 
-def read_chain(run: Run) -> tuple[Finding, ...]:
+def chain_findings(run: Run) -> tuple[Finding, ...]:
     """Return what the times of a whole chain mean."""
     before = sum(step.timing.total for step in run.steps[:-1])
     total = before + run.steps[-1].timing.total
@@ -8646,7 +8646,7 @@ def outage_line(outage: Outage) -> str:
     return f"{outage.variant}: {line}" if outage.variant else line
 
 
-FATES = {  # of SHOWN, in a row
+FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
     "sent": "sent",
     "not asked for": "not asked for",
     "not sent": "asked for, but the handshake ended before",
@@ -8659,10 +8659,10 @@ def lacks_certificate(step: Step) -> bool:
     """Tell whether a request may have been refused because no client certificate was given."""
     tls, answer = step.network.tls, step.answer
     refused = answer is not None and 400 <= answer.status < 500
-    return refused and tls.wanted and tls.shown == "none given"
+    return refused and tls.wanted and tls.cert_fate == "none given"
 
 
-# What is said of a step, or of how many runs; of a step the first one tells for how long.
+# These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
 STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
 
@@ -8676,7 +8676,7 @@ def status_text(state: RunState) -> str:
     history = current and current.log.history()
     if not (current and history and history.start):
         return ""
-    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.newest)
+    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
     if phase == "xfer" and history.received:
         text += f", {amount_text(history.received, None, spent // 1000)}"
@@ -8747,8 +8747,8 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
         text += " on a kept connection"
     if verdict.where:
         text += f" at {verdict.where}"
-    if report.runs < report.expected:
-        text += f", stopped after {report.runs} of {report.expected} runs"
+    if report.runs < report.planned:
+        text += f", stopped after {report.runs} of {report.planned} runs"
     return text
 
 
@@ -8801,7 +8801,7 @@ def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
         ],
         "tls_verified": info.verified,
         "tls_custom_ca": info.custom_ca,
-        "client_cert": {"none given": None, "sent": True}.get(info.shown, False),
+        "client_cert": {"none given": None, "sent": True}.get(info.cert_fate, False),
     }
 
 
@@ -8876,7 +8876,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
-        "findings": list(map(finding_document, read_step(step))),
+        "findings": list(map(finding_document, step_findings(step))),
     }
 
 
@@ -8906,7 +8906,7 @@ def run_fields(run: Run) -> dict[str, Any]:
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
-        "findings": list(map(finding_document, read_chain(run))),
+        "findings": list(map(finding_document, chain_findings(run))),
     }
     if run.verdict:
         summary["slo"] = verdict_document(run.verdict, False)
@@ -9164,7 +9164,7 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
             entry["connection"] = step.network.connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = [metric._asdict() for metric in step.timings]
-    entry["_findings"] = list(map(finding_document, read_step(step)))
+    entry["_findings"] = list(map(finding_document, step_findings(step)))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
@@ -9504,7 +9504,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
         kind=CLIENT,
         parentSpanId=parent,
         attributes=attribute_list(step_attributes(step)),
-        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in read_step(step)],
+        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in step_findings(step)],
     )
     for phase, bounds in phases.items():
         yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
@@ -9528,7 +9528,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         whole,
         any(map(error_type, run.steps)),
         attributes=attribute_list(attributes),
-        events=[finding_event(finding, whole[1]) for finding in read_chain(run)],
+        events=[finding_event(finding, whole[1]) for finding in chain_findings(run)],
     )
     yield root
     for step in run.steps:
@@ -9539,7 +9539,7 @@ def span_texts(run: Run) -> Iterator[str]:
     """Give the spans of a run as they are sent, without the query of any URL."""
     import json
 
-    # In a string: from a question mark to the quote that ends a quotation, else to the end of the string.
+    # A query within a JSON string: from ? to a quote that ends a quotation, else to the end of the string.
     inner = r'(?:[^"\\]|\\.)*'
     query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
     for span in run_spans(run):
@@ -9715,8 +9715,8 @@ def own_rows(step: Step) -> Iterator[Row]:
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
-    if tls.shown != "none given":
-        yield "Client cert", Span(FATES[tls.shown], "warn" if tls.shown == "unfit" else "")
+    if tls.cert_fate != "none given":
+        yield "Client cert", Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else "")
 
 
 def network_rows(step: Step) -> Iterator[Row]:
@@ -9868,7 +9868,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     yield Fields(step_rows(step, before, include))
     yield waterfall_table(step.timing, step.error and step.error.phase)
     failed = failure_rows(step.error) if step.error else ()
-    yield Fields([*failed, *reading_rows(read_step(step))])
+    yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
 NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
@@ -9954,7 +9954,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
         yield chain_table(run, width)
         gap = " " if width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
-    yield Fields(reading_rows(read_chain(run)))
+    yield Fields(reading_rows(chain_findings(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10414,7 +10414,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
         return ""
     words = []
     for name, habit in HABITS.items():
-        mine, theirs = (usual(list(map(habit, part))) for part in ends)
+        mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
         if mine != theirs:
             words.append(f"{name} {mine} and {theirs}")
     size, before = (median(known("body_bytes", part)) for part in ends)
@@ -10528,8 +10528,8 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
 
 
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
-    if report.runs < report.expected:
-        runs, duration = f"{report.runs} of {report.expected} runs", report.options.series.duration
+    if report.runs < report.planned:
+        runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
@@ -10859,16 +10859,16 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.sums_up = False  # there are such results
+        self.sums_up = False  # there are results to report first
         self.signal: int | None = None  # the first that came
         self.continued = False  # this process had been stopped (SIGSTOP), and goes on
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
-    def go_on(self, _: int, __: object) -> None:
+    def go_on(self, _: int, __: object) -> None:  # at SIGCONT
         self.continued = True
 
-    def come(self, number: int, _: object) -> None:
+    def come(self, number: int, _: object) -> None:  # at SIGINT, SIGTERM and SIGHUP
         if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
             return
@@ -11108,7 +11108,7 @@ def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]
 
 
 def import_ahead(options: Options) -> bool:
-    """Import what is needed after the clock has started: the archive may be replaced meanwhile. Tell
+    """Import now what is needed after the clock has started: by then the archive may have been replaced. Tell
     whether the report may be drawn in colours.
     """
     listed = bool(listings(options))
@@ -11223,7 +11223,7 @@ class Results:
         self.begun = self.ended = 0  # perf_counter_ns
         self.starved = 0  # runs
         self.lacking = 0  # runs in which a client certificate was asked for in vain
-        self.limited: list[str] = []  # of each run that ended at the limit of redirects its loop, if any
+        self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
         self.lookup_us: int | None = None
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
@@ -11231,7 +11231,7 @@ class Results:
         self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
         self.events = EventFinder()
         self._single = options.series.single
-        self._reads = options.style == "waterfall" and not self._single
+        self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, set[str]] = {}  # by the number of the step
         self._listings = listings(options)
@@ -11293,7 +11293,7 @@ class Results:
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
             network, response = step.network, step.response
-            findings = read_step(step) if self._reads else ()
+            findings = step_findings(step) if self._reads else ()
             server = show_server(step)
             yield Sample(
                 run=run.turn.number,
@@ -11342,8 +11342,8 @@ class Results:
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
                 yield f"{where}: {NONE_GOOD}"
 
-    def report(self, expected: int) -> Report:
-        """Sum up all runs; `expected` is how many there were to be."""
+    def report(self, planned: int) -> Report:
+        """Sum up all runs; `planned` is how many there were to be."""
         options, verdicts, comparisons = self.options, {}, []
         parts = group_by(lambda sample: sample.variant, self.samples)
         paired = options.baseline is None
@@ -11361,7 +11361,7 @@ class Results:
             options=options,
             host=os.uname().nodename,
             samples=self.samples,
-            expected=expected,
+            planned=planned,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(self.samples),
             verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
@@ -11397,7 +11397,7 @@ class Schedule:
     """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
 
     Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
-    others come later by as many intervals. It has to be looked for often.
+    others come later by as many intervals. To notice that, `look` must be called often.
     """
 
     def __init__(self, series: Series) -> None:
@@ -11456,7 +11456,7 @@ class LiveReport:
     def __init__(self, results: Results, rich: bool) -> None:
         options, series = results.options, results.options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval, self.expected = series.interval, series.times  # runs
+        self._interval, self.planned = series.interval, series.times  # runs
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
@@ -11472,9 +11472,9 @@ class LiveReport:
     def expect(self, variants: int) -> None:
         """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
         series = self._options.series
-        self.expected = series.runs(variants) if variants else 1
+        self.planned = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
-        many = self.expected > TOLD_IN_FULL or series.duration is not None
+        many = self.planned > TOLD_IN_FULL or series.duration is not None
         terminal = sys.stdout is not None and sys.stdout.isatty()
         self._tells_all = not (self._options.style == "waterfall" and terminal and many)
 
@@ -11485,7 +11485,7 @@ class LiveReport:
             self.schedule.look()
             due = self.schedule.due(number)
             if due is None:
-                self.expected = self._results.samples[-1].run
+                self.planned = self._results.samples[-1].run
                 return None
             self._sum_up()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
@@ -11550,7 +11550,7 @@ class LiveReport:
             duration = series.duration or 0
             time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
             self.status.bar = series_progress(
-                self._interval, self.expected, self._results.samples, self.status.width, time_left
+                self._interval, self.planned, self._results.samples, self.status.width, time_left
             )
 
 
@@ -11559,7 +11559,7 @@ def each_turn(
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give each variant with the place of its next run, when that is due."""
     number = 0
-    for turn in range(1, live.expected // len(variants) + 1):
+    for turn in range(1, live.planned // len(variants) + 1):
         backwards = results.options.sides and turn % 2 == 0  # the first one may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
             due = live.wait(1 if place else turn)  # the others of a round follow at once
@@ -11617,7 +11617,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     if not variants:
         return
     live.expect(len(variants))
-    runs = live.expected
+    runs = live.planned
     if options.tracing and runs > MAX_TRACES:
         if series.duration:
             warn(options, f"--otlp sends the first {MAX_TRACES} runs alone")
@@ -11672,7 +11672,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.status.clear)
         pool.close()
         gc.unfreeze()
-    report = results.report(live.expected)
+    report = results.report(live.planned)
     warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
@@ -11705,7 +11705,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
     for side in options.sides:
-        if side.options.request.url.secure:  # fails before the first run, or never
+        if side.options.request.url.secure:  # so that a bad file fails now, not in a later run
             pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
     return run_series(options, pool, rich)
 
@@ -11766,9 +11766,9 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
-    Garbage is collected between the runs of a series alone: a run makes little, and the clock knows no pause.
+    Garbage is collected only between the runs of a series: a run makes little, and a pause would be timed.
 
-    The archive's launcher has had OpenSSL read the CA store ahead; `take_store` waits for it.
+    The archive's launcher has a thread read the CA store meanwhile; `take_store` waits for that thread.
     """
     gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

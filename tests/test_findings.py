@@ -765,7 +765,7 @@ COUNTERS = tool.Counters(
 def recorded(times: str, **known: Any) -> Any:
     """Make a step from its five phases in ms, and what differs from a plain, good and direct one.
 
-    The counters named in `stood`, `sent`, `answered` and `ended` hold from that instant on; None there
+    The counters named in `connected`, `sent`, `answered` and `ended` hold from that instant on; None there
     means that the kernel told nothing.
     """
     dns, connect, tls, wait, xfer = (
@@ -773,7 +773,7 @@ def recorded(times: str, **known: Any) -> Any:
     )
     counters: dict[str, Any] = {}
     counted = COUNTERS
-    for instant in ("stood", "sent", "answered", "ended"):
+    for instant in ("connected", "sent", "answered", "ended"):
         changes = known.pop(instant, {})
         counted = None if changes is None or counted is None else counted._replace(**changes)
         counters[instant] = counted
@@ -807,7 +807,7 @@ def recorded(times: str, **known: Any) -> Any:
 
 
 def found(step: Any) -> set[str]:
-    return {finding.id for finding in tool.read_step(step)}
+    return {finding.id for finding in tool.step_findings(step)}
 
 
 def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
@@ -819,15 +819,15 @@ FAILED = tool.Failure("timeout", "wait", "no response came", "")
 RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"), (5_000_000, 3_000_000, 6_000_000) * 2)
 SIX = "2001:db8::9"
 
-NEARBY = {"stood": {"rtt_us": 200}}
-UNIX = {"stood": None, "attempts": (), "route": tool.Route(None, None, "/run/a")}
+NEARBY = {"connected": {"rtt_us": 200}}
+UNIX = {"connected": None, "attempts": (), "route": tool.Route(None, None, "/run/a")}
 """The kernel counts nothing on a unix socket."""
 
 
-def held(stood: int = 50, answered: int = 1, **ended: int) -> dict[str, Any]:
+def held(connected: int = 50, answered: int = 1, **ended: int) -> dict[str, Any]:
     """Give the counters where a body waited for an acknowledgement of its head."""
     return {
-        "stood": {"rtt_us": stood},
+        "connected": {"rtt_us": connected},
         "answered": {"segments_in": 1, "acknowledgments": answered},
         "ended": {"segments_in": 2, "acknowledgments": answered + 1, **ended},
     }
@@ -837,12 +837,12 @@ HELD = held()
 RECORDED = {
     "a far server": ("0 40.9 0 41.2 0", {}, {"distance"}),
     "a far server over TLS 1.2": ("0 40.4 84.5 40.7 0", {"tls": TLS12}, {"distance", "setup", "tls12"}),
-    "a near server": ("0 1.2 3.9 1.4 0.1", {"tls": TLS12, "stood": {"rtt_us": 1100}}, {"setup"}),
-    "a kernel that tells nothing": ("0 40.9 0 343.9 0", {"stood": None}, set()),
-    "a lost SYN": ("0 1092.7 0 40.8 104.3", {"stood": {"retransmits": 1}}, {"syn_lost", "setup"}),
+    "a near server": ("0 1.2 3.9 1.4 0.1", {"tls": TLS12, "connected": {"rtt_us": 1100}}, {"setup"}),
+    "a kernel that tells nothing": ("0 40.9 0 343.9 0", {"connected": None}, set()),
+    "a lost SYN": ("0 1092.7 0 40.8 104.3", {"connected": {"retransmits": 1}}, {"syn_lost", "setup"}),
     "a lost SYN to a proxy": (
         "0 1092.7 0 40.8 0",
-        {"stood": {"retransmits": 1}, "proxy": True},
+        {"connected": {"retransmits": 1}, "proxy": True},
         {"syn_lost", "setup"},
     ),
     "an address that is silent": (
@@ -931,7 +931,7 @@ RECORDED = {
     "a server nearby that hardly thinks": ("0 0.1 0 50 0", NEARBY, set()),
     "a thinking server whose round trip is unknown": (
         "0 0.1 0 343.9 0",
-        {"stood": {"rtt_us": None}},
+        {"connected": {"rtt_us": None}},
         {"server"},
     ),
     "a thinking server on a unix socket": ("0 0.1 0 50 0", UNIX, {"server"}),
@@ -962,7 +962,7 @@ RECORDED = {
     ),
     "a kernel that knows no DSACK": (
         "0 40.7 0 294.0 0",
-        {"stood": {"duplicates": None}, "answered": {"retransmits": 1}},
+        {"connected": {"duplicates": None}, "answered": {"retransmits": 1}},
         set(),
     ),
     "an upload": (
@@ -979,7 +979,7 @@ RECORDED = {
     "a slow sender": ("0 40.7 0 46.5 182.9", {"ended": {"segments_in": 70}}, set()),
     "slow start on a kernel that counts no disorder": (
         "0 40.7 0 46.5 82.9",
-        {"stood": {"disorder": None}, "ended": {"segments_in": 70}},
+        {"connected": {"disorder": None}, "ended": {"segments_in": 70}},
         set(),
     ),
     "a lost segment": (
@@ -989,7 +989,7 @@ RECORDED = {
     ),
     "a window of 64 KiB": (
         "0 44.2 0 42.5 1279.5",
-        {"stood": {"window_scaling": False}, "body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
+        {"connected": {"window_scaling": False}, "body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
         {"window"},
     ),
     "a window that scales": (
@@ -1001,8 +1001,8 @@ RECORDED = {
     "one that waits as long as can be": ("- - - 0.2 50", HELD, {"nagle"}),
     "one that waits too long for that": ("- - - 0.2 50.1", HELD, set()),
     "one that does not wait for so long": ("- - - 0.2 37.9", HELD, set()),
-    "one that waits for an acknowledgement on a path": ("- - - 20.2 62.3", held(stood=19_999), {"nagle"}),
-    "one that waits on a longer path": ("- - - 20.2 62.3", held(stood=20_000), set()),
+    "one that waits for an acknowledgement on a path": ("- - - 20.2 62.3", held(connected=19_999), {"nagle"}),
+    "one that waits on a longer path": ("- - - 20.2 62.3", held(connected=20_000), set()),
     "one in three segments": ("- - - 0.2 42.3", held(segments_in=4), {"nagle"}),
     "one in four segments": ("- - - 0.2 42.3", held(segments_in=5), set()),
     "one whose head was acknowledged at once": ("- - - 0.2 42.3", held(answered=2), set()),
@@ -1034,7 +1034,7 @@ RECORDED = {
     ),
     "a starved process": ("0 1 0 100 0", {"starved_us": 20_001}, {"starved"}),
     "a process that waited a little": ("0 1 0 100 0", {"starved_us": 20_000}, set()),
-    "next to nothing": ("0 1.3 2.6 1.2 0", {"tls": TLS13, "stood": {"rtt_us": 1100}}, set()),
+    "next to nothing": ("0 1.3 2.6 1.2 0", {"tls": TLS13, "connected": {"rtt_us": 1100}}, set()),
 }
 
 
@@ -1045,12 +1045,12 @@ def test_what_was_recorded_is_read(name):
 
 
 def test_a_time_has_a_decimal_below_100_ms_and_the_evidence_is_exact():
-    [server] = tool.read_step(recorded("0 41.2 0 343.9 0"))
+    [server] = tool.step_findings(recorded("0 41.2 0 343.9 0"))
     assert server.text.endswith("about 303 ms of these 344 ms")
     assert server.evidence == {"wait_ms": 343.9, "rtt_ms": 40.0}
-    [distance] = tool.read_step(recorded("0 40.9 0 41.2 0"))
+    [distance] = tool.step_findings(recorded("0 40.9 0 41.2 0"))
     assert "2 round trips of 40.0 ms" in distance.text
-    findings = {each.id: each for each in tool.read_step(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
+    findings = {each.id: each for each in tool.step_findings(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
     assert findings["setup"].text.endswith("take about 40.7 ms")
     assert findings["setup"].evidence == {"set_up_ms": 124.9, "total_ms": 165.6}
 

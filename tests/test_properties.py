@@ -409,7 +409,7 @@ counter = st.integers(0, 2**32 - 1)
 counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
 evidence = st.builds(
     tool.Evidence,
-    stood=counters,
+    connected=counters,
     sent=counters,
     answered=counters,
     ended=counters,
@@ -450,7 +450,7 @@ def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, vers
         starved_us=0,
         evidence=evidence,
     )
-    for finding in tool.read_step(step):
+    for finding in tool.step_findings(step):
         assert finding.cost_us >= max(5000, total / 10)
         assert finding.text
-    json.dumps(list(map(tool.finding_document, tool.read_step(step))), allow_nan=False)
+    json.dumps(list(map(tool.finding_document, tool.step_findings(step))), allow_nan=False)

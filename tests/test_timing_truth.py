@@ -373,7 +373,7 @@ def test_a_name_without_an_address_of_the_family_is_a_dns_failure(run_tool, opti
 def test_a_program_that_wakes_up_late_does_not_blame_the_server(late_ns):
     """The wait starts with the request: it bears half of a usual wake-up, however late this one was."""
     answered = 10**15
-    starts = tool.divide(answered, answered + late_ns)
+    starts = tool.start_of_wait(answered, answered + late_ns)
     assert answered <= starts <= answered + late_ns
     assert answered + late_ns - starts <= 50_000
 
