@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# Copyright (c) 2026 httphases contributors
 """httphases: make one HTTP request, or follow a redirect chain, and say where the time went.
 
 The instants of a step, and the phases between them (durations in ms; a phase that does not apply is 0):
@@ -55,8 +57,9 @@ The way to a server is a list of hops. Each is opened on the stream of the one b
 `Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
 explains its own failures.
 
-What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", has
-every function, with its reason:
+What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
+hosts of the command line, the resolver, the proxies and the collector. It keeps nothing from one start to the
+next. README, "What it touches", has every function with its reason, and the worst a hostile server can do:
 
     network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
