@@ -1085,6 +1085,16 @@ def test_the_counters_stand_where_linux_has_them():
     assert read == tool.Counters(True, 1448, 3, 40_000, 5_000_000_000, 7_000, 11, 12, 20, 5, 6)
 
 
+def test_a_round_trip_that_is_longer_than_connecting_took_is_not_taken_for_it():
+    """It is that of a later SYN, or of another clock; else the SYN-ACK came after one round trip."""
+    info = bytearray(248)
+    info[0], info[5], info[16:20] = 1, 4, (1448).to_bytes(4, sys.byteorder)
+    info[148:152] = (40_000).to_bytes(4, sys.byteorder)
+    begun = 10**12
+    assert tool.established(bytes(info), begun, begun + 41_000_000) == begun + 40_000_000
+    assert tool.established(bytes(info), begun, begun + 39_000_000) == begun + 39_000_000
+
+
 @pytest.mark.parametrize("length", [0, 1, 104, 148, 159])
 def test_a_kernel_that_counts_too_little_gives_no_counters(length):
     assert tool.parse_tcp_info(b"\1" * length) is None

@@ -333,6 +333,7 @@ def test_a_certificate_that_is_about_to_expire_stands_out(run_tool, authority):
 
     assert colour(20) and colour(3)
     assert len({*colour(300), *colour(20), *colour(3)}) == len(colour(300)) + 2
+    assert (colour(30), colour(29), colour(7), colour(6)) == (colour(300), colour(20), colour(20), colour(3))
 
 
 @pytest.mark.needs("rich")

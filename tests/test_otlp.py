@@ -126,6 +126,16 @@ def span_us(span):
 # --- what is sent ---------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("h2")
+def test_a_collector_that_speaks_http2_too_is_asked_in_http1(call_tool, server, authority):
+    both = authority.context(alpn=("h2", "http/1.1"))
+    with http_server(tls=both) as collector:
+        words = ("--compact", "-k", "--otlp", collector.url(host="localhost"), server.url())
+        result = call_tool(*words, env={"SSL_CERT_FILE": str(authority.file)})
+    assert result.code == 0 and result.err == ""
+    assert [request.method for request in collector.requests] == ["POST"]
+
+
 def test_it_is_one_post_of_json_to_v1_traces(traced, collector, server):
     traced(server.url())
     [request] = collector.requests
