@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 
 import pytest
 
@@ -303,3 +304,24 @@ def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
     if steps[-1]:
         assert state.steps[-1].url == "http://192.0.2.1/next"
         assert "before this step began" in state.steps[-1].error.message
+
+
+def test_a_run_that_nobody_wants_any_more_follows_no_redirect():
+    replies = {"/": redirect("/next")._replace(wait=1.0), "/next": Reply()}
+    with http_server(replies) as server:
+        options = tool.parse_options(["-L", server.url()], {}, 80)
+        asked = []
+
+        def give_up(state):
+            if server.requests:
+                asked.append(state)
+                raise tool.Stopped
+
+        with pytest.raises(tool.Stopped):
+            tool.measure(
+                options, tool.ConnectionPool(tool.TlsContexts(options), options), give_up, tool.Turn()
+            )
+        [state] = asked
+        time.sleep(1.5)  # the redirect came meanwhile
+        assert state.steps == []
+        assert [request.target for request in server.requests] == ["/"]

@@ -149,3 +149,11 @@ def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(a
     events = [("start", 100 * US), ("reused", 100 * US), ("first byte", arrived * US)]
     assert log_of((), events).history().stale is stale
     assert not log_of((), [events[0], events[2]]).history().stale
+
+
+def test_what_a_thread_waited_for_a_cpu_before_the_clock_is_not_of_the_step():
+    options = tool.parse_options(["http://192.0.2.1/"], {}, 80)
+    step = tool.begin_step(1, options.request, options)._replace(delayed=3_600_000_000_000)
+    step.log.add("start", 1)
+    step.log.add(tool.network_error("timeout: start", "1 s"), 2)
+    assert tool.finish(step, step.log, options).starved_us <= 0
