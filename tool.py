@@ -8600,11 +8600,11 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
 
 
-def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[str]:
-    """Give the tokens of a step's comparison; a variant's last summary has the verdicts on the whole."""
+def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) -> Iterator[str]:
+    """Give the tokens of a step's comparison; a variant's `last` summary has the verdicts on the whole."""
     compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
     comparison, verdict = compared.get(summary.number), None
-    if summary is [each for each in report.summaries if each.variant == summary.variant][-1]:
+    if last:
         comparison = compared.get(None, comparison)
         verdict = report.verdicts.get(summary.variant)
     if comparison:
@@ -8617,19 +8617,27 @@ def outcome_tokens(summary: Summary, report: Report, compact: bool) -> Iterator[
         yield from verdict_tokens(verdict)
 
 
-def summary_line(summary: Summary, report: Report, compact: bool) -> str:
-    """Return the key=value line of a summary; its URL where another one of the step is summed up too."""
+def summary_line(summary: Summary, report: Report, compact: bool, url: bool, last: bool) -> str:
+    """Return the key=value line of a summary, with its `url` if asked for; `last`: see `outcome_tokens`."""
     tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
     times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
     tokens += time_tokens(times, compact)
-    place = summary.variant, summary.number
-    if len({each.url for each in report.summaries if (each.variant, each.number) == place}) > 1:
+    if url:
         tokens.append(f"url={clip(summary.url).replace(' ', '')}")
     tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
     if summary.reused is not None:
         tokens.append(f"reused={str(summary.reused).lower()}")
-    tokens += outcome_tokens(summary, report, compact)
+    tokens += outcome_tokens(summary, report, compact, last)
     return f"Summary {summary.number}: " + " ".join(tokens)
+
+
+def summary_lines(report: Report, compact: bool) -> Iterator[str]:
+    """Give the line of each summary; with its URL where other URLs of the step are summed up too."""
+    last = {summary.variant: summary for summary in report.summaries}
+    for step in group_by(lambda each: (each.variant, each.number), report.summaries).values():
+        url = len({summary.url for summary in step}) > 1
+        for summary in step:
+            yield summary_line(summary, report, compact, url, summary is last[summary.variant])
 
 
 def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
@@ -10981,7 +10989,7 @@ def write_report(report: Report, stream: Any, rich: bool) -> None:
         if report.single:
             lines = run_lines(report.single, options.style, None)
         if options.baseline or not report.single:
-            lines += [summary_line(each, report, options.style == "compact") for each in report.summaries]
+            lines += summary_lines(report, options.style == "compact")
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
