@@ -526,7 +526,7 @@ class Route(NamedTuple):
         if self.proxy:
             hops = [*self.proxy.kind.reach, self.proxy.kind.opener]
         if self.forwarder(url):
-            hops.pop()
+            hops.pop()  # the opener: this proxy is asked for the whole URL
         return (*hops, "tls") if url.secure else tuple(hops)
 
     def forwarder(self, url: Url) -> Proxy | None:
@@ -959,7 +959,7 @@ class Sample(NamedTuple):
     round: int
     variant: str | None
     number: int
-    url: str  # of a step with too many different ones a common name
+    url: str  # where a step has too many different URLs, one name for all further ones
     method: str
     started_at: datetime.datetime
     timing: Timing
@@ -1221,7 +1221,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def descriptor_of(path: str) -> int | None:
     """Return the number of the descriptor that a path like /dev/fd/3 stands for, None for any other path."""
     if "/fd/" not in path and not path.endswith(("/stdin", "/stdout", "/stderr")):
-        return None  # soon, as of every start: compiling what follows takes 0.1 ms
+        return None  # every start comes here, and compiling the patterns below would take 0.1 ms
     path = re.sub(r"/+(\./+)*", "/", path)
     path = {"/dev/stdin": "/dev/fd/0", "/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}.get(path, path)
     found = re.fullmatch(rf"/(?:dev|proc/(?:self|thread-self|{os.getpid()}))/fd/([0-9]{{1,9}})", path)
@@ -7380,7 +7380,7 @@ class Distribution(NamedTuple):
 
     stats: Mapping[str, float | None]
     interval: tuple[int, int] | None  # holds the median with 95 % confidence
-    n: int  # values; of two series so many at least
+    n: int  # how many values; of two series the smaller number
 
     @property
     def median(self) -> float | None:
@@ -11572,14 +11572,14 @@ def each_turn(
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give each variant with the place of its next run, when that is due."""
     number = 0
-    for turn in range(1, live.planned // len(variants) + 1):
-        backwards = results.options.sides and turn % 2 == 0  # the first one may be at a disadvantage
+    for round_number in range(1, live.planned // len(variants) + 1):
+        backwards = results.options.sides and round_number % 2 == 0  # the first one may be at a disadvantage
         for place, variant in enumerate(reversed(variants) if backwards else variants):
-            due = live.wait(1 if place else turn)  # the others of a round follow at once
+            due = live.wait(1 if place else round_number)  # the others of a round follow at once
             if due is None:
                 return
             number += 1
-            yield variant, Turn(number, turn, variant.name, due, 0 < due < results.ended)
+            yield variant, Turn(number, round_number, variant.name, due, 0 < due < results.ended)
 
 
 def at_address(options: Options, address: str) -> Variant:
@@ -11779,7 +11779,7 @@ def claim_standard_streams() -> None:
 
 def cli(take_store: TakeStore = no_store) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
-    Garbage is collected only between the runs of a series: a run makes little, and a pause would be timed.
+    Garbage is collected only between the runs of a series: during a run the pause would count as its time.
 
     The archive's launcher has a thread read the CA store meanwhile; `take_store` waits for that thread.
     """
