@@ -798,6 +798,11 @@ class Counters(NamedTuple):
     duplicates: int | None  # segments sent again that had come already, as the other side says (RFC 2883)
     disorder: int | None  # segments that came out of order
 
+    def since(self, earlier: Counters | None, name: str) -> int:
+        """Return by how much a count grew since an earlier instant, 0 where the kernel does not tell."""
+        first, last = getattr(earlier, name, None), getattr(self, name)
+        return 0 if first is None or last is None else last - first
+
 
 class Resolver(NamedTuple):
     """Whom this machine asks for names; `waits` are its time-outs in the order in which they pass."""
@@ -7910,8 +7915,8 @@ class Case:
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
-        first, last = (getattr(getattr(self.evidence, at), name, None) for at in (since, until))
-        return 0 if first is None or last is None else last - first
+        earlier, later = (getattr(self.evidence, at) for at in (since, until))
+        return later.since(earlier, name) if later else 0
 
     @property
     def tls_trips(self) -> int:
