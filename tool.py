@@ -788,10 +788,14 @@ class Counters(NamedTuple):
 
     window_scaling: bool  # RFC 7323 section 2: both sides offered it
     segment: int  # bytes that a full segment carries
-    retransmits: int
     rtt_us: int | None  # the smallest round trip so far
-    received: int  # bytes, in order
     quiet_us: int  # since the newest data came
+    outstanding: int  # segments out that are not acknowledged
+    beyond_gap: int  # of these, what came behind one that is missing, as the other side says (RFC 2018)
+    retransmits: int
+    sent: int | None  # bytes that have left, each counted once
+    acknowledged: int  # bytes of these
+    received: int  # bytes, in order
     segments_in: int  # with data
     segments_out: int  # with data
     acknowledgments: int  # segments out without data
@@ -3559,10 +3563,13 @@ class Log:
         return self.last(Connected) or Connected()
 
 
-# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, last_data_recv 52, total_retrans 100,
-# bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152, data_segs_out 156.
-TCP_INFO = struct.Struct("@5xB10xI32xI44xI24xQI8xIII")
+# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, unacked 24, sacked 28, last_data_recv 52,
+# total_retrans 100, bytes_acked 120, bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152,
+# data_segs_out 156.
+TCP_INFO = struct.Struct("@5xB10xI4xII20xI44xI16xQQI8xIII")
+SENT = struct.Struct("@QQ")  # tcpi_bytes_sent, bytes_retrans (Linux 4.19)
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
+SENT_PLACE = 200
 DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
@@ -3583,14 +3590,24 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     """
     if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    flags, segment, quiet, resent, received, all_out, rtt, data_in, data_out = TCP_INFO.unpack_from(info)
+    flags, segment, unacked, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = (
+        TCP_INFO.unpack_from(info)
+    )
+    sent = None
+    if len(info) >= SENT_PLACE + SENT.size:
+        all_sent, again = SENT.unpack_from(info, SENT_PLACE)
+        sent = all_sent - again
     return Counters(
         window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
         segment=segment,
-        retransmits=resent,
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
-        received=received,
         quiet_us=quiet * 1000,
+        outstanding=unacked,
+        beyond_gap=sacked,
+        retransmits=resent,
+        sent=sent,
+        acknowledged=acked,
+        received=received,
         segments_in=data_in,
         segments_out=data_out,
         acknowledgments=all_out - data_out,
