@@ -200,7 +200,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, partial
-    from itertools import combinations, groupby
+    from itertools import combinations, groupby, islice
     from operator import itemgetter, ne
 
     http_client = import_http_client()
@@ -620,7 +620,7 @@ class Options(NamedTuple):
     label: str | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
-    answer: bytearray | None = None  # for a collector: the body of its response is kept here
+    body_copy: bytearray | None = None  # takes the body of the response: of a collector alone
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -3483,19 +3483,17 @@ class Log:
         answered, (departed,) = opened[count - 1]
         return answered if count < len(self.hops) else start_of_wait(answered, departed)
 
-    def _boundaries(self) -> Iterator[int | None]:
-        """Give the end of each phase, in the order of PHASES; None for a phase that is not over."""
-        if self.kept:  # the wait is the first phase
-            yield from (self.start,) * PHASES.index("wait")
-        else:
-            begun = next((at for at, _ in self.all(AttemptBegun)), None)
-            if begun is not None and not self.looks_up:
-                begun = self.start  # dns takes no time at all
-            yield begun
-            yield self._opened(self.hops.count("connect"))
-            yield self._opened(len(self.hops))
-        yield self.instant("first byte")
-        yield self.instant("done")
+    def _boundaries(self) -> tuple[int | None, ...]:
+        """Return the end of each phase, in the order of PHASES; None for a phase that is not over."""
+        answer = self.instant("first byte"), self.instant("done")
+        if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
+            return (self.start, self.start, self.start, *answer)
+        dns = next((at for at, _ in self.all(AttemptBegun)), None)
+        if dns is not None and not self.looks_up:
+            dns = self.start  # without a lookup dns takes no time at all
+        connect = self._opened(self.hops.count("connect"))
+        tls = self._opened(len(self.hops))
+        return (dns, connect, tls, *answer)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -4501,7 +4499,10 @@ def silence() -> bytes:
     return b""
 
 
-UNHEARD = "".format  # a listener that takes anything and does nothing; in C, so it costs little per record
+def nobody(*_: object) -> None:
+    """Listen to nothing: takes the place of a listener where there is none."""
+
+
 NOT_WHOLE = "something came while the connection was idle, and not all of it"
 
 
@@ -4570,7 +4571,7 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
-        self.note: Callable[[str, int], object] = UNHEARD
+        self.note: Callable[[str, int], object] = nobody
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -4673,8 +4674,10 @@ class SocketStream(Stream):
 # 14b. Streams over TLS. OpenSSL works in memory, on top of any stream: the same code serves TLS within a
 #     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
 # ---------------------------------------------------------------------------------------------------------
-# The interpreter's own callback (CPython 3.8 and later). The one that ssl.py puts around it runs Python at
-# every record. Without any, the certificate of a failed handshake is not shown.
+# A private attribute of CPython (3.8 and later), set past ssl.py, which would run Python code of its own for
+# every message. Through it OpenSSL shows the messages of a handshake. In a Python without it everything else
+# works, but a failed handshake shows no certificate, a chain is its first certificate alone, and nothing is
+# known of a HelloRetryRequest, of the alert that came, and of whether a client certificate was asked for.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
@@ -4682,7 +4685,7 @@ RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
     """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
-    # Never set back to None, but to UNHEARD: for None an interpreter before 3.9.3 keeps its lock for ever.
+    # Never set back to None, but to `nobody`: for None an interpreter before 3.9.3 keeps its lock for ever.
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
@@ -4717,7 +4720,7 @@ class HandshakeTap:
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
         self.happened: list[str] = []  # what was noted
-        self.note: Callable[[str], object] = UNHEARD
+        self.note: Callable[[str], object] = nobody
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
@@ -4748,7 +4751,7 @@ class HandshakeTap:
     @property
     def certificates(self) -> tuple[bytes, ...]:
         """Return the certificates that came (DER), the other side's own first."""
-        return tuple(der for _, der in zip(range(MAX_CHAIN), each_certificate(*self._certificates)))
+        return tuple(islice(each_certificate(*self._certificates), MAX_CHAIN))
 
 
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
@@ -4786,7 +4789,7 @@ class TlsStream(Stream):
         self._inner: Stream
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        overhear(context, UNHEARD)  # an object that is made without a listener never has one
+        overhear(context, nobody)  # an object that is made without a listener never has one
         name = server_name.encode("ascii")  # a str would go through the idna codec
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self.tap = HandshakeTap(self._tls)
@@ -4810,7 +4813,7 @@ class TlsStream(Stream):
         finally:
             # From here on it would only cost time, unless a certificate of ours may still be asked for.
             if not self._tls.context.post_handshake_auth:
-                overhear(self._tls.context, UNHEARD)
+                overhear(self._tls.context, nobody)
         # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
         # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
@@ -4879,26 +4882,26 @@ class TlsStream(Stream):
         """
         if self._failure:
             raise self._failure
-        count, room, noted = 0, len(view), len(self.tap.happened)
+        count, room, noted, ended = 0, len(view), len(self.tap.happened), False
         try:
-            while count < room:
+            while count < room and not ended:
                 got: int = self._tls.read(room, view[count:])  # type: ignore[assignment]
                 count += got
-                if not got or not self.in_bulk:
+                ended = not got
+                if not self.in_bulk:
                     break
         except ssl.SSLWantReadError:
-            return count or None
+            pass
         except OSError as error:
             if stop_logging_keys(self._tls.context, error):
                 return count or self._decrypt(view)
-            if not count:
-                raise
             self._failure = error
-        finally:
-            # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
-            if len(self.tap.happened) > noted and self.alpn == "h2":
-                raise broken_http2("it asked for a client certificate after the handshake")
-        return count
+        # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
+        if len(self.tap.happened) > noted and self.alpn == "h2":
+            raise broken_http2("it asked for a client certificate after the handshake")
+        if self._failure and not count:
+            raise self._failure
+        return count if count or ended else None
 
     def _pull(self) -> bool:
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end.
@@ -4910,35 +4913,39 @@ class TlsStream(Stream):
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
         self._inner.in_bulk = in_bulk = self.in_bulk
         buffer, count = self._buffer, 0
-        end = self._rest  # of the newest record whose header is known
-        wanted = end or 5
-        if in_bulk:
-            wanted = len(buffer) - MAX_RECORD  # so that one call decrypts all of it
-        while count < wanted:
-            try:
-                got = self._inner.read_into(buffer[count:wanted])
-            except BlockingIOError:
-                if count:
-                    raise protocol_error(NOT_WHOLE) from None
-                raise
+        end = self._rest  # the end of the newest record whose header was read, 0 before there is one
+        # How far one read may go: in bulk as far as there is room for the rest of a record behind it, one by
+        # one to the end of a header, or of the record.
+        limit = len(buffer) - MAX_RECORD if in_bulk else end or 5
+        while count < limit:
+            got = self._receive(buffer[count:limit], count > 0)
             if not got:
                 break
-            if not count:
-                self.began = self._inner.began
             count += got
-            self.arrived = self._inner.arrived
             if not in_bulk and (end, count) == (0, 5) and not self._begins_record():
                 break  # OpenSSL fails on it now; the rest might never come
             while count >= end + 5:
                 end += 5 + RECORD_LENGTH.unpack_from(buffer, end)[0]
-            wanted = end
-            if count > end:
-                wanted = end + 5  # a header is cut off
-            elif in_bulk:
+            if in_bulk and count <= end:
                 break
+            limit = end if count <= end else end + 5  # a header is cut off
         self._rest = max(0, end - count)
         self._incoming.write(buffer[:count])
         return count > 0
+
+    def _receive(self, view: memoryview, begun: bool) -> int:
+        """Read ciphertext, of which some has come before if `begun`; return how much came, 0 at the end."""
+        try:
+            got = self._inner.read_into(view)
+        except BlockingIOError:
+            if begun:
+                raise protocol_error(NOT_WHOLE) from None
+            raise
+        if got:
+            self.arrived = self._inner.arrived
+        if got and not begun:
+            self.began = self._inner.began
+        return got
 
     def _begins_record(self) -> bool:
         """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
@@ -5548,7 +5555,7 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self._secrets = setup.options.secrets
-        self.reader = reader or Reader(setup.options.answer)
+        self.reader = reader or Reader(setup.options.body_copy)
         self._response: Response | None = None
         self._sent = False
 
@@ -6936,7 +6943,7 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
         return mask_location(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     headers = tuple((name, shown(name, value)) for name, value in response.headers)
-    metrics = tuple(metric for _, metric in zip(range(MAX_METRICS), read_metrics(headers)))
+    metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
     timings, cache = masked((metrics, read_cache(headers)), secrets)
     return response._replace(headers=headers, timings=timings, cache=cache)
 
@@ -7319,9 +7326,9 @@ def deliver(sender: Options, document: bytes) -> None:
     """Send a document to a collector, as a run of its own. Raises NetworkError, also where the collector does
     not take all of it, and whatever crashed.
     """
-    answer = bytearray()
+    body = bytearray()
     request = sender.request._replace(body=document, content_type="application/json")
-    sender = sender._replace(request=request, answer=answer)
+    sender = sender._replace(request=request, body_copy=body)
     pool = ConnectionPool(TlsContexts(sender), sender)
     try:
         # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
@@ -7338,7 +7345,7 @@ def deliver(sender: Options, document: bytes) -> None:
     if not 200 <= response.status < 300:
         said = foreign(f"{response.status} {response.reason}".strip())
         raise NetworkError("protocol", "it answered {}", "", said)
-    rejected, why = rejected_spans(answer)
+    rejected, why = rejected_spans(body)
     if rejected > 0:
         raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
 
