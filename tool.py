@@ -90,8 +90,9 @@ from __future__ import annotations
 
 import sys
 
-# Without -I or -P Python looks for modules first in the script's folder (for standard input in the current
-# one), where anybody may have left a socket.py. The modules above this line are built into the interpreter.
+# As a script (not imported, and not by -m, which sets __spec__) Python puts a folder first in sys.path: the
+# script's own, or the current one where the script comes by standard input. Anybody may have left a socket.py
+# there. -I and -P (Python 3.11, sys.flags.safe_path) put none there. `sys` itself is built into Python.
 if __name__ == "__main__" and __spec__ is None and not getattr(sys.flags, "safe_path", sys.flags.isolated):
     del sys.path[0]
 
@@ -2085,7 +2086,7 @@ def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> 
     """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
     fitting = [entry for entry in entries if is_ip(entry.address, family)]
     if not fitting:
-        collect_overrides(entries, family, chosen_by)  # which refuses the first
+        collect_overrides(entries, family, chosen_by)  # raises: the family of the first is excluded
     targets: dict[bytes, str] = {}
     for text, _, address in fitting:
         plain, _, zone = address.partition("%")
@@ -6598,10 +6599,11 @@ class Tunnel(Hop):
 
 
 class Credential(bytes):
-    """A user name or password for PySocks 1.7.1, which joins `length + credential` to one text.
+    """A user name or password for PySocks 1.7.1, which is wrong about two kinds of them.
 
-    PySocks takes an empty one for none, and writes a length from 128 upward as two bytes. Here an empty one
-    is true, and adding the credential to the text corrects the length before it.
+    It takes an empty one for none: here an empty one is true. And it sends `length + credential`, where it
+    writes a length of 200 as two bytes (UTF-8), not as one (RFC 1929): `__radd__`, which Python calls for
+    that `+`, puts the right length in place of the wrong one.
     """
 
     def __bool__(self) -> bool:
@@ -8725,14 +8727,18 @@ def status_text(state: RunState) -> str:
     return text
 
 
-def running_figures(samples: Sequence[Sample]) -> Iterator[str]:
-    """Give the median of ttfb so far, and how many runs failed or were bad."""
+def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
+    """Give the median of ttfb so far, and how many runs failed or were bad; each in full and in short."""
     values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
         middle = median(value for value, _ in values) / 1000
-        yield f"ttfb {middle:.{int(middle < 1000)}f} ms"
+        text = f"{middle:.{int(middle < 1000)}f}"
+        yield f"ttfb {text} ms", f"{text}ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
-    yield from (f"{count} {what}" for what, count in (("failed", failed), ("bad", bad)) if count)
+    if failed:
+        yield f"{failed} failed", f"{failed} fail"
+    if bad:
+        yield f"{bad} bad", f"{bad} bad"
 
 
 def series_progress(
@@ -8751,15 +8757,15 @@ def series_progress(
     elif samples:
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
-    left, told = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
-    forms = (
-        [f"{run} [{'#' * filled:<10}]", *left, *told],
-        [run, *left, *told],
-        [run, *told],
-        [brief, *told],
+    left, figures = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
+    told, short = [full for full, _ in figures], [short for _, short in figures]
+    texts = (
+        ", ".join([f"{run} [{'#' * filled:<10}]", *left, *told]),
+        ", ".join([run, *left, *told]),
+        ", ".join([run, *told]),
+        ", ".join([brief, *told]),
+        " ".join([brief, *short]),
     )
-    texts = [", ".join(form) for form in forms]
-    texts.append(re.sub(r"ttfb | (?=ms)|,|(?<=fail)ed", "", texts[-1]))
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 
