@@ -5525,8 +5525,13 @@ UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, a hop or an exchange. It adds what happens to its log, and explains its failures by
-    `explain`, `blame` and `stuck`: see Hop.
+    """A part of the way, a hop or an exchange. It adds what happens to its log.
+
+    Three methods of both put a failure in words. For https://a.example through the proxy p, with the hops tcp,
+    tunnel and tls:
+    - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
+    - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
+    - stuck: the time of -m is over here. tunnel says "the proxy p did not open the way within 5 s".
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -6138,11 +6143,6 @@ class Hop(Stage):
 
     `open` opens it, in the timed region. Then the stage above it sends its first flight, and only then does
     `note_opened` note what happened: noting it takes time, which would delay that flight.
-
-    Three methods put a failure in words. With https://a.example through the proxy p, over tcp, tunnel, tls:
-    - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
-    - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
-    - stuck: the time of -m is over here. tunnel says "the proxy p did not open the way within 5 s".
     """
 
     phase = "connect"
@@ -11824,7 +11824,8 @@ def cli(take_store: TakeStore = no_store) -> NoReturn:
             signal.signal(number, INTERRUPTION.come)
     signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
-        sys.unraisablehook = callable  # prints nothing, and being in C it needs no memory
+        # It takes an argument and prints nothing. A function of our own might have no memory to run in.
+        sys.unraisablehook = callable
     claim_standard_streams()
     os._exit(main(None, take_store))
 
