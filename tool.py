@@ -5527,7 +5527,7 @@ UNASKED = "the server sent something that it was not asked for"
 class Stage:
     """A part of the way, a hop or an exchange. It adds what happens to its log.
 
-    Three methods of both put a failure in words. For https://a.example through the proxy p, with the hops tcp,
+    Three methods put a failure in words. For https://a.example through the proxy p, over the hops tcp,
     tunnel and tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
     - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
