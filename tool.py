@@ -202,7 +202,7 @@ try:
     from enum import IntEnum
     from functools import cache, partial
     from itertools import combinations, groupby, islice
-    from operator import itemgetter, ne
+    from operator import itemgetter, mul, ne
 
     http_client = import_http_client()
 except ModuleNotFoundError as missing:
@@ -7363,6 +7363,7 @@ OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribut
 LEAST_MAD_US = 50.0  # what computing varies by anyway
 INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
 RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
+DEVIATIONS_OF_EACH = 2.2414  # of a normal distribution: how far off one in RISK_OF_EACH is
 
 
 def to_ms(us: float | None) -> float | None:
@@ -7398,10 +7399,28 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
         term = term * (count - rank + 1) // rank
 
 
-def median_interval(ordered: Sequence[int], risk: int) -> tuple[int, int] | None:
-    """Return an interval that misses the median of sorted values once in `risk` times; None for too few."""
-    rank = interval_rank(len(ordered), risk)
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
+def dependence(values: Sequence[float]) -> float:
+    """Return how many values of a series, in the order of measurement, tell as much as one would that did not
+    depend on the one before it: 1 to 39. It rests on the correlation of ranks with the next, less its bias.
+    """
+    count, ordered = len(values), sorted(values)
+    last = dict(zip(ordered, range(count)))
+    first = dict(zip(reversed(ordered), reversed(range(count))))
+    ranks = [first[value] + last[value] + 1 - count for value in values]  # of equal ones the middle; mean 0
+    squares = sum(rank * rank for rank in ranks)
+    found = sum(map(mul, ranks, ranks[1:])) / squares if squares else 0.0
+    unbiased = min(0.95, max(0.0, found + (1 + 3 * found) / max(1, count)))
+    return (1 + unbiased) / (1 - unbiased)
+
+
+def series_interval(values: Sequence[int], depends: float) -> tuple[int, int] | None:
+    """Return an interval that misses the median of a series once in RISK_OF_EACH times; None for too few, or
+    where these depend on each other too much.
+    """
+    count, ordered = len(values), sorted(values)
+    outward = (count + 1 - DEVIATIONS_OF_EACH * (depends * count) ** 0.5) / 2
+    rank = min(interval_rank(count, RISK_OF_EACH), int(outward))
+    return (ordered[rank - 1], ordered[-rank]) if rank > 0 else None
 
 
 class Distribution(NamedTuple):
@@ -7412,13 +7431,15 @@ class Distribution(NamedTuple):
     stats: Mapping[str, float | None]
     interval: tuple[int, int] | None  # holds the median with 95 % confidence
     n: int  # how many values; of two series the smaller number
+    dependence: float | None = None  # of a difference: of the rounds, or of the two series the larger
 
     @property
     def median(self) -> float | None:
         return self.stats["median"]
 
 
-def measure_distribution(values: Iterable[int]) -> Distribution:
+def measure_distribution(values: Iterable[int], risk: int = INTERVAL_RISK) -> Distribution:
+    """Return the statistics of values; the interval misses the median once in `risk` times."""
     ordered = sorted(values)
     stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
     if not ordered:
@@ -7427,7 +7448,9 @@ def measure_distribution(values: Iterable[int]) -> Distribution:
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    return Distribution(stats, median_interval(ordered, INTERVAL_RISK), len(ordered))
+    rank = interval_rank(len(ordered), risk)
+    interval = (ordered[rank - 1], ordered[-rank]) if rank else None
+    return Distribution(stats, interval, len(ordered))
 
 
 def usual_range(values: Sequence[int]) -> tuple[float, float]:
@@ -7576,6 +7599,10 @@ class Comparison(NamedTuple):
     def n(self) -> int:
         return self.differences["total"].n
 
+    @property
+    def dependence(self) -> float | None:
+        return self.differences["total"].dependence
+
 
 def most_frequent(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
@@ -7600,21 +7627,21 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Distribution:
     """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
-    compared round by round, so that no drift counts. Two series, one after the other, are compared by their
-    medians, and the intervals of both.
+    compared round by round, so that neither a drift nor a rhythm counts. Two series, one after the other, are
+    compared by their medians, and the intervals of both.
     """
     if paired:
         others = {number: us for us, number in other}
-        return measure_distribution(us - others[number] for us, number in own if number in others)
-    now, before = sorted(us for us, _ in own), sorted(us for us, _ in other)
-    if not (now and before):
+        rounds = [us - others[number] for us, number in own if number in others]
+        return measure_distribution(rounds)._replace(dependence=dependence(rounds) if rounds else None)
+    series = [us for us, _ in own], [us for us, _ in other]
+    if not all(series):
         return measure_distribution([])
-    ends = median_interval(now, RISK_OF_EACH), median_interval(before, RISK_OF_EACH)
-    interval = None
-    if ends[0] and ends[1]:
-        interval = ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
-    difference = {"median": median(now) - median(before)}
-    return Distribution(difference, interval, min(len(now), len(before)))
+    depend = [dependence(values) for values in series]
+    now, before = map(series_interval, series, depend)
+    interval = (now[0] - before[1], now[1] - before[0]) if now and before else None
+    difference = {"median": median(series[0]) - median(series[1])}
+    return Distribution(difference, interval, min(map(len, series)), max(depend))
 
 
 def decide(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
@@ -9014,6 +9041,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "against": comparison.against,
         "step_number": comparison.number,
         "n": comparison.n,
+        "dependence": comparison.dependence and round(comparison.dependence, 3),
         "verdict": comparison.verdict,
         **differences,
     }

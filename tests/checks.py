@@ -54,7 +54,7 @@ SERIES_FIELDS = (
     "statistics events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
-COMPARISON_FIELDS = "side against step_number n verdict"
+COMPARISON_FIELDS = "side against step_number n dependence verdict"
 EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered flapping slow address certificate protocol missed".split()
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
@@ -621,7 +621,7 @@ def check_comparison(
     """Prove the difference of a step, or of whole chains, and the verdict on it."""
     number = found["step_number"]
     keys = TIMING_FIELDS.split() if number else ["total_ms"]
-    check_fields(found, " ".join(["side against step_number n verdict", *keys]))
+    check_fields(found, " ".join(["side against step_number n dependence verdict", *keys]))
     (mine, statuses), (theirs, others) = (steps_by_round(runs, number, good) for runs in (own, other))
     rounds = sorted(mine.keys() & theirs.keys())
     assert found["against"] == "A" and found["n"] == len(rounds)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 import statistics
 from fractions import Fraction
 
@@ -345,3 +346,43 @@ def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
 def test_no_end_of_an_interval_is_rounded_to_nothing(us, shown):
     """ "Faster by 0.6 ms (0.0 to 3.3)" would be read as no difference."""
     assert tool.plain_ms(us) == shown
+
+
+# --- dependence -------------------------------------------------------------------------------------
+
+
+def dependence_by_fractions(values):
+    """Return f: (1 + r) / (1 - r), with r of mid-ranks at lag 1, its bias taken away, from 0 to 0.95."""
+    n = len(values)
+    ranks = [
+        sum(each < value for each in values) + Fraction(sum(each == value for each in values) + 1, 2)
+        for value in values
+    ]
+    from_mean = [rank - Fraction(n + 1, 2) for rank in ranks]
+    squares = sum(each * each for each in from_mean)
+    r = (
+        sum(each * after for each, after in zip(from_mean, from_mean[1:])) / squares
+        if squares
+        else Fraction(0)
+    )
+    r = min(Fraction(95, 100), max(Fraction(0), r + (1 + 3 * r) / n))
+    return (1 + r) / (1 - r)
+
+
+@quick
+@given(some.lists(some.integers(0, 30) | times, min_size=1, max_size=60))
+def test_the_dependence_of_a_series_is_computed_from_mid_ranks(values):
+    assert tool.dependence(values) == pytest.approx(float(dependence_by_fractions(values)), rel=1e-9)
+
+
+def test_dependence_tells_a_series_that_wanders_from_one_that_does_not():
+    chance = random.Random(1)
+    alone = [chance.gauss(0, 1) for _ in range(200)]
+    wandering, place = [], 0.0
+    for each in alone:
+        place = 0.9 * place + each
+        wandering.append(place)
+    assert tool.dependence(alone) < 1.5
+    assert 8 < tool.dependence(wandering) <= 39
+    assert tool.dependence([1, 2] * 50) == 1  # every second one slow: that is no dependence to be paid for
+    assert tool.dependence(range(1000)) == pytest.approx(39)  # the most

@@ -22,6 +22,7 @@ import contextlib
 import datetime
 import importlib
 import json
+import math
 import os
 import random
 import statistics
@@ -115,7 +116,7 @@ def series(totals: Sequence[float], variant: str) -> list[Any]:
 def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
     """Have the program judge two series of samples."""
     last = tool.compare(own, other, paired)[-1]
-    low, high = last.differences["total"].interval
+    low, high = last.differences["total"].interval or (-math.inf, math.inf)
     gate = tool.hold_allowances(GATE, own, other, paired)
     return Judged(last.verdict, low / 1000, high / 1000, not gate.passed)
 
@@ -229,7 +230,7 @@ def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple
     )
     sides: dict[str, list[Any]] = {"A": [], "B": []}
     for run in json.loads(done.stdout)["runs"]:
-        samples = tool.samples_of_run(run, run["round"], tool.GOOD_STATUSES)
+        samples = tool.samples_of_run(run, run["round"], NOW, tool.GOOD_STATUSES)
         sides[run["side"]] += [each._replace(variant=run["side"]) for each in samples]
     return sides["A"], sides["B"]
 
