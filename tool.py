@@ -1373,15 +1373,23 @@ def lend(file: PemFile) -> io.FileIO:
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
 # ---------------------------------------------------------------------------------------------------------
-def parse_number(text: str, zero: bool = False) -> float:
-    """Read a positive finite decimal, with `zero` also 0; raises ValueError.
+UNITS = {"ms": 1, "s": 1000}
+
+
+def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
+    """Read a positive finite decimal, with `zero` also 0; raises ValueError. One with a unit of UNITS may
+    be written in any of these; the value is in `unit`.
 
     float() would take 1_000, nan and wide digits too.
     """
+    given = next((each for each in UNITS if unit and text.endswith(each)), unit)
+    digits = text.removesuffix(given)
     try:
-        if not set(text) <= set("0123456789.eE+-"):
+        if not set(digits) <= set("0123456789.eE+-"):
             raise ValueError
-        value = float(text)
+        value = float(digits)
+        if given != unit:
+            value = float(f"{value * UNITS[given] / UNITS[unit]:.15g}")  # 0.0073 s are 7.3 ms
     except ValueError:
         raise ValueError("is not a number") from None
     if text.startswith("-") or value == float("inf") or not (value or zero):
@@ -1389,11 +1397,11 @@ def parse_number(text: str, zero: bool = False) -> float:
     return value
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest of the known words was meant; "" where none is near."""
+def suggest(word: str, known: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
+    """Ask whether the nearest of the known words was meant, behind a `mark`; "" where none is so `alike`."""
     difflib = optional("difflib")  # only for slips, so not imported at every start
-    near = difflib.get_close_matches(word.lower(), known, 1) if difflib else []
-    return f"; did you mean {near[0]}?" if near else ""
+    near = difflib.get_close_matches(word.lower(), known, 1, alike) if difflib else []
+    return f"; did you mean {mark}{near[0]}?" if near else ""
 
 
 BUDGETS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
@@ -1407,17 +1415,16 @@ def parse_budget(key: str, amount: str) -> float | Allowance:
         raise SloError(f"{shown}: relative budgets are of medians, expected {phase}")
     try:
         if not relative:
-            return parse_number(amount)
-        digits = amount[1:].removesuffix("%")
+            return parse_number(amount, unit="ms")
+        digits, percent = amount[1:].removesuffix("%"), amount.endswith("%")
         if digits.startswith(("+", "-")):
             raise ValueError("is not a number")
-        return Allowance(parse_number(digits, zero=True), amount.endswith("%"))
+        return Allowance(parse_number(digits, zero=True, unit="" if percent else "ms"), percent)
     except ValueError as error:
-        expected = "milliseconds above 0"
+        expected = "milliseconds above 0: 300, 300ms or 0.3s"
         if relative or amount.endswith("%"):
             expected = "+10% or +25 (milliseconds)"
-        slips = {"s": ", without a unit", ",": ", without a comma after it"}
-        slip = slips.get(amount.lower()[-1:], "")
+        slip = ", without a comma after it" if amount.endswith(",") else ""
         raise SloError(f"{shown} {error}: expected {expected}{slip}") from None
 
 
@@ -1952,10 +1959,14 @@ def shorthand_headers(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
     if not all("=" in text for text in args.cookie):
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
+    pair = None if args.user is None else os.fsencode(args.user)
+    if pair is not None and b":" not in pair:
+        raise UsageError("-u: expected USER:PASSWORD; nobody is asked for a password")
     fields = (
         ("-A", "User-Agent", args.user_agent),
         ("-e", "Referer", args.referer),
         ("-b", "Cookie", "; ".join(args.cookie) or None),
+        ("-u", "Authorization", pair and f"Basic {base64.b64encode(pair).decode('ascii')}"),
         ("--compressed", "Accept-Encoding", "gzip, deflate, br, zstd" if args.compressed else None),
     )
     return ((option, f"{name}: {value}") for option, name, value in fields if value is not None)
@@ -2125,11 +2136,11 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
 
 
 def parse_amount(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
-    """Read a number above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
+    """Read a time in s above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
     if text is None:
         return otherwise
     try:
-        return parse_number(text, zero)
+        return parse_number(text, zero, "s")
     except ValueError as error:
         raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
 
@@ -2576,11 +2587,25 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
 # ---------------------------------------------------------------------------------------------------------
-# The options that only curl has = what there is instead; --dns-* is every option that begins with --dns-.
-CURL_OPTIONS = """
--u --user --basic --oauth2-bearer -n --netrc* --anyauth --digest --ntlm* --negotiate --aws-sigv4*
-  --delegation --sasl-* --service-name --login-options = credentials go as a header, -H "Authorization: Basic
-  …" (or Bearer …)
+# What other tools have = what there is instead; --dns-* is every option that begins with --dns-.
+FOREIGN_OPTIONS = """
+-n --repeat --times --num* --iterations --runs --rounds --requests --loop* = --count N measures N times
+-c = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
+--watch --time --for --period --forever = --duration TIME measures for so long: 90s, 5m, 2h
+--every --delay --sleep --pause --wait = --interval SECONDS is from one run to the next
+--quiet = -s is silent
+-q = -s is silent; there is no configuration file
+--keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
+--compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
+--threshold* --budget* --max-latency = --slo KEY=MS sets budgets
+--follow-redirects --redirects = -L follows redirects
+--verify --no-verify --no-check* --skip-verify* = certificates are verified, unless -k is given
+--host --hostname --sni --servername = --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--source* --bind* = --interface is the address, or the network interface, to connect from
+--basic = leave it out: -u USER:PASSWORD is for that
+--oauth2-bearer --bearer --token --auth --password --netrc* --anyauth --digest --ntlm* --negotiate
+  --aws-sigv4* --delegation --sasl-* --service-name --login-options = credentials go by -u USER:PASSWORD, or
+  as a header, -H "Authorization: Bearer …"
 -U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
   --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
   http://user:password@host:port
@@ -2590,15 +2615,16 @@ CURL_OPTIONS = """
 --proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
 -p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and
   -H 'Proxy-Authorization: …' goes to the proxy alone
--c --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
--w --write-out = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* -O --out-null --remote-* -J -R --create-* --skip-existing --no-clobber --remove-on-error --xattr
+--cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
+-w --write-out --format --csv = every report has the times: --metrics-only as key=value, --json - as JSON
+-o --output* --export* --json-* -O --out-null --remote-* -J -R --create-* --skip-existing --no-clobber
+  --remove-on-error --xattr
   -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
 --fail-* = use -f, or --expect STATUS; the body is not kept
 -v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
 -D --dump-header --show-headers = -i shows the header fields, --json - has them too
--N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output = leave it out: the body is not
-  shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
+-N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output --no-color --color = leave it
+  out: the body is not shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
 --connect-to = use --resolve HOST:PORT:ADDR, which takes an address
 --connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it;
   the report says which phase took the time
@@ -2618,16 +2644,16 @@ CURL_OPTIONS = """
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = only HTTP/2 over TLS and HTTP/1.1 are supported
 -T --upload-file = use -X PUT -d @FILE
--F --form* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-F --form --form-* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --url-query = write the query into the URL
 --data-urlencode = encode it before: -d sends its data as it is
 -B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
   come as they are
---max-redirs --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as
+--max-redir* --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as
   browsers do
---retry* = nothing is sent twice: run it again when it exits with 75
--Z --parallel* --rate -: --next = there is one URL; --count measures it again
--K --config -q --disable --variable --expand-* = there is no configuration file; the shell has variables
+--retr* = nothing is sent twice: run it again when it exits with 75
+-Z --parallel* --concurren* --rate -: --next = there is one URL; --count measures it again
+-K --config --disable --variable --expand-* = there is no configuration file; the shell has variables
 --abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
 --haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
   --limit-rate --path-as-is --request-target --no-keepalive = nothing sets that: what is measured is a plain
@@ -2699,6 +2725,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
+        ("-u --user", "USER:PASSWORD", "the same as -H 'Authorization: Basic …'"),
         ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
         ("--url", "URL", "the URL, in place of one without an option"),
         ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
@@ -2766,7 +2793,14 @@ NAMES = {  # by option: the attribute that holds its value in what argparse retu
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = ("data", "cookie", "user_agent", "referer", "versus")  # it may begin with -: a multipart body
+FREE_TEXT = (
+    "data",
+    "cookie",
+    "user",
+    "user_agent",
+    "referer",
+    "versus",
+)  # it may begin with -: a multipart body
 PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
 NOT_EMPTY = {  # what a value must be that cannot be empty
     **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
@@ -2795,11 +2829,11 @@ NEEDS = (  # an option, those of which it needs one, and why
 
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist; "" if it is like nothing that is known."""
-    for entry in re.split(r"\n(?=-)", CURL_OPTIONS):
+    for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS):
         names, _, hint = " ".join(entry.split()).partition(" = ")
         if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
             return f"; {hint}"
-    return suggest(name, NAMES)
+    return suggest(name.lstrip("-"), [each[2:] for each in NAMES if each.startswith("--")], "--", 0.66)
 
 
 def explain_options(words: Iterable[str]) -> str:
@@ -2910,7 +2944,7 @@ def choose_series(args: argparse.Namespace) -> Series:
     times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
     if args.count is not None:
         times = parse_count(args.count)
-    expected = "seconds, for example 0.5, or 0 for one after the other"
+    expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
     interval = parse_amount("--interval", args.interval, interval, expected, zero=True)
     duration = None if args.duration is None else parse_duration(args.duration)
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
@@ -3117,7 +3151,7 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
 def side_fields(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
     """Fill the fields that a side of --versus may change, the others as in `base`; raises UsageError."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
-    seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5 or 0.5")
+    seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
@@ -3206,7 +3240,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     return args
 
 
-HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "compressed")  # options that make them
+HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "user", "compressed")  # options that make them
 
 
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
@@ -3231,6 +3265,7 @@ def mask_field(text: str) -> str:
 MASKED: dict[str, Callable[[str], str]] = {  # how the value of an option is shown that may hold a credential
     "header": mask_field,
     "cookie": lambda _: "***",
+    "user": lambda _: "***",
     "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
     "data": lambda text: text if text.startswith("@") else "***",
 }

@@ -14,7 +14,7 @@ import pytest
 from checks import check_usage_error, flat
 from conftest import TOOL
 from inside import tool
-from servers import http_server, refused_port, scripted
+from servers import Reply, http_server, refused_port, scripted
 
 
 def asked(run, *arguments, path="/", warned=None, **settings):
@@ -42,7 +42,7 @@ AGAIN = {  # what a second value does, by the option's first spelling
     "is added": "-d --data-raw -H -b --url --resolve --slo --versus",
     "is refused": "--expect --json --har --prometheus --label --otlp --slo-file --baseline",
     "is the one that counts": (
-        "-X -A -e -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count"
+        "-X -A -e -u -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count"
         " --interval --duration"
     ),
 }
@@ -89,7 +89,7 @@ def test_what_curl_has_and_this_has_not_is_answered_with_options_that_are_there(
     for spelling in SPELLINGS:
         hint = tool.instead_of(spelling)
         assert not hint or "did you mean" in hint, "it is an option of ours"
-    for entry in tool.CURL_OPTIONS.strip().split("\n-"):
+    for entry in tool.FOREIGN_OPTIONS.strip().split("\n-"):
         hint = " ".join(entry.split()).partition(" = ")[2]
         assert hint, entry
         named = re.findall(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.sub("\"[^\"]*\"|'[^']*'", "", hint))
@@ -221,7 +221,7 @@ def test_an_unknown_option_is_named(call_tool, server, option):
     [
         (["-w", "%{time_total}"], "--metrics-only"),
         (["--write-out=%{time_total}"], "--json"),
-        (["-Gusecret"], "Authorization"),
+        (["-nGUsecret"], "-U: credentials of a proxy"),
         (["-c", "secret"], "-b NAME=VALUE"),
         (["-v"], "leave it out"),
         (["-kv"], "-i the header fields"),
@@ -299,19 +299,21 @@ def test_data_may_be_a_negative_number(call_tool, server, data):
 @pytest.mark.parametrize(
     "words",
     [
-        ("-u", "bob:hunter2"),
-        ("-ubob:hunter2",),
-        ("--user=bob:hunter2",),
-        ("--user", "bob:hunter2"),
+        ("-U", "bob:hunter2"),
+        ("-Ubob:hunter2",),
+        ("--proxy-user=bob:hunter2",),
+        ("--proxy-user", "bob:hunter2"),
+        ("--bearer", "hunter2"),
+        ("-u", "hunter2"),
         ("-H", "Authorization:", "Bearer", "hunter2"),
     ],
     ids=" ".join,
 )
 @pytest.mark.parametrize("last", [True, False])
 def test_a_secret_in_a_slip_is_not_repeated(call_tool, server, words, last):
-    """As with curl's -u, or a header without quotes: what is printed ends up in logs."""
+    """As with curl's -U, or a header without quotes: what is printed ends up in logs."""
     result = call_tool(*([server.url(), *words] if last else [*words, server.url()]))
-    check_usage_error(result, "Authorization")
+    check_usage_error(result)
     assert "hunter2" not in result.err
 
 
@@ -770,17 +772,46 @@ def test_a_transfer_encoding_is_refused(call_tool, server, name, value):
 
 
 @pytest.mark.parametrize("option", ["-m", "--max-time", "--timeout"])
-@pytest.mark.parametrize("value", ["5", "0.9e1", "7.25", "1e9", "1e300"])
+@pytest.mark.parametrize("value", ["5", "0.9e1", "7.25", "1e9", "1e300", "9s", "9000ms", "1e300ms"])
 def test_a_positive_finite_time_is_accepted_however_large(call_tool, server, option, value):
     assert call_tool(option, value, "--compact", server.url()).code == 0
 
 
 @pytest.mark.parametrize("option", ["-m", "--max-time", "--timeout"])
-@pytest.mark.parametrize("value", ["0", "-1", "0.0", "nan", "inf", "-inf", "1e999", "soon", "", "5s"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0",
+        "-1",
+        "0.0",
+        "nan",
+        "inf",
+        "-inf",
+        "1e999",
+        "soon",
+        "",
+        "5m",
+        "s",
+        "0ms",
+        "1 s",
+        "1e999s",
+        "1e-322ms",
+    ],
+)
 def test_any_other_time_is_refused_by_name(call_tool, server, option, value):
     words = [f"{option}{'=' if option.startswith('--') else ''}{value}"] if value else [option, ""]
     check_usage_error(call_tool(*words, server.url()), value)
     assert server.accepted == 0
+
+
+@pytest.mark.parametrize("value", ["0.3", "0.3s", "300ms", "3e2ms"])
+def test_a_time_may_have_its_unit(call_tool, value):
+    with http_server({"/": Reply(wait=3)}) as server:
+        document = call_tool("-m", value, "--json", "-", server.url()).json()
+    assert 290 <= document["steps"][0]["timing"]["total_ms"] < 1500
+    with http_server() as server:
+        words = ["--count", "2", "--interval", value, "--json", "-"]
+        assert call_tool(*words, server.url()).json()["interval_s"] == 0.3
 
 
 # --- options that do not go together --------------------------------------------------------------

@@ -382,6 +382,9 @@ def sent_with(run, server, *words, warned=()):
         (["--referer", "http://a.test/"], "Referer", "http://a.test/"),
         (["-b", "a=1; b=2", "--cookie", "c=3"], "Cookie", "a=1; b=2; c=3"),
         (["-ba=1"], "Cookie", "a=1"),
+        (["-u", "bob:hunter:2"], "Authorization", "Basic Ym9iOmh1bnRlcjoy"),
+        (["--user=:"], "Authorization", "Basic Og=="),
+        (["-u", "-b:€"], "Authorization", "Basic LWI64oKs"),
         (["--compressed"], "Accept-Encoding", GZIP),
         (["-H", "x-a;"], "x-a", ""),
     ],
@@ -398,6 +401,22 @@ def test_a_cookie_is_a_credential_like_any_other(call_tool, server):
     result = call_tool("-b", "sid=hunter2hunter2", "--json", "-", server.url())
     assert result.json() and "hunter2" not in result.out + result.err
     assert server.requests[-1].values("Cookie") == ["sid=hunter2hunter2"]
+
+
+def test_a_user_is_a_credential_like_any_other(call_tool, server):
+    words = ["-u", "bob:hunter2hunter2", "--vs", "-u eve:swordfish22", "--count", "1", "--json", "-"]
+    result = call_tool(*words, server.url())
+    sides = [request.values("Authorization") for request in server.requests[-2:]]
+    assert sorted(sides) == [["Basic Ym9iOmh1bnRlcjJodW50ZXIy"], ["Basic ZXZlOnN3b3JkZmlzaDIy"]]
+    assert result.json()["sides"][1]["words"] == "-u '***'"
+    assert not re.search("hunter2|swordfish|Ym9i|ZXZl", result.out + result.err)
+
+
+@pytest.mark.parametrize("words", [["-u", "hunter2"], ["--vs", "-u hunter2"], ["-u", ""]])
+def test_nobody_is_asked_for_a_password(call_tool, server, words):
+    result = call_tool(*words, server.url())
+    check_usage_error(result, "-u: expected USER:PASSWORD")
+    assert "hunter2" not in result.err and server.accepted == 0
 
 
 @pytest.mark.parametrize("words", [["-b", "jar.txt"], ["-b", "a=1", "--cookie", "jar.txt"], ["-b", ""]])
@@ -576,7 +595,7 @@ socks4a socks5 socks5-basic socks5-gssapi socks5-gssapi-nec socks5-gssapi-servic
 ssl-sessions sslv2 -2 sslv3 -3 stderr styled-output suppress-connect-headers tcp-fastopen tcp-nodelay
 telnet-option -t tftp-blksize tftp-no-options time-cond -z tls-earlydata tls-max tls13-ciphers tlsauthtype
 tlspassword tlsuser tlsv1 -1 tlsv1.0 tlsv1.1 tlsv1.2 tlsv1.3 tr-encoding trace trace-ascii trace-config
-trace-ids trace-time upload-file -T upload-flags url-query use-ascii -B user -u variable expand-url verbose
+trace-ids trace-time upload-file -T upload-flags url-query use-ascii -B variable expand-url verbose
 -v -V vlan-priority write-out -w xattr
 """
 FOREIGN = [word if word.startswith("-") else f"--{word}" for word in CURL_8.split()]
@@ -600,9 +619,9 @@ def test_the_curl_of_this_machine_has_no_option_that_is_unknown():
 
 
 def test_options_of_curl_are_named_and_their_values_are_not(call_tool, server):
-    words = ["-T", "secret", "-Fsecret=1", "-usecret", "--data-urlencode=secret", server.url()]
+    words = ["-T", "secret", "-Fsecret=1", "-Usecret", "--data-urlencode=secret", server.url()]
     result = call_tool("--http3", *words)
-    check_usage_error(result, "--http3 -T -F -u --data-urlencode;", "-T: use -X PUT", "-u: credentials")
+    check_usage_error(result, "--http3 -T -F -U --data-urlencode;", "-T: use -X PUT", "-U: credentials")
     assert "secret" not in result.err and server.accepted == 0
 
 
@@ -634,10 +653,36 @@ def test_a_misspelt_budget_is_answered_with_the_nearest(call_tool, server, key, 
     assert server.accepted == 0
 
 
+SLIPS = {  # of hands that know other tools -> what is meant
+    "--count": ("-n 5", "-n5", "-c 5", "-c5", "--repeat 5", "--times=5", "--runs 5", "--number 5", "--loop"),
+    "--duration": ("--watch", "--time 30s", "--forever"),
+    "--interval": ("--every 5", "--delay=1"),
+    "-s": ("--quiet", "-q"),
+    "--reuse": ("--keepalive", "--keep-alive"),
+    "leave it out": ("--http2", "--basic", "--no-color"),
+    "-k": ("--no-verify", "--no-check-certificate"),
+    "-u USER:PASSWORD": ("--auth bob", "--token t0ken", "--ntlm", "--netrc"),
+    "--resolve": ("--sni a.test", "--host a.test"),
+    "-L": ("--follow-redirects", "--max-redirects 3"),
+    "--slo": ("--threshold 5", "--sol total=1"),
+    "--json": ("--format json", "--csv", "--export x"),
+}
+
+
+@pytest.mark.parametrize("slip", [slip for slips in SLIPS.values() for slip in slips])
+def test_a_slip_of_other_tools_hands_has_its_answer(call_tool, server, slip):
+    result = call_tool(*slip.split(), server.url())
+    [meant] = [option for option, slips in SLIPS.items() if slip in slips]
+    check_usage_error(result, meant)
+    assert re.search(f"(?<![\\w-]){re.escape(meant)}(?![\\w-])", flat(result.err)) and server.accepted == 0
+    assert "did you mean" not in result.err or slip.startswith("--sol ")
+
+
 def test_what_is_like_nothing_is_not_guessed_at(call_tool, server):
-    for words in (["--xyzzy"], ["--slo", "xyzzy=1"]):
+    far = "body port status stats source width put all name env"  # from proxy, vs, data …
+    for words in (["--xyzzy"], ["--slo", "xyzzy=1"], *([f"--{word}"] for word in far.split())):
         result = call_tool(*words, server.url())
-        check_usage_error(result, "xyzzy")
+        check_usage_error(result)
         assert "did you mean" not in flat(result.err)
 
 

@@ -82,6 +82,7 @@ SIDE_VALUES = {  # what changes the request or its way; an option that is not he
     "-A": "x",
     "-e": "x",
     "-b": "a=b",
+    "-u": "a:b",
     "--url": "http://other.test/",
     "-m": "3",
     "--resolve": "here.test:80:192.0.2.1",
