@@ -13,48 +13,105 @@
 # shiv gathers the files; its start-up code, which unpacks the archive into a cache folder, is replaced by a
 # launcher that imports from inside the file. The same input, the same set of compiled trees and the same
 # zlib give the same bytes, whoever builds, where and with which Python.
-set -eu
+#
+# Nobody else has a say in what comes out. Python runs in a folder of this script's own, without what the current
+# folder, PYTHONPATH or the user's site-packages hold; HOME and pip's settings count only where nobody else may
+# write to them. What is packed is unpacked here from the pinned wheels, and compared with them at the end.
+set -euf
 umask 022
-LC_ALL=C
-PYTHONHASHSEED=0
-PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0
-export LC_ALL PYTHONHASHSEED
-export PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_ROOT_USER_ACTION PIP_USER PIP_REQUIRE_VIRTUALENV
-unset PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONSTARTUP SOURCE_DATE_EPOCH
-
+here=$(pwd)
 usage="usage: build_zipapp.sh [--download FOLDER]"
-project=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-python=${PYTHON:-python3}
 
 fail() {
     printf 'build_zipapp.sh: %s\n' "$1" >&2
     exit "${2:-1}"
 }
 
+# Print a path that may be meant from the current folder on as one that is not; a URL stays.
+absolute() {
+    case $1 in
+    '' | /* | '~'* | *:/*) printf '%s\n' "$1" ;;
+    *) printf '%s/%s\n' "$here" "$1" ;;
+    esac
+}
+
+# Print where a program is; what has no slash is looked for in PATH.
+program() {
+    case $1 in
+    */*) absolute "$1" ;;
+    *) printf '%s\n' "$1" ;;
+    esac
+}
+
 download=
 case $#:${1-} in
 0:) ;;
-2:--download) download=$2 ;;
+2:--download) download=$(absolute "$2") ;;
 *) fail "$usage" 64 ;;
 esac
 
-python=$("$python" -c 'import sys; sys.version_info < (3, 9) and sys.exit(1); print(sys.executable)') ||
-    fail "'${PYTHON:-python3}' is no Python 3.9 or newer: name one with PYTHON=..."
-"$python" -m pip --version >/dev/null ||
-    fail "$python has no pip (Debian, Ubuntu: apt-get install python3-pip); PYTHON=... names another"
+project=$(absolute "$0")
+project=$(CDPATH='' cd -- "${project%/*}" && pwd -P)
+given=${PYTHON:-python3}
+python=$(program "$given")
+links=${PIP_FIND_LINKS-}
+pythons=
+IFS=:
+for each in ${PYTHONS-}; do
+    pythons=$pythons:$(program "$each")
+done
+unset IFS
+value=
+for name in TMPDIR HOME XDG_CONFIG_HOME XDG_CACHE_HOME PYENV_ROOT PIP_CONFIG_FILE PIP_CACHE_DIR PIP_INDEX_URL \
+    PIP_EXTRA_INDEX_URL PIP_CERT PIP_CLIENT_CERT REQUESTS_CA_BUNDLE SSL_CERT_FILE SSL_CERT_DIR; do
+    eval "value=\${$name-}"
+    [ -z "$value" ] || eval "$name=\$(absolute \"\$value\")"
+done
+
+cd /
+# pip's settings can name a Python to run, and pyenv's Pythons are run too.
+: "${HOME:=/nonexistent}" "${XDG_CONFIG_HOME:=$HOME/.config}" "${PYENV_ROOT:=$HOME/.pyenv}"
+set -- "${TMPDIR:-/tmp}" "${PIP_CONFIG_FILE:-/}" "$HOME" "$HOME/.pip" "$HOME/.pip/pip.conf" "$XDG_CONFIG_HOME" \
+    "$XDG_CONFIG_HOME/pip" "$XDG_CONFIG_HOME/pip/pip.conf" "$PYENV_ROOT" "$PYENV_ROOT/versions"
+unsafe=$(find -H "$@" -prune ! -type c \
+    \( ! -user 0 ! -user "$(id -u)" -o \( -perm -020 -o -perm -002 \) ! -perm -1000 \) -print 2>/dev/null |
+    head -n 1) # most of these are not there
+if [ -n "$unsafe" ]; then
+    printf "build_zipapp.sh: HOME, TMPDIR and pip's settings are left out: others can change %s\n" "$unsafe" >&2
+    HOME='' TMPDIR=/tmp
+    unset PIP_CONFIG_FILE
+fi
 
 work=$(mktemp -d)
-export TMPDIR="$work" # pip, when interrupted, leaves its own folders behind
+cd "$work"
 unfinished=
-trap 'rm -rf "$work" ${unfinished:+"$unfinished"}' EXIT
+trap 'cd /; rm -rf "$work" ${unfinished:+"$unfinished"}' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+for name in $(env | sed -n 's/^\(PYTHON[A-Z0-9_]*\)=.*/\1/p') SOURCE_DATE_EPOCH XDG_CONFIG_DIRS \
+    PIP_FIND_LINKS PIP_PYTHON PIP_REQUIREMENT PIP_CONSTRAINT; do
+    unset "$name"
+done
+[ "$HOME" ] || HOME=$work XDG_CONFIG_HOME=$work PYENV_ROOT=$work
+TMPDIR=$work # pip, when interrupted, leaves its own folders behind
+LC_ALL=C
+PYTHONHASHSEED=0
+PYTHONS=$pythons
+PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_REQUIRE_VIRTUALENV=0
+export HOME XDG_CONFIG_HOME PYENV_ROOT TMPDIR LC_ALL PYTHONHASHSEED PYTHONS
+export PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_REQUIRE_VIRTUALENV
+
+python=$("$python" -I -c 'import sys; sys.version_info < (3, 9) and sys.exit(1); print(sys.executable)') ||
+    fail "'$given' is no Python 3.9 or newer: name one with PYTHON=..."
+"$python" -I -m pip --version >/dev/null ||
+    fail "$python has no pip (Debian, Ubuntu: apt-get install python3-pip); PYTHON=... names another"
+
 # In the archive. These are the newest versions that run on every Python from 3.9 to 3.13. rich names Pygments
 # and markdown-it-py too: it needs them for source code and Markdown, which no report of ours holds. Each with
 # its licence, by its SPDX identifier.
-cat >"$work/bundle.txt" <<'EOF'
+cat >bundle.txt <<'EOF'
 h2==4.3.0 --hash=sha256:c438f029a25f7945c69e0ccf0fb951dc3f73a5f6412981daee861431b70e2bdd # MIT
 hpack==4.1.0 --hash=sha256:157ac792668d995c657d93111f46b4535ed114f0c9c8d672271bbec7eae1b496 # MIT
 hyperframe==6.1.0 --hash=sha256:b03380493a519fce58ea5af42e4a42317bf9bd425596f7a0835ffce80f1a42e5 # MIT
@@ -63,13 +120,13 @@ PySocks==1.7.1 --hash=sha256:2725bd0a9925919b9b51739eea5f9e2bae91e83288108a9ad33
 EOF
 
 # For the build alone.
-cat >"$work/builder.txt" <<'EOF'
+cat >builder.txt <<'EOF'
 shiv==1.0.8 --hash=sha256:a60e4b05a2d2f8b820d567b1d89ee59af731759771c32c282d03c4ceae6aba24
 click==8.1.8 --hash=sha256:63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2
 EOF
 
 # The archive's __main__.py.
-cat >"$work/launcher.py" <<'EOF'
+cat >launcher.py <<'EOF'
 """Start httphases from inside this archive: nothing is unpacked, nothing is written.
 
 Written so that every Python since 2.6 can parse it: an old one gets a sentence, not a traceback.
@@ -235,7 +292,7 @@ EOF
 
 # Run by each Python found: import, from the folder argv[1], all that the program can come to need, and print
 # the names of those files. A test holds that against what the archive's own runs import.
-cat >"$work/used.py" <<'EOF'
+cat >used.py <<'EOF'
 import io
 import os
 import sys
@@ -259,7 +316,7 @@ EOF
 # Run by each Python found: compile the sources below argv[1] into argv[2] for this Python, a file for each
 # package, which the launcher reads. Docstrings and the annotations of functions are left out, nobody asks for
 # them; the sources, which stay, have them.
-cat >"$work/compile.py" <<'EOF'
+cat >compile.py <<'EOF'
 import ast
 import marshal
 import sys
@@ -294,10 +351,13 @@ for package, modules in packages.items():
     (target / (package + ".marshal")).write_bytes(marshal.dumps(modules, 2))
 EOF
 
-# finish.py trim: leave of the folder `site` what the program can import. finish.py pack: turn shiv's archive
-# into ours, with our launcher for its start-up code, the compiled trees, and dates, modes and order that no
-# build can change; say what it is made of.
-cat >"$work/finish.py" <<'EOF'
+# finish.py unpack: fill the folders `site` and `builder` with what the pinned wheels hold. finish.py trim: leave
+# of `site` what the program can import. finish.py pack: turn shiv's archive into ours, with our launcher for its
+# start-up code, the compiled trees, and dates, modes and order that no build can change; compare it with the
+# wheels, and say what it is made of.
+cat >finish.py <<'EOF'
+import base64
+import csv
 import glob
 import hashlib
 import json
@@ -352,6 +412,36 @@ def pythons_to_compile_for():
         else:
             newest[tree] = max(newest.get(tree, ([], "")), ([int(number) for number in version], path))
     return {tree: newest[tree][1] for tree in sorted(newest, key=newest.get)}
+
+
+def pinned(listed):
+    """Yield each package of a list: its name, version, hash, licence, and its wheel, which has that hash."""
+    wheels = {sha256(path): path for path in (WORK / "wheels").iterdir()}
+    pin = r"^(\S+)==(\S+) --hash=sha256:(\S+)(?: # (\S+))?$"
+    for name, version, digest, licence in re.findall(pin, (WORK / listed).read_text(), re.MULTILINE):
+        if digest not in wheels:
+            sys.exit("build_zipapp.sh: there is no wheel of %s with the pinned hash" % name)
+        yield name, version, digest, licence, wheels[digest]
+
+
+def unpack(listed, folder):
+    """Unpack the wheels of a list. Of their papers the licences are enough."""
+    for *_, wheel in pinned(listed):
+        with zipfile.ZipFile(wheel) as opened:
+            for name in opened.namelist():
+                if ".dist-info/" not in name or name.rpartition("/")[2].startswith("LICENSE"):
+                    opened.extract(name, folder)
+
+
+def recorded(wheel):
+    """Map the name of each file of a wheel to its hash, as its RECORD has it."""
+    with zipfile.ZipFile(wheel) as opened:
+        [record] = [name for name in opened.namelist() if name.endswith(".dist-info/RECORD")]
+        return {name: digest for name, digest, _ in csv.reader(opened.read(record).decode().splitlines())}
+
+
+def record_hash(data):
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def entries(assembled, pythons):
@@ -425,26 +515,36 @@ def component(kind, url, name, digest, licence, **more):
     }
 
 
-def libraries(archive):
-    """Describe the packages of which there is something in an archive."""
-    with zipfile.ZipFile(archive) as opened:
-        folders = {name.lower().split("/")[1] for name in opened.namelist() if "/" in name}
-    pin = r"^(\S+)==(\S+) --hash=sha256:(\S+) # (\S+)$"
-    for name, version, digest, licence in re.findall(pin, (WORK / "bundle.txt").read_text(), re.MULTILINE):
-        if ("%s-%s.dist-info" % (name, version)).lower() in folders:
+def libraries(contents):
+    """Describe the packages of which these files are; leave if one of them is not as its wheel has it."""
+    for name, version, digest, licence, wheel in pinned("bundle.txt"):
+        files = recorded(wheel)
+        held = [path for path in contents if path in files]
+        for path in held:
+            if record_hash(contents.pop(path)) != files[path]:
+                sys.exit("build_zipapp.sh: %s is not what the wheel of %s has" % (path, name))
+        if held:
             url = "pkg:pypi/%s@%s" % (name.lower(), version)
             note = "The modules that httphases imports; the hash is that of the wheel they are from."
             yield component("library", url, name, digest, licence, description=note)
+    if contents:
+        sys.exit("build_zipapp.sh: %s is in no pinned wheel" % min(contents))
 
 
 def write_bom(target, archive, source):
     """Write what an archive is made of; its serial number is made of that too, so it is always the same."""
+    with zipfile.ZipFile(archive) as opened:
+        names = [name for name in opened.namelist() if name.startswith("site-packages/")]
+        contents = {name.partition("/")[2]: opened.read(name) for name in names}
+    for name, path in ("httphases.py", source), ("httphases.dist-info/LICENSE", source.with_name("LICENSE")):
+        if contents.pop(name) != path.read_bytes():
+            sys.exit("build_zipapp.sh: %s is not %s" % (name, path))
     version = re.search(r'^__version__ = "(.*)"', source.read_text("utf-8"), re.MULTILINE)[1]
     whole, program = (
         component("application", "pkg:generic/%s@%s" % (name, version), name, sha256(path), "MIT")
         for name, path in ((archive.name, archive), ("httphases", source))
     )
-    parts = [program, *libraries(archive)]
+    parts = [program, *libraries(contents)]
     refs = [each["bom-ref"] for each in parts]
     bom = {
         "bomFormat": "CycloneDX",
@@ -465,7 +565,10 @@ def write_sums(target, *files):
 
 PYZ, BOM = WORK / "made" / "httphases.pyz", WORK / "made" / "httphases.cdx.json"
 pythons = pythons_to_compile_for()
-if sys.argv[1] == "trim":
+if sys.argv[1] == "unpack":
+    unpack("bundle.txt", WORK / "site")
+    unpack("builder.txt", WORK / "builder")
+elif sys.argv[1] == "trim":
     trim(pythons)
 else:
     PYZ.parent.mkdir()
@@ -474,44 +577,41 @@ else:
     for python in pythons.values():
         run(python, "-I", str(PYZ), "--version")
     tell(PYZ, pythons)
-    source = WORK / "site" / "httphases.py"
+    source = Path(sys.argv[2], "tool.py")
     write_bom(BOM, PYZ, source)
     write_sums(PYZ.with_name("SHA256SUMS"), (PYZ.name, PYZ), (BOM.name, BOM), ("tool.py", source))
 EOF
 
-# Fetch the wheels of a list, each with the hash that is written here, and nothing they ask for.
-pinned() {
-    command=$1
-    shift
-    "$python" -m pip "$command" --quiet --no-deps --only-binary :all: --require-hashes "$@" >&2 ||
+# Fetch the pinned wheels, each with the hash that is written here, and nothing they ask for, into a folder.
+fetch() {
+    for each in $links; do
+        set -- "$@" --find-links "$(absolute "$each")"
+    done
+    "$python" -I -m pip download --quiet --no-deps --only-binary :all: --require-hashes \
+        -r bundle.txt -r builder.txt --dest "$@" >&2 ||
         fail "the pinned wheels could not be had; PIP_FIND_LINKS may name a folder that holds them"
 }
 
 if [ -n "$download" ]; then
-    pinned download --dest "$download" -r "$work/bundle.txt" -r "$work/builder.txt"
+    fetch "$download"
     exit
 fi
 
-pinned install --no-compile --target "$work/site" -r "$work/bundle.txt"
-pinned install --no-compile --target "$work/builder" -r "$work/builder.txt"
-# What an installer adds names this machine's paths; of the rest the licences stay.
-rm -rf "$work/site/bin"
-find "$work/site" -type f -path '*.dist-info/*' ! -name 'LICENSE*' -exec rm -f {} +
-mkdir "$work/site/httphases.dist-info"
-cp "$project/LICENSE" "$work/site/httphases.dist-info/LICENSE"
-cp "$project/tool.py" "$work/site/httphases.py"
-"$python" "$work/finish.py" trim || fail "what the program imports could not be found out"
+fetch wheels
+"$python" -I finish.py unpack || fail "the pinned wheels could not be unpacked"
+mkdir site/httphases.dist-info
+cp "$project/LICENSE" site/httphases.dist-info/LICENSE
+cp "$project/tool.py" site/httphases.py
+"$python" -I finish.py trim || fail "what the program imports could not be found out"
 
-(
-    cd "$work"
-    PYTHONPATH=builder "$python" -W ignore -m shiv --reproducible --site-packages site \
-        --entry-point httphases:cli --output-file assembled.pyz
-) || fail "shiv could not put the archive together"
-"$python" "$work/finish.py" pack || fail "the archive could not be finished"
+shiv='import runpy, sys; sys.path.insert(0, "builder"); runpy.run_module("shiv", run_name="__main__")'
+"$python" -I -W ignore -c "$shiv" --reproducible --site-packages site --entry-point httphases:cli \
+    --output-file assembled.pyz || fail "shiv could not put the archive together"
+"$python" -I finish.py pack "$project" || fail "the archive could not be finished"
 
 mkdir -p "$project/dist"
-unfinished=$project/dist/.httphases.$$
-cp -pR "$work/made" "$unfinished"
+unfinished=$(mktemp -d "$project/dist/.httphases.XXXXXX")
+cp -pR made/. "$unfinished"
 for name in httphases.pyz httphases.cdx.json SHA256SUMS; do
     mv -f "$unfinished/$name" "$project/dist/$name"
     printf 'wrote %s\n' "$project/dist/$name"

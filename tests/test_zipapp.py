@@ -870,6 +870,113 @@ def test_two_builds_are_equal_to_the_byte(wheels: Path, tmp_path: Path) -> None:
     assert digest in said.stdout and f"{made.stat().st_size} bytes" in said.stdout
 
 
+PLANTED = "import os; open(os.path.join({folder!r}, 'ran'), 'a').write({name!r} + chr(10))"
+"""A module that a neighbour has left: it says that it ran."""
+
+
+def plant(folder: Path, *names: str) -> None:
+    """Leave modules in a folder; what is run of them is written into its file `ran`."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLANTED.format(folder=str(folder), name=name))
+
+
+def test_what_others_have_left_does_not_steer_the_build(wheels: Path, archive: Path, tmp_path: Path) -> None:
+    """Not in the current folder, nor in the user's site-packages, nor in what PYTHONPATH names."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    folder, home, foreign = (tmp_path / name for name in ("folder", "home", "foreign"))
+    modules = ["pip/__init__.py", "pip/__main__.py", "shiv/__init__.py", "shiv/__main__.py"]
+    modules += ["zipfile.py", "sitecustomize.py", "usercustomize.py", "rich/__init__.py", "socket.py"]
+    plant(folder, *modules)
+    plant(foreign, *modules)
+    plant(home, *(f".local/lib/{version}/site-packages/{name}" for name in modules))
+    pth = home / ".local" / "lib" / version / "site-packages" / "planted.pth"
+    pth.write_text(PLANTED.format(folder=str(home), name="planted.pth"))
+    project = copy_project(tmp_path / "project")
+    settings = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": os.path.relpath(wheels, folder),
+        "PYTHONS": sys.executable,
+        "HOME": str(home),
+        "PYTHONPATH": f"{foreign}:",
+        "PYTHONUSERBASE": str(home / ".local"),
+        "PYTHONSTARTUP": str(foreign / "zipfile.py"),
+    }
+    done = run_build(project, cwd=folder, **settings)
+    assert done.returncode == 0, done.stderr
+    assert [path for path in (folder, home, foreign) if (path / "ran").exists()] == []
+    with zipfile.ZipFile(project / "dist" / "httphases.pyz") as made, zipfile.ZipFile(archive) as expected:
+        for name in made.namelist():
+            assert made.read(name) == expected.read(name), name
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("where", ["HOME", "PIP_CONFIG_FILE"])
+def test_settings_of_pip_that_another_wrote_are_left_out(where: str, wheels: Path, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    planted.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/ran\nexec {sys.executable} "$@"\n')
+    planted.chmod(0o755)
+    settings = tmp_path / "home" / ".config" / "pip" / "pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[global]\npython = {planted}\n")
+    os.chown(settings, 1234, 1234)
+    named = tmp_path / "home" if where == "HOME" else settings
+    done = run_build(PROJECT, "--download", str(tmp_path / "got"), **{where: str(named), **offline(wheels)})
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert str(settings) in done.stderr
+    os.chown(settings, 0, 0)
+    done = run_build(PROJECT, "--download", str(tmp_path / "again"), **{where: str(named), **offline(wheels)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "ran").exists()  # one's own say what they say
+
+
+@pytest.mark.parametrize("name", ["h2/config.py", "rich/evil.py", "httphases.py"])
+def test_an_archive_that_is_not_what_the_wheels_hold_is_not_made(
+    name: str, wheels: Path, tmp_path: Path
+) -> None:
+    """Somebody has altered a package while it was put together: here, one of the Pythons that are asked."""
+    project, surroundings = build_surroundings(tmp_path)
+    other = tmp_path / "python3"
+    other.write_text(
+        f'#!/bin/sh\n{sys.executable} "$@" || exit\n'
+        f'case "$*" in *used.py*) echo "EVIL = 1" >> site/{name}; echo {name} ;; esac\n'
+    )
+    other.chmod(0o755)
+    before = listing(tmp_path)
+    done = run_build(project, PYTHONS=str(other), **surroundings, **offline(wheels))
+    assert done.returncode == 1
+    assert name in done.stderr.splitlines()[0]
+    assert listing(tmp_path) == before
+
+
+def test_what_is_named_from_the_current_folder_on_is_found(wheels: Path, tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "project")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    settings = {"PYTHON": "bin/python", "PYTHONS": "bin/python", "TMPDIR": "tmp", "PIP_NO_INDEX": "1"}
+    for links, target in ((wheels, "more"), ("more", "most")):
+        done = run_build(project, "--download", target, cwd=tmp_path, **settings, PIP_FIND_LINKS=str(links))
+        assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(tmp_path / "most")) == sorted(os.listdir(wheels))
+    command = ["sh", "build_zipapp.sh"]
+    env = {
+        **os.environ,
+        **settings,
+        "PYTHON": "../bin/python",
+        "PYTHONS": "../bin/python",
+        "TMPDIR": "../tmp",
+    }
+    done = subprocess.run(
+        command, check=False, cwd=project, env={**env, "PIP_FIND_LINKS": "../most"}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(os.listdir(project / "dist")) == 3 and os.listdir(tmp_path / "tmp") == []
+
+
 def build_surroundings(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """Make a project with an archive of an earlier build, and a TMPDIR of its own."""
     project = copy_project(tmp_path / "project")
