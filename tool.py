@@ -327,14 +327,19 @@ SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 # RFC 9110 section 5.6.2
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Fields whose value is a credential, which a report attached to a ticket must not show: these, and all that
-# have one of SECRET_WORDS in their name.
+# Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
+# one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
     "cf-access-client-id".split()
 )
-SECRET_WORDS = "token secret password passwd api-key apikey credential signature session".split()
+SECRET_WORDS = "token secret password passwd passphrase api-key apikey credential signature session".split()
+SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".split()  # and key, but of URLs
+# These name what is cached or sent once, or are words of CORS: no credentials.
+PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
+# Whatever the name: what begins with a scheme of authentication (RFC 9110 section 11.1), and JWTs (RFC 7519).
+SECRET_VALUE = rb"(?is)(?:(?:Bearer|Basic|Digest|Token|ApiKey)[ \t]|AWS4-).*|eyJ[\w-]+(?:\.[\w-]*){2,4}"
 # Parameters of a credential that say where and how, not who (RFC 7616 section 3.4).
 PUBLIC_PARAMETERS = frozenset("realm uri algorithm".split())
 # RFC 9113 section 8.2.2: what has no place in HTTP/2.
@@ -1062,9 +1067,24 @@ def parse_length(text: bytes, base: int) -> int | None:
 # 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
 # ---------------------------------------------------------------------------------------------------------
 def names_credential(name: str) -> bool:
-    """Tell whether a field or parameter of this name is for a credential."""
+    """Tell whether a field of this name is for a credential."""
     plain = name.lower().replace("_", "-")
-    return plain in SECRET_FIELDS or any(word in plain for word in SECRET_WORDS)
+    for word in PUBLIC_WORDS:
+        plain = plain.replace(word, "")
+    parts = plain.split("-")
+    return (
+        plain in SECRET_FIELDS
+        or any(word in plain for word in SECRET_WORDS)
+        or not {"key", *SECRET_PARTS}.isdisjoint(parts)
+    )
+
+
+def is_credential(name: str, value: bytes) -> bool:
+    """Tell whether the value of a field is a credential; up to eight digits are a number."""
+    if re.fullmatch(SECRET_VALUE, value.strip()):
+        return True
+    counts = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
+    return names_credential(name) and not counts
 
 
 def private_names(headers: Iterable[Header]) -> set[str]:
@@ -1072,13 +1092,48 @@ def private_names(headers: Iterable[Header]) -> set[str]:
 
     Proxy-Authorization is not one of them, it may be for the same proxy: see `begin_step`.
     """
-    return {name for name in field_names(headers) if names_credential(name)} - {"proxy-authorization"}
+    private = (name.lower() for name, value in headers if names_credential(name) or is_credential("", value))
+    return {*private} - {"proxy-authorization"}
 
 
-def is_credential(name: str, value: bytes) -> bool:
-    """Tell whether the value of a field or parameter is a credential; up to eight digits are a number."""
-    counts = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
-    return names_credential(name) and not counts
+@cache
+def secret_parameter() -> re.Pattern[str]:
+    """Return a pattern of a parameter in a query that is a credential by its name: all before its value, and
+    that. URLs within it, and brackets and hyphens in a name, may be percent-encoded.
+    """
+    some = "[^]=&;#?%[]{0,64}?"
+    words = "|".join(SECRET_WORDS).replace("-", "[-_]")
+    names = (
+        f"{some}(?:{words}){some}",
+        f"(?:{some}[-_])?(?:{'|'.join(SECRET_PARTS)})(?:[-_]{some})?",
+        f"(?:{some}access[-_]?)?key|code|cookie",
+    )
+    begin, end = "(?:[?&;#[]|%(?:3f|26|23|5b|5f|2d))", "(?:]|%5d)?(?:=|%3d)"
+    # First what is quick to find, and most often missing: an end of a name.
+    return re.compile(f"(?i)({begin}(?=[^]=&;#?%[]{{1,64}}[]=%])(?:{'|'.join(names)}){end})([^&#]+)")
+
+
+def mask_query(text: str, query: str = r"[?#][^\s\"<>]*") -> str:
+    """Replace the credentials in the query and fragment of every URL in a text by ***."""
+    return re.sub(query, lambda found: secret_parameter().sub(r"\1***", found[0]), text)
+
+
+def mask_location(text: str) -> str:
+    """Replace the credentials of a single URL, however malformed, by ***; in time linear in the text."""
+    opening = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*:)?\s*([/\\]*)", text)
+    if opening and (opening[1] or len(opening[2]) >= 2):
+        start = opening.end()
+        path = re.compile(r"[/?#]").search(text, start)
+        end = text.rfind("@", start, path.start() if path else len(text))
+        if end >= 0:
+            text = f"{text[:start]}***{text[end:]}"
+    return mask_query(text, "(?s)[?#].*")
+
+
+def mask_urls(text: str) -> str:
+    """Replace the credentials of every URL in a text by ***; in time linear in the text."""
+    # The slashes first, because re finds what is literal five times as fast.
+    return mask_query(re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text))
 
 
 class Secrets(NamedTuple):
@@ -1088,7 +1143,8 @@ class Secrets(NamedTuple):
     too_many: bool  # more than MAX_SECRETS: the shorter ones are not looked for
 
     def mask(self, text: str) -> str:
-        """Replace every credential in a text by ***."""
+        """Replace every credential in a text by ***, those in URLs whoever they belong to."""
+        text = mask_urls(text)
         for pattern in self.patterns:
             text = pattern.sub("***", text)
         return text
@@ -1113,25 +1169,6 @@ def render(error: NetworkError, secrets: Secrets) -> str:
     return error.template.format(*words)
 
 
-def mask_location(text: str) -> str:
-    """Replace user:password in a Location, however malformed, by ***; in time linear in the text."""
-    opening = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*:)?\s*([/\\]*)", text)
-    if not opening or not (opening[1] or len(opening[2]) >= 2):
-        return text
-    start = opening.end()
-    path = re.compile(r"[/?#]").search(text, start)
-    end = text.rfind("@", start, path.start() if path else len(text))
-    if end < 0:
-        return text
-    return f"{text[:start]}***{text[end:]}"
-
-
-def mask_userinfo(text: str) -> str:
-    """Replace the user:password part of every URL in a text by ***; in time linear in the text."""
-    # The slashes first, because re finds what is literal five times as fast.
-    return re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
-
-
 # By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
 # All other text in a step's records came from the other side.
 OWN_TEXT = {
@@ -1153,7 +1190,7 @@ def masked(value: Any, secrets: Secrets) -> Any:
     A field that is added to a record is masked like the others. Bytes that hold none stay as they came.
     """
     if isinstance(value, str):
-        return secrets.mask(mask_userinfo(value))
+        return secrets.mask(value)
     if isinstance(value, bytes):
         text = decode(value)
         shown = masked(text, secrets)
@@ -2044,10 +2081,13 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
 
 
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
-    """Give every credential that the user gave, in a header or for a proxy."""
-    for name, value in options.request.headers:
-        if is_credential(name, value):
-            yield from header_secrets(name, decode(value))
+    """Give every credential that the user gave, in the URL, in a header or for a proxy."""
+    query = options.request.url.target.partition("?")[2]
+    for _, value in secret_parameter().findall(f"?{query}") if query else ():
+        yield from ((form, False) for form in (value, urllib.parse.unquote_plus(value)))
+    for name, given in options.request.headers:
+        if is_credential(name, given):
+            yield from header_secrets(name, decode(given))
     for scheme in DEFAULT_PORTS:
         try:
             proxy = route_to(options.request.url._replace(scheme=scheme), options).proxy
@@ -2481,13 +2521,13 @@ TOO_MUCH = 1e15  # of bytes or ms: with smaller numbers sums are exact, and can 
 
 
 def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field of an export, with every user:password masked; raises one of NO_EXPORT if it is not of
-    one of these kinds, or a number below 0 or from TOO_MUCH on.
+    """Return a field of an export, with the credentials of URLs masked; raises one of NO_EXPORT if it is not
+    of one of these kinds, or a number below 0 or from TOO_MUCH on.
     """
     value = fields[name]
     if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < TOO_MUCH):
         raise TypeError(name)
-    return mask_userinfo(value) if isinstance(value, str) else value
+    return mask_urls(value) if isinstance(value, str) else value
 
 
 def pick_timing(fields: Mapping[str, Any]) -> Timing:
@@ -6951,12 +6991,12 @@ def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[H
 
 
 def shown_url(url: Url, options: Options) -> str:
-    """Return a step's URL, masked where a redirect put a credential into it; what the user typed stays."""
-    typed = options.request.url
+    """Return a step's URL, masked; of what the user typed the credentials in its query alone."""
+    text, typed = mask_location(url.text), options.request.url
     if url == typed:
-        return url.text
+        return text
     kept = len(url.text) - len(url.target) if url.origin == typed.origin else 0
-    return url.text[:kept] + options.secrets.mask(url.text[kept:])
+    return text[:kept] + options.secrets.mask(text[kept:])
 
 
 def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -> Failure:
@@ -9087,7 +9127,7 @@ def comparison_fields(report: Report) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if report.options.sides:
         fields["sides"] = [
-            {"side": name, "words": words, "url": options.request.url.text}
+            {"side": name, "words": words, "url": shown_url(options.request.url, options)}
             for name, options, words in report.options.sides
         ]
     if report.options.baseline:
@@ -9605,6 +9645,8 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
     phases = phase_bounds(step)
     whole = (unix_nano(step.started_at), unix_nano(end_of(step)))
     failed, message = step.error and step.error.phase, (step.error and step.error.message) or ""
+    # Without the query of a URL in it: from ? to a quote that ends a quotation, else to the end.
+    message = re.sub(r"(?s)\?.*?(?='[:,]? |\Z)", "?...", message)
     yield span_document(
         run,
         step.request.method,
@@ -9647,14 +9689,11 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def span_texts(run: Run) -> Iterator[str]:
-    """Give the spans of a run as they are sent, without the query of any URL."""
+    """Give the spans of a run as they are sent."""
     import json
 
-    # A query within a JSON string: from ? to a quote that ends a quotation, else to the end of the string.
-    inner = r'(?:[^"\\]|\\.)*'
-    query = re.compile(rf"\?{inner}(?='[:,]? )|\?{inner}")
     for span in run_spans(run):
-        yield query.sub("?...", json.dumps(span, allow_nan=False, separators=(",", ":")))
+        yield json.dumps(span, allow_nan=False, separators=(",", ":"))
 
 
 def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None) -> bytes:
@@ -11242,26 +11281,11 @@ def import_ahead(options: Options) -> bool:
     return rich
 
 
-def warn_of_parameters(run: Run, options: Options) -> None:
-    """Name the credentials that the files will have in URLs, also in those of redirects."""
-    files = " and ".join(listings(options))
-    urls = [step.url for step in run.steps]
-    urls += [step.response.get("location") or "" for step in run.steps if step.response]
-    fields = [field for url in urls for field in query_fields(url)]
-    found = dict.fromkeys(clip(name, 40) for name, value in fields if is_credential(name, value.encode()))
-    if files and found:
-        names = clip(", ".join(found), MAX_FOREIGN)
-        warn(options, f"{files} will have the URL parameter {names} in clear: it looks like a credential")
-
-
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     """Warn of what stdout does not show; `turn` is the run's place in a series."""
     if run.limit_reached and turn is None:
         end = loop_text(run) or "; the last step redirects once more"
         warn(options, f"stopped after {MAX_REDIRECTS} redirects{end}")
-    elsewhere = run.steps[0].url != options.request.url.text  # a side's own URL
-    if run.turn.number == 1 or (run.turn.round == 1 and elsewhere):
-        warn_of_parameters(run, options)
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
             say(f"error: {failure_text(step.number, step.error, turn)}")
@@ -11847,12 +11871,12 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) ->
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), (clip(mask_userinfo(error.message)),))
+        panel = Panel(Span("SLO Error", "bad"), (clip(mask_urls(error.message)),))
         painter = choose_painter(sys.stderr, environ, has_rich())
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE
     except UsageError as error:
-        say(f"error: {clip(mask_userinfo(error.message))}")
+        say(f"error: {clip(mask_urls(error.message))}")
         return ExitCode.USAGE
     except Exception as error:
         refusal = refusal_of(error)

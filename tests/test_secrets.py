@@ -666,23 +666,154 @@ def test_a_count_is_no_credential_whatever_its_name(run_tool, name, value, shown
     assert {"name": name, "value": shown} in step["response"]["headers"]
 
 
-@pytest.mark.parametrize("option", ["--json", "--har"])
-def test_a_credential_in_the_query_stays_and_a_warning_tells_that_a_file_has_it(run_tool, tmp_path, option):
-    with http_server(
-        {"/": redirect("/next?Client%5FSecret=abc&n=1"), "/next": redirect("/end?api_key=abc&tokens=9")}
-    ) as server:
-        url = server.url("/?id=7&access_token=abcdefghij")
-        result = run_tool(
-            "--metrics-only", "-L", "--count", "2", "--interval", "0", option, tmp_path / "out", url
-        )
-        silent = run_tool("--metrics-only", "-L", url)
-        counts = run_tool(
-            "--metrics-only", option, tmp_path / "out", server.url("/end?tokens=4999&token=&id=abc")
-        )
-    assert silent.err == counts.err == ""
-    [line] = [line for line in result.err.splitlines() if "parameter" in line]
-    assert f"{option} will have the URL parameter access_token, Client_Secret, api_key in clear" in line
-    assert "abcdefghij" not in line
+USUAL_NAMES = """
+Authorization Proxy-Authorization X-Authorization X-Forwarded-Authorization X-Original-Authorization
+Grpc-Metadata-Authorization X-Emby-Authorization Authentication Cookie X-Auth X-Sentry-Auth X-Auth-Token
+X-Auth-Key X-Auth-User X-Api-Key Api-Key apikey api_key X-RapidAPI-Key Ocp-Apim-Subscription-Key
+X-Functions-Key X-Access-Key DD-APPLICATION-KEY X-Master-Key X-Vault-Token PRIVATE-TOKEN
+X-Amz-Security-Token X-Csrf-Token X-JWT-Assertion X-Goog-Iap-Jwt-Assertion Jwt CF-Access-Client-Secret
+X-Pass X-Pwd X-Sig X-Hub-Signature OK-ACCESS-PASSPHRASE
+""".split()
+JWT = f"eyJhbGciOiJIUzI1NiJ9.{MARK}.{'c' * 20}"
+TELLING_VALUES = [
+    f"bearer {secret('b')}",
+    f"Basic {BASIC}",
+    f'DIGEST username="{secret("d")}"',
+    f"Token {secret('t')}",
+]
+TELLING_VALUES += [f"ApiKey {secret('a')}", f"AWS4-HMAC-SHA256 Signature={secret('s')}", JWT, JWT + ".x.y"]
+PLAIN = {
+    "X-Request-Id": "7d0e3f2a-key", "Idempotency-Key": "4f90d13a42", "X-Idempotency-Key": "4f90d13a43",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Surrogate-Key": "home page", "Cache-Key": "/a",
+    "X-Cache-Key": "/b", "X-True-Cache-Key": "/c", "ETag": '"abcdefgh"', "X-Author": "somebody",
+    "X-Authority": "a.test", "Keep-Alive": "timeout=5", "X-Keyboard": "azerty", "X-Monkey": "banana",
+    "X-Design": "rounded", "X-Passenger": "somebody", "X-Bypass": "by",
+    "Access-Control-Allow-Credentials": "true",
+    "X-Note": "Tokens are eyJust words", "X-Plan": "basically", "X-Jwts": "none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["plain", "compact"])
+def test_usual_names_and_values_of_credentials_are_masked_and_not_for_another_origin(
+    run_tool, tmp_path, mode
+):
+    fields = [(name, secret(f"n{number}")) for number, name in enumerate(USUAL_NAMES)]
+    fields += [(f"X-Value-{number}", value) for number, value in enumerate(TELLING_VALUES)]
+    given = [word for name, value in [*fields, *PLAIN.items()] for word in ("-H", f"{name}: {value}")]
+    with http_server({"/": Reply(headers=[*fields, *PLAIN.items()])}) as last:
+        to_last = Reply(302, headers=[("Location", last.url()), *fields, *PLAIN.items()])
+        with http_server({"/": to_last}) as first:
+            _, text = everything(run_tool, tmp_path, mode, "-L", "-i", *given, first.url())
+            [here] = first.requests
+        [there] = last.requests
+    assert all(value in here.head.decode() for name, value in fields if name != "Proxy-Authorization")
+    assert MARK not in there.head.decode(), "a credential went to another origin"
+    check_silent(text)
+    for name, value in PLAIN.items():
+        assert value in there.values(name), f"{name} is no credential"
+        for response in (
+            step["response"] for step in json.loads((tmp_path / "out.json").read_text())["steps"]
+        ):
+            assert {"name": name, "value": value} in response["headers"]
+
+
+# --- parameters of URLs ---------------------------------------------------------------------------
+
+PARAMETERS = """
+token access_token id-token api_key api-key apikey APIKEY x-amz-signature X-Amz-Credential sig key access_key
+accesskey code password passwd pwd pass client_secret Client%5FSecret session session_id jwt auth auth_code
+oauth_signature assertion SAML-Assertion authorization user[password] user%5Bpass%5D
+""".split()
+OPEN = "id keys sort_key key_id access_key_id zip_code codes author sign design passenger bypass page".split()
+
+
+def test_parameters_of_a_url_that_are_credentials_are_masked_everywhere_and_sent_as_they_are(
+    run_tool, tmp_path
+):
+    query = "&".join(f"{name}={secret(str(number))}" for number, name in enumerate(PARAMETERS))
+    query += "".join(f"&{name}=visible{number}" for number, name in enumerate(OPEN))
+    fields = [
+        ("X-Original-Url", f"/a?{query}"),
+        ("Link", f"<https://a.test/?token={secret('l')}>; rel=next, </b?page=2>; rel=prev"),
+        ("Report-To", f'{{"url": "https://a.test/?key={secret("r")}", "max_age": 1}}'),
+    ]
+    routes = {"/": Reply(302, headers=[("Location", f"/end?{query}#access_token={secret('f')}"), *fields])}
+    for style in ("plain", "compact", "metrics"):
+        with http_server({**routes, "/end": Reply(404, reason=f"No /end?{query}")}) as server:
+            words = ["-L", "-i", "-e", server.url(f"/?{query}"), server.url(f"/?{query}")]
+            result, text = everything(run_tool, tmp_path, style, *words)
+            targets = [request.target for request in server.requests]
+        assert targets == [f"/?{query}", f"/end?{query}"], "the mask went into the request"
+        check_silent(text)
+        assert "parameter" not in result.err and text.count("visible0") >= 6
+    document = result.json(tmp_path / "out.json")
+    [link] = [each["value"] for each in document["steps"][0]["response"]["headers"] if each["name"] == "Link"]
+    assert link == "<https://a.test/?token=***>; rel=next, </b?page=2>; rel=prev"
+    urls = [
+        document["initial_url"],
+        document["summary"]["final_url"],
+        document["steps"][0]["response"]["location"],
+    ]
+    for url in urls:
+        assert url.count("=***") >= len(PARAMETERS) and "&id=visible0" in url
+    entry = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["entries"][0]["request"]
+    assert {"name": "token", "value": "***"} in entry["queryString"] and entry["url"] == urls[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("code=123", "code=***"),
+        ("token=", "token="),
+        ("token", "token"),
+        ("a=1;token=b;c&d=e", "a=1;token=***&d=e"),
+        ("token=a\"b'c<d>e&f", "token=***&f"),
+        ("next=%2Fin%3Ftoken%3Dabc%26x%3D1&y=2", "next=%2Fin%3Ftoken%3D***&y=2"),
+        ("q=what?token=a?b&c", "q=what?token=***&c"),
+    ],
+)
+def test_a_query_is_masked_where_a_credential_stands_and_nowhere_else(run_tool, server, query, shown):
+    document = run_tool("--json", "-", server.url(f"/?{query}")).json()
+    assert document["initial_url"] == document["steps"][0]["url"] == server.url(f"/?{shown}")
+    assert server.requests[-1].target == f"/?{query}"
+
+
+def test_a_credential_of_the_query_is_masked_where_the_server_repeats_it(run_tool, tmp_path):
+    value = secret("in the+query/")
+    with http_server({"/": Reply(401, reason=f"{value} is no good", headers=[("X-Echo", value)])}) as server:
+        url = server.url("/?api_key=" + urllib.parse.quote(value, safe=""))
+        _, text = everything(run_tool, tmp_path, "compact", url)
+    check_silent(text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.test/?token={}",
+        "a.test/?token={}",
+        "http:a.test?token={}",
+        "http://a b/?key={}",
+        "http://a/?key={}\x01",
+    ],
+)
+def test_a_usage_error_repeats_no_parameter(run_tool, url):
+    result = run_tool(url.format(secret("p")))
+    assert result.code == 64 and "=***" in result.err
+    check_silent(result.out + result.err)
+
+
+def test_a_baseline_is_compared_by_the_masked_forms(run_tool, tmp_path, server):
+    run_tool(
+        "--count", "6", "--interval", "0", "--json", tmp_path / "a.json", server.url("/?token=first&id=1")
+    )
+    text = (tmp_path / "a.json").read_text("utf-8")
+    (tmp_path / "old.json").write_text(text.replace("token=***", f"token={MARK}"), "utf-8")
+    for name in ("a.json", "old.json"):
+        words = ("--count", "6", "--interval", "0", "--baseline", tmp_path / name)
+        result = run_tool(*words, server.url("/?token=second&id=1"))
+        assert "?token=first" not in text and MARK not in result.out and "asked" not in result.out
+        other = run_tool(*words, server.url("/?token=second&id=2"))
+        assert "id=1" in other.out and MARK not in other.out, "the URL differs"
 
 
 def test_of_more_than_64_credentials_the_longest_are_masked_and_it_is_said(run_tool, tmp_path):

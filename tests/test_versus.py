@@ -467,9 +467,14 @@ def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin(compare):
     assert [each.values("proxy-authorization") for each in proxy.requests] == [[BASIC]] * 2
 
 
-def test_a_credential_in_a_sides_url_is_warned_of_where_it_is_written(compare, server):
+def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(call_tool, tmp_path, server):
     words = ("--count", 2, server.url(), "--vs", "-L", "--vs", server.url(f"/?token={SECRET}"))
-    compare(*words, warned=["--json will have the URL parameter token in clear"])
+    result = call_tool("--json", tmp_path / "out.json", *words)
+    document = result.json(tmp_path / "out.json")
+    masked = server.url("/?token=***")
+    assert document["sides"][2]["url"] == document["sides"][2]["words"].strip("'") == masked
+    assert SECRET not in result.out + result.err + json.dumps(document)
+    assert [each.target for each in server.requests].count(f"/?token={SECRET}") == 2
 
 
 # --- TLS ------------------------------------------------------------------------------------------
