@@ -321,7 +321,7 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
-LONG_LOOKUP = 100_000  # us
+LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
 # RFC 9110 section 5.6.2
@@ -815,10 +815,18 @@ class Counters(NamedTuple):
 
 
 class Resolver(NamedTuple):
-    """Whom this machine asks for names; `waits` are its time-outs in the order in which they pass."""
+    """Whom this machine asks for names, and for which; `waits` are its time-outs (us) in the order in which
+    they pass, none where the C library is not known.
+    """
 
     servers: tuple[str, ...]
     waits: tuple[int, ...]
+    library: str = "glibc"  # the C library: see `c_library`
+    search: tuple[str, ...] = ()  # domains that are put behind a name
+    ndots: int = 1  # a name with fewer dots is asked for behind them first
+    said: str = ""  # where search and ndots come from
+    asks_both: bool = True  # for A and AAAA
+    rotates: bool = False  # any of the servers may be the first
 
     @property
     def listed(self) -> str:
@@ -840,6 +848,7 @@ class Evidence(NamedTuple):
     request_bytes: int = 0
     gaps: int = 0  # how often, after the first byte, bytes had to wait for a late segment before them
     resolver: Resolver | None = None  # only of a long lookup
+    answered_name: str | None = None  # the name that a resolver found the addresses under
 
 
 class Step(NamedTuple):
@@ -3491,6 +3500,7 @@ class Log:
         self.asking = 0  # the number of the hop that asks for addresses
         self.received = 0  # bytes of the body: its reads are too many to be events
         self.addresses: tuple[str, ...] = ()  # of the first hop
+        self.answered_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
@@ -4083,6 +4093,16 @@ def family_option(options: Options) -> str:
     return "-4" if options.family == socket.AF_INET else "-6"
 
 
+def c_library() -> str:
+    """Name the C library, `glibc` or `musl`: each has a resolver of its own; empty where it is another."""
+    try:
+        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
+    except OSError:  # a name that it does not know
+        return "musl" if sys.platform == "linux" else ""
+    except (AttributeError, ValueError):
+        return ""
+
+
 def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
     """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
 
@@ -4091,12 +4111,21 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
     """
     wanted = FAMILY_NAMES.get(options.family)
     no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
-    if error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
+    musl = c_library() == "musl"
+    if error.errno == socket.EAI_AGAIN and musl:
+        message = "{} could not be looked up: the name servers gave no usable answer in time: "
+        message += "they are silent, or refuse, or fail"
+        hint = "Check those in /etc/resolv.conf: `nslookup NAME` asks them."
+    elif error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
         message = "the name servers failed to look {} up (SERVFAIL, REFUSED), or none of them listens there"
-        hint = "See what `dig NAME` says; for SERVFAIL look at the name's own name servers and its DNSSEC."
+        hint = (
+            "See what `nslookup NAME` says; for SERVFAIL look at the name's own name servers and its DNSSEC."
+        )
     elif error.errno == socket.EAI_AGAIN:
         message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
-        hint = "Check that those in /etc/resolv.conf can be reached from this machine: `dig NAME` asks them."
+        hint = "Check that those in /etc/resolv.conf can be reached from here: `nslookup NAME` asks them."
+        if not wanted:
+            hint += " Where only the question for A stays without an answer, -6 gets around it."
     elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
         message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
@@ -4108,8 +4137,10 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         message = "the name {} was not found"
         hint = "Check the spelling, the search domain, the name servers of this machine, and its way to them."
     else:
-        return network_error("dns: lookup failed", host, reason_of(error))
-    return NetworkError("dns", message, hint, host)
+        message, hint = FAILURES["dns: lookup failed"]
+    if musl and not wanted:
+        hint += " Or try -4 or -6: this C library gives up where the question for one family fails."
+    return NetworkError("dns", message, hint, host, reason_of(error))
 
 
 def not_http(line: bytes) -> NetworkError:
@@ -4474,38 +4505,45 @@ def literal_peer(literal: str, port: int) -> Peer:
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
-def is_glibc() -> bool:
-    """Tell whether the C library is glibc: its resolver waits in its own way."""
-    try:
-        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
-    except (OSError, ValueError):
-        return False
-
-
 def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
     """Return how long a resolver waits for each answer in turn (us); `timeout` (s), `attempts`: options.
 
     glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
     time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
     """
-    if not is_glibc():
-        return (timeout * 1_000_000 // attempts,) * attempts
+    if c_library() != "glibc":
+        return (timeout * 1_000_000 // attempts,) * (attempts if c_library() else 0)
     shares = [max(1, (timeout << index) // servers) for index in range(1, servers)]
     return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
 
 
-def read_resolver(environ: Mapping[str, str]) -> Resolver | None:
+def read_resolver(options: Options) -> Resolver | None:
     """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
         text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
-    options = [*re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), environ.get("RES_OPTIONS", "")]
-    given = dict(re.findall(r"(?:^|[ \t])(timeout|attempts):([0-9]{1,9})", " ".join(options)))
-    timeout = min(max(1, int(given.get("timeout", 5))), 30)  # glibc has these bounds
-    attempts = min(max(1, int(given.get("attempts", 2))), 5)
-    return Resolver(servers, resolver_waits(len(servers), timeout, attempts))
+    domains = re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:]
+    settings, library, own = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), c_library(), ""
+    most = {"timeout": 60, "attempts": 10, "ndots": 15}
+    if library == "glibc":
+        environ, most = options.environ, {"timeout": 30, "attempts": 5, "ndots": 15}
+        own, domains = environ.get("RES_OPTIONS", ""), [environ.get("LOCALDOMAIN") or "".join(domains)]
+    words = " ".join([*settings, own]).split()
+    given = {
+        name: int(value) for name, _, value in (word.partition(":") for word in words) if value.isdigit()
+    }
+    timeout, attempts, ndots = (
+        min(given.get(name, usual), most[name])
+        for name, usual in (("timeout", 5), ("attempts", 2), ("ndots", 1))
+    )
+    waits = resolver_waits(len(servers), max(1, timeout), max(1, attempts))
+    said = f"search, ndots:{ndots} in /etc/resolv.conf"
+    if "ndots:" in own or "ndots" not in given:
+        said = f"search in /etc/resolv.conf, ndots:{ndots}{' in RES_OPTIONS' * ('ndots:' in own)}"
+    search = tuple(domain.strip(".").lower() for domain in " ".join(domains).split() if domain.strip("."))
+    return Resolver(servers, waits, library, search, ndots, said, not options.family, "rotate" in words)
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -4516,16 +4554,20 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     return [peer for index in range(longest) for peer in first[index : index + 1] + other[index : index + 1]]
 
 
-def look_up(host: str, port: int, family: int) -> list[Peer]:
-    """Ask the system's resolver; raises OSError, socket.gaierror among them, and UnicodeError.
+def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
+    """Ask the system's resolver for addresses, and the name that has them (AI_CANONNAME sends nothing more).
+
+    Raises OSError, socket.gaierror among them, and UnicodeError.
 
     The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
     C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
     off instead of 0.37.
     """
-    found = socket.getaddrinfo(host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found = socket.getaddrinfo(
+        host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
+    )
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
-    return interleave(list(dict.fromkeys(peers)))
+    return interleave(list(dict.fromkeys(peers))), found[0][3]
 
 
 def known_address(host: str, port: int, options: Options) -> str | None:
@@ -4533,7 +4575,7 @@ def known_address(host: str, port: int, options: Options) -> str | None:
     return options.overrides.get((host, port), host if is_ip(host) else None)
 
 
-def resolve(host: str, port: int, options: Options) -> list[Peer]:
+def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     """Return the addresses of a host; raises NetworkError of kind `dns`."""
     literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
@@ -4544,7 +4586,8 @@ def resolve(host: str, port: int, options: Options) -> list[Peer]:
         return [literal_peer(literal, port)]
     began = time.perf_counter()
     try:
-        return look_up(host, port, options.family)
+        found, log.answered_name = look_up(host, port, options.family)
+        return found
     except socket.gaierror as error:
         raise explain_lookup(host, options, error, time.perf_counter() - began) from None
     except (OSError, UnicodeError) as error:
@@ -6474,7 +6517,7 @@ class Tcp(Hop):
                 self._spare.clear()
 
     def look_up(self) -> None:
-        self._peers = resolve(*self.place, self._options)
+        self._peers = resolve(*self.place, self._options, self.log)
         self.log.addresses = tuple(peer.ip for peer in self._peers)
 
     def open(self, below: Stream) -> Stream:
@@ -6717,7 +6760,7 @@ class Socks5(Hop):
 
     def look_up(self) -> None:
         if not self._proxy.kind.resolves:
-            self._targets = [peer.ip for peer in resolve(*self.place, self._options)]
+            self._targets = [peer.ip for peer in resolve(*self.place, self._options, self.log)]
 
     def open(self, below: Stream) -> Stream:
         """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
@@ -7045,8 +7088,8 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, resolver, connected = history.last(Exchange), None, None
-    if (dns or 0) >= LONG_LOOKUP:
-        resolver = read_resolver(options.environ)
+    if (dns or 0) >= LONG_SEARCH:
+        resolver = read_resolver(options)
     if history.connected_at:
         connected = round((history.connected_at - history.ends[0]) / 1000)
     first = history.instant("first byte")
@@ -7057,6 +7100,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
         request_bytes=exchange.request_bytes if exchange else 0,
         gaps=len(gaps),
         resolver=resolver,
+        answered_name=history.answered_name and history.answered_name.rstrip(".").lower(),
     )
 
 
@@ -7963,6 +8007,7 @@ HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a tick of
 HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
+LOOKUP_EARLY_US = 10_000  # that time-outs may be short of: 0.6 ms each here
 SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
 LEAST_CLAIM_MS = 1  # that is worth repeating of what a server says of its own time
 ALIKE = 0.15  # two times that differ by less are alike
@@ -8045,6 +8090,21 @@ class Case:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
         earlier, later = (getattr(self.evidence, at) for at in (since, until))
         return later.since(earlier, name) if later else 0
+
+    @property
+    def host(self) -> str:
+        return self.step.route.first_hop(self.step.request.url)[0]
+
+    @property
+    def names(self) -> int:
+        """Return how many names a resolver was asked for, at most: those of its search list too."""
+        resolver, answered = self.evidence.resolver, self.evidence.answered_name
+        if not resolver or self.host.endswith("."):
+            return 1
+        names = [*(f"{self.host}.{domain}" for domain in resolver.search), self.host]
+        if self.host.count(".") >= resolver.ndots:  # it comes first then
+            return len(names) if resolver.library == "glibc" and answered is None else 1
+        return names.index(answered) + 1 if answered in names else len(names)
 
     @property
     def tls_trips(self) -> int:
@@ -8142,31 +8202,86 @@ def failed_address(case: Case) -> Finding | None:
     return Finding(name, "connect", cost, "seen", text, evidence)
 
 
+def silent_servers(resolver: Resolver, count: int) -> str:
+    """Say that so many servers did not answer."""
+    servers, most = resolver.servers, len(resolver.servers)
+    said = "did not answer in time" if resolver.library == "glibc" else "gave no usable answer in time"
+    if most == 1:
+        who = f"local resolver ({resolver.listed})" if resolver.is_local else f"name server {resolver.listed}"
+        return f"the {who} {said}"
+    if resolver.library != "glibc":  # it asks all of them at once
+        return f"all {most} name servers in resolv.conf ({resolver.listed}) {said}"
+    if count == 1 and not resolver.rotates:
+        return f"{servers[0]} did not answer within {resolver.waits[0] / 1_000_000:g} s, another did"
+    return f"{min(count, most)} of the name servers in resolv.conf ({resolver.listed}) {said}"
+
+
+def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
+    """Give the sums (us) in which a resolver's time-outs pass, and what each means.
+
+    Measured on glibc 2.36, which gives up a search list at the first name that gets no answer, and asks again
+    for A or AAAA alone where only one of them was answered.
+    """
+    sums = [sum(resolver.waits[: count + 1]) for count in range(len(resolver.waits))]
+    for index, total in enumerate(sums):
+        yield total, silent_servers(resolver, index + 1)
+    if resolver.library != "glibc":
+        return
+    first, names, failed = resolver.waits[0], case.names, case.evidence.answered_name is None
+    if failed and resolver.search:
+        yield 2 * sums[-1], silent_servers(resolver, len(resolver.servers))
+    if names > 1 and len(resolver.servers) > 1:
+        yield names * first, silent_servers(resolver, 1) + f", for each of {names} names"
+    families = {family_of(ip) for ip in case.step.network.addresses}
+    if resolver.asks_both and len(families) < 2:
+        option = "-4" if "IPv4" in families else "-6"
+        alone = {"-4": "A", "-6": "AAAA"}[option]
+        told = f"A or AAAA stayed without an answer: {option} asks for {alone} alone (--vs {option} compares)"
+        yield sums[-1] + first if failed else 3 * first, told
+        if names > 1:
+            yield (names + 2) * first, f"{told}, {names} names were asked for"
+
+
 def silent_resolver(case: Case) -> Finding | None:
     """Find a lookup that ended soon after one or more time-outs of the resolver."""
     resolver = case.evidence.resolver
     if not resolver:
         return None
-    sums = [sum(resolver.waits[: count + 1]) for count in range(len(resolver.waits))]
-    past = [index for index, total in enumerate(sums) if 0 <= case.dns - total <= LOOKUP_SLACK_US]
+    least, most = case.dns - LOOKUP_SLACK_US, case.dns + LOOKUP_EARLY_US
+    past = [(total, why) for total, why in time_outs(case, resolver) if least <= total <= most]
     if not past:
         return None
-    count = min(past[0] + 1, len(resolver.servers))
-    who = f"{count} of the name servers in resolv.conf ({resolver.listed})"
-    if len(resolver.servers) == 1:
-        who = f"the name server {resolver.listed}"
-    if resolver.is_local:
-        who = f"the local resolver ({resolver.listed})"
-    text = f"this fits the resolver's time-outs: {who} did not answer in time"
-    cost = sums[past[0]]
-    evidence = {"servers": list(resolver.servers), "timeouts_ms": to_ms(cost)}
+    text = f"this fits the resolver's time-outs: {'; or '.join(dict.fromkeys(why for _, why in past))}"
+    cost = min(past[0][0], case.dns)
+    evidence = {"servers": list(resolver.servers), "timeouts_ms": to_ms(past[0][0])}
     return Finding("resolver_timeout", "dns", cost, "fits", text, evidence)
+
+
+def long_search(case: Case) -> Finding | None:
+    """Find a lookup that asked for the names of the search list before the one that was given."""
+    resolver, names, host = case.evidence.resolver, case.names, case.host
+    if not resolver or names < 2 or case.evidence.answered_name != host or silent_resolver(case):
+        return None
+    if case.dns - case.step.starved_us < LONG_SEARCH:
+        return None
+    text = (
+        f"this fits a search list: {names} names were asked for, this one last ({resolver.said}): "
+        f"{host}. with a final dot asks for one"
+    )
+    if not case.step.route.proxy:
+        text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
+    evidence = {"names": names, "ndots": resolver.ndots, "search": list(resolver.search), **case.ms("dns")}
+    return Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text, evidence)
 
 
 def slow_lookup(case: Case) -> Finding | None:
     """Find a lookup that took long, with an answer or without, and fits no time-outs."""
     resolver = case.evidence.resolver
-    if case.dns - case.step.starved_us < LONG_LOOKUP or silent_resolver(case):
+    if (
+        case.dns - case.step.starved_us < LONG_LOOKUP * case.names
+        or silent_resolver(case)
+        or long_search(case)
+    ):
         return None
     who, servers = "the resolver", None
     if resolver:
@@ -8424,6 +8539,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     lost_syn,
     failed_address,
     silent_resolver,
+    long_search,
     slow_lookup,
     slow_server,
     lost_request,

@@ -86,9 +86,10 @@ class Way:
         self.near[:0] = first()
         self._network = f"{proc}/net"
 
-    def name_servers(self, *addresses: str, options: str = "timeout:1") -> None:
+    def name_servers(self, *addresses: str, options: str = "timeout:1", search: str = "") -> None:
         """Write the resolv.conf that programs at the client's end read."""
         lines = [f"nameserver {address}\n" for address in addresses]
+        lines += [f"search {search}\n"] if search else []
         (self._folder / "resolv.conf").write_text("".join([*lines, f"options {options}\n"]))
 
     def change(self, *, round_trip: float | None = None, rules: Sequence[Rule] | None = None) -> None:

@@ -453,8 +453,9 @@ class NameServer(NamedTuple):
     questions: list[tuple[str, str]]
 
 
-Zone = dict[str, Union[int, Sequence[str], None]]
-"""What is said of a name: its addresses, the response code of an error (RFC 1035), or nothing (None)."""
+Zone = dict[str, Union[int, str, Sequence[str], None]]
+"""What is said of a name, or of a record type and a name ("AAAA a.test"): its addresses, the name that it is
+an alias of, the response code of an error (RFC 1035), or nothing (None)."""
 SERVFAIL, REFUSED = 2, 5
 RECORD_TYPES = {1: "A", 28: "AAAA"}
 
@@ -472,27 +473,32 @@ def _dns_question(query: bytes) -> tuple[str, str, int]:
 def _dns_answer(query: bytes, zone: Zone) -> bytes | None:
     """Answer from `zone`: what it says, NXDOMAIN for an unknown name, nothing for a name set to None."""
     name, kind, end = _dns_question(query)
-    addresses = zone.get(name, ())
-    if addresses is None:
+    known = zone.get(f"{kind} {name}", zone.get(name, ()))
+    if known is None:
         return None
+    answers, count, owner = b"", 0, 0xC00C  # the name in the question
+    if isinstance(known, str):
+        target = b"".join(bytes([len(label)]) + label.encode() for label in known.split(".")) + b"\0"
+        answers, count = struct.pack("!HHHIH", owner, 5, 1, 60, len(target)) + target, 1
+        owner, known = 0xC000 + end + len(answers) - len(target), zone.get(known, ())
     code = 0 if name in zone else 3
-    if isinstance(addresses, int):
-        code, addresses = addresses, ()
-    wanted = [address for address in addresses if (":" in address) == (kind == "AAAA")]
-    answers = b""
+    if isinstance(known, int):
+        code, known = known, ()
+    wanted = [address for address in known or () if (":" in address) == (kind == "AAAA")]
     for address in wanted if kind in RECORD_TYPES.values() else ():
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         packed = socket.inet_pton(family, address)
-        answers += struct.pack("!HHHIH", 0xC00C, 28 if kind == "AAAA" else 1, 1, 60, len(packed)) + packed
-    counts = struct.pack("!HHHH", 1, len(wanted) if answers else 0, 0, 0)
+        answers += struct.pack("!HHHIH", owner, 28 if kind == "AAAA" else 1, 1, 60, len(packed)) + packed
+        count += 1
+    counts = struct.pack("!HHHH", 1, count, 0, 0)
     return query[:2] + struct.pack("!H", 0x8180 | code) + counts + query[12:end] + answers
 
 
-def _name_socket() -> socket.socket:
-    """Bind port 53 of a loopback address that no other test uses."""
+def _name_socket(host: str | None) -> socket.socket:
+    """Bind port 53 of an address, or of a loopback address that no other test uses."""
     for _ in range(20):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        address = f"127.{random.randint(16, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
+        address = host or f"127.{random.randint(16, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
         try:
             sock.bind((address, 53))
         except OSError as error:
@@ -505,10 +511,10 @@ def _name_socket() -> socket.socket:
 
 
 @contextlib.contextmanager
-def dns_server(zone: Zone, *, delay: float = 0.0) -> Iterator[NameServer]:
+def dns_server(zone: Zone, *, delay: float = 0.0, host: str | None = None) -> Iterator[NameServer]:
     """Answer DNS questions from `zone`, each `delay` seconds late; a name set to None is never answered."""
     stopped = threading.Event()
-    with _name_socket() as sock:
+    with _name_socket(host) as sock:
         server = NameServer(sock.getsockname()[0], [])
 
         def answer(query: bytes, client: Any) -> None:

@@ -738,7 +738,7 @@ def test_a_healthy_request_is_not_said_to_be_ill(lab, trip):
 
 
 KNOWN = set(
-    "syn_lost address_failed family_fallback resolver_timeout slow_lookup tls12 hello_retry "
+    "syn_lost address_failed family_fallback resolver_timeout search_list slow_lookup tls12 hello_retry "
     "large_certificate tls_slow server request_lost upload distance download_loss slow_start "
     "window nagle proxy setup closes".split()
 )
@@ -820,6 +820,7 @@ def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
 
 TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
 FAILED = tool.Failure("timeout", "wait", "no response came", "")
+AS_GIVEN = {"answered_name": "a.test"}
 RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"), (5_000_000, 3_000_000, 6_000_000) * 2)
 SIX = "2001:db8::9"
 
@@ -881,9 +882,19 @@ RECORDED = {
     ),
     "a slow name server": ("5300 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"setup", "slow_lookup"}),
     "a slower name server": (
-        "4990 41 0 41 0",
+        "4980 41 0 41 0",
         {"evidence": {"resolver": RESOLVER}},
         {"setup", "slow_lookup"},
+    ),
+    "a search list": (
+        "100 41 0 41 0",
+        {"evidence": {"resolver": RESOLVER._replace(search=("b.test", "c.test"), ndots=5), **AS_GIVEN}},
+        {"search_list", "setup"},
+    ),
+    "a search list that was not used": (
+        "99 41 0 41 0",
+        {"evidence": {"resolver": RESOLVER._replace(search=("b.test", "c.test")), **AS_GIVEN}},
+        {"setup"},
     ),
     "an unknown name server": ("100 41 0 41 0", {}, {"setup", "slow_lookup"}),
     "a name server that is nearly slow": ("99.9 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"setup"}),
@@ -1128,6 +1139,6 @@ def test_a_struct_of_zeros_tells_nothing():
     ],
 )
 def test_the_time_outs_of_glibc_are_known(servers, timeout, attempts, waits):
-    if not tool.is_glibc():
+    if tool.c_library() != "glibc":
         pytest.skip("the C library is not glibc")
     assert tool.resolver_waits(servers, timeout, attempts) == tuple(seconds * 1_000_000 for seconds in waits)
