@@ -58,11 +58,12 @@ The way to a server is a list of hops. Each is opened on the stream of the one b
 explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
-hosts of the command line, the resolver, the proxies and the collector. It keeps nothing from one start to the
-next. README, "What it touches", has every function with its reason, and the worst a hostile server can do:
+hosts of the command line, those that redirects lead to with -L, the resolver, the proxies and the collector.
+It keeps nothing from one start to the next. README, "What it touches", has every function with its reason,
+and the worst a hostile server can do:
 
     network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
-    opens files     5 for reading, 10 the kernel's figures, 15 the key log, 30 for writing
+    opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30
     looks at files  5, 8, 9, 12, 15, 30
     changes files   30
     environment     30; what it holds is passed to 7, 8, 13, 15, 29
@@ -1247,30 +1248,6 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
-@cache
-def read_local(option: str, path: str, limit: int, seconds: float) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it.
-
-    The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
-    when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
-    `seconds`; OSError when a limit of this machine forbids it.
-    """
-    try:
-        descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-                limit = min(limit, MAX_DEVICE)
-            return read_descriptor(descriptor, limit, time.monotonic() + seconds)
-        finally:
-            if path != "-":
-                os.close(descriptor)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if refusal_of(error):
-            raise
-        shown = "standard input" if path == "-" else f"'{path}'"
-        raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
-
-
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -1306,20 +1283,36 @@ def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bo
         return False
 
 
-LOOK = getattr(os, "O_PATH", os.O_RDONLY)  # to look at a file, neither to read nor to write it
+# To look at a folder or a link, neither to read nor to write it. A system without it opens folders for
+# reading (0 is O_RDONLY) and cannot hold a link open: an open one stays what it is if its name is swapped.
+LOOK = getattr(os, "O_PATH", 0)
+
+
+def is_shared(folder: os.stat_result) -> bool:
+    """Tell whether another user, but root, may put things into a folder."""
+    return folder.st_uid not in (0, os.geteuid()) or bool(folder.st_mode & OTHERS_WRITE)
+
+
+def leads_to(path: str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), found)
+    except OSError:
+        return False
 
 
 class Place:
     """Where a file is, or is to be: a name in an open folder. Making one raises OSError.
 
     Each folder on the way is opened from the one before, so that swapping one later changes nothing. A
-    symbolic link where others may write may be a trap: it must belong to us, or to the folder's owner. The
-    kernel's protected_symlinks demands that in sticky folders alone, and not on every machine.
+    symbolic link may be a trap: `_distrust` has the one rule for those on the way to all files that are
+    written, or `read` because the command line names them.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, read: bool = False) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
+        self.number: int | None = None  # of the descriptor of this process that it is
+        self._read = read
         self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
         self.folder = os.open("/" if path.startswith("/") else ".", LOOK)
@@ -1336,39 +1329,75 @@ class Place:
     def __exit__(self, *_: object) -> None:
         os.close(self.folder)
 
+    def _look(self) -> os.stat_result:
+        return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+
     def _step(self) -> None:
         """Go on by one name."""
         self.name, self.found = self._rest.pop() or ".", None  # an empty name is the folder itself
         try:
-            descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
+            found = self._look()
         except FileNotFoundError:
             if self._rest:
                 raise
             return
-        try:
-            self.found = os.fstat(descriptor)
-            if stat.S_ISLNK(self.found.st_mode):
-                self._follow(descriptor, self.found)
-            elif self._rest:
-                self._go(self.name, os.O_NOFOLLOW)
-        finally:
-            os.close(descriptor)
+        if stat.S_ISLNK(found.st_mode):
+            self._follow()
+        elif self._rest:
+            self._go(self.name, os.O_NOFOLLOW)
+        else:
+            self.found = found
 
-    def _follow(self, descriptor: int, link: os.stat_result) -> None:
+    def _follow(self) -> None:
         self._links += 1
         if self._links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        link, target = self._read_link()
         folder = os.fstat(self.folder)
-        if folder.st_mode & OTHERS_WRITE and link.st_uid not in (os.geteuid(), folder.st_uid):
-            whose = f"the symbolic link '{self.name}' in a folder that others may write to is another user's"
-            raise OSError(errno.EACCES, f"{whose}: name the file itself")
-        target = os.readlink("", dir_fd=descriptor)
-        if self._rest and os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev:
-            self._go(self.name, 0)  # a link like /proc/1/root leads elsewhere than its text says
+        in_proc = os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev
+        if in_proc and (leads_to("/proc/self/fd", folder) or leads_to("/proc/thread-self/fd", folder)):
+            if self._rest:
+                self._go(self.name, 0)
+            else:
+                self.number = int(self.name)
             return
+        why = self._distrust(link, folder, in_proc)
+        if why:
+            raise OSError(errno.EACCES, f"the symbolic link '{self.name}' {why}: name the file itself")
         if target.startswith("/"):
             self._go("/", 0)
         self._rest += target.split("/")[::-1]
+
+    def _read_link(self) -> tuple[os.stat_result, str]:
+        """Return a link and its text, both of the same link if it can be held open."""
+        if not LOOK:
+            return self._look(), os.readlink(self.name, dir_fd=self.folder)
+        descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
+        try:
+            return os.fstat(descriptor), os.readlink("", dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _distrust(self, link: os.stat_result, folder: os.stat_result, in_proc: bool) -> str:
+        """Say why a symbolic link is not followed, "" where it is.
+
+        It must belong to us or to root, and have no second name: a hard link to root's link is root's. To a
+        file that is read it matters only where another user may have put it. The kernel's protected_symlinks
+        is about sticky folders alone, and not on every machine.
+        """
+        shared = is_shared(folder)
+        if in_proc:  # they lead elsewhere than their text says; but for these two
+            return "" if self.name in ("self", "thread-self") else "is one of /proc"
+        if self._read and not shared:
+            return ""
+        if link.st_uid not in (0, os.geteuid()):
+            return "is another user's"
+        # Some systems hard-link their own links in /, to share them between versions.
+        if link.st_nlink > 1 and (shared or not leads_to("/", folder)):
+            return "has a second name elsewhere"
+        if shared and not LOOK:
+            return "is in a folder where others could swap it"
+        return ""
 
     def _go(self, name: str, flags: int) -> None:
         """Enter a folder; O_DIRECTORY makes an automounter mount it."""
@@ -1376,25 +1405,69 @@ class Place:
         os.close(self.folder)
         self.folder = folder
 
-    def open(self, flags: int, private: bool) -> int:
-        """Open or make the file, for writing; raises OSError where another user may have planted it.
+    def open(self, flags: int, private: bool = False, mode: int = 0o600) -> int:
+        """Open or make the file; raises OSError where it is written and another user may have planted it.
 
         With `private` that is any file of another user, otherwise only one in a sticky folder.
         """
-        flags |= os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
-        descriptor = os.open(self.name, flags, 0o600, dir_fd=self.folder)
-        found, folder = os.fstat(descriptor), os.fstat(self.folder)
+        flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.number is None else 0)
+        descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
+        if self._read or self.number is not None:
+            return descriptor
+        try:
+            self._check_planted(os.fstat(descriptor), private)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _check_planted(self, opened: os.stat_result, private: bool) -> None:
+        # Looked at again: a second name may have been the one that was opened, and be gone by now.
+        found, folder = self._look(), os.fstat(self.folder)
         regular = stat.S_ISREG(found.st_mode)
         foreign = found.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(found.st_mode))
         planted = ""
-        if foreign and (private or folder.st_mode & stat.S_ISVTX):
+        if not os.path.samestat(found, opened):
+            planted = "it was swapped meanwhile"
+        elif foreign and (private or folder.st_mode & stat.S_ISVTX):
             planted = "it belongs to another user"
-        elif regular and found.st_nlink > 1 and folder.st_mode & OTHERS_WRITE:
+        elif regular and found.st_nlink > 1 and is_shared(folder):
             planted = "it has a second name elsewhere, and others may write to its folder"
         if planted:
-            os.close(descriptor)
             raise OSError(errno.EACCES, f"{planted}: name another file")
-        return descriptor
+
+
+def open_local(path: str, any_link: bool) -> int:
+    """Open a file for reading without waiting; raises OSError."""
+    if any_link:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with Place(path, read=True) as place:
+        return place.open(os.O_RDONLY)
+
+
+@cache
+def read_local(option: str, path: str, limit: int, seconds: float, any_link: bool = False) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it. With
+    `any_link` no symbolic link is distrusted: it is the system's file, or the environment's.
+
+    The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
+    when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
+    `seconds`; OSError when a limit of this machine forbids it.
+    """
+    try:
+        descriptor = 0 if path == "-" else open_local(path, any_link)
+        try:
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                limit = min(limit, MAX_DEVICE)
+            return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+        finally:
+            if path != "-":
+                os.close(descriptor)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if refusal_of(error):
+            raise
+        shown = "standard input" if path == "-" else f"'{path}'"
+        raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
 
 
 def lend(file: PemFile) -> io.FileIO:
@@ -2274,7 +2347,7 @@ def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | N
     """Return the certificates of a PEM file, if one is named; raises UsageError when it has none."""
     if not path:
         return None
-    data = read_local(option, path, MAX_CA_BUNDLE, seconds)
+    data = read_local(option, path, MAX_CA_BUNDLE, seconds, any_link=option == "SSL_CERT_FILE")
     pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
     if not pem:
         raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
@@ -3487,7 +3560,7 @@ def tcp_info(connection: socket.socket | None) -> bytes:
         return b""
     try:
         return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    except OSError:
+    except (AttributeError, OSError):
         return b""
 
 
@@ -4520,7 +4593,7 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
 def read_resolver(options: Options) -> Resolver | None:
     """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
-        text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0))
+        text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0, any_link=True))
     except UsageError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
@@ -4604,7 +4677,7 @@ JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 tic
 FRESH = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
-HELD = socket.MSG_MORE | socket.MSG_EOR if sys.platform == "linux" else 0
+HELD = socket.MSG_MORE | socket.MSG_EOR if getattr(socket, "MSG_MORE", 0) else 0
 Source = Callable[[], "bytes | memoryview"]
 
 
@@ -5128,13 +5201,12 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
 
 def log_keys(context: ssl.SSLContext, path: str) -> str | None:
     """Have session keys written where SSLKEYLOGFILE says; return the reason why that cannot be done."""
+    if not os.path.exists("/proc/self/fd"):
+        return "this system has no /proc, through which OpenSSL is given the file"
     try:
         # Opened here first: OpenSSL would follow any link, and wait for ever for the reader of a pipe.
-        if descriptor_of(path) is None:
-            with Place(path) as place:
-                descriptor = place.open(os.O_APPEND | os.O_CREAT, private=True)
-        else:
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+        with Place(path) as place:
+            descriptor = place.open(os.O_WRONLY | os.O_APPEND | os.O_CREAT, private=True)
         with open(descriptor, "ab"):
             context.keylog_filename = f"/proc/self/fd/{descriptor}"
     except (OSError, ValueError) as error:
@@ -6368,7 +6440,8 @@ def own_addresses() -> dict[str, list[str]]:
             except OSError:
                 pass
     try:
-        lines = decode(read_local("--interface", "/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0)).splitlines()
+        data = read_local("--interface", "/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0, any_link=True)
+        lines = decode(data).splitlines()
     except UsageError:
         lines = []
     for line in lines:
@@ -11115,7 +11188,7 @@ def has_rich() -> bool:
 # 30a. Main, standard streams and files. The only ones that are written to.
 # ---------------------------------------------------------------------------------------------------------
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
-UNFINISHED: list[Callable[[], None]] = []  # what to call before a signal ends the process
+UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
 
 class Interruption:
@@ -11270,6 +11343,8 @@ def overwrite(descriptor: int, data: bytes) -> None:
     size = os.fstat(descriptor).st_size
     try:
         os.posix_fallocate(descriptor, 0, max(1, len(data)))
+    except AttributeError:
+        pass  # this system has no such call
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             os.ftruncate(descriptor, size)
@@ -11279,39 +11354,77 @@ def overwrite(descriptor: int, data: bytes) -> None:
     write_all(descriptor, [data])
 
 
-def replace_file(place: Place, mode: int | None, data: Iterable[bytes]) -> None:
+def replace_file(
+    place: Place, mode: int | None, group: int, data: Iterable[bytes], tell: Callable[[str], None]
+) -> None:
     """Write a new file beside the old one and rename it; raises OSError, and leaves nothing then. Without a
-    `mode` it has that of any new file (umask).
+    `mode` it has that of any new file (umask). The mode's bits for a group are for `group` (-1: for any).
     """
     temporary = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
-    def undo() -> None:
+    def undo() -> bool:
+        """Remove the new file, and tell whether it is gone."""
         try:
             os.unlink(temporary, dir_fd=place.folder)
-        except OSError:
-            pass
+        except OSError as error:
+            return error.errno == errno.ENOENT
+        return True
 
     UNFINISHED.append(undo)
     try:
-        # It has its final rights from the start: a reader who opened it before they changed could read on.
-        first = 0o666 if mode is None else mode
+        # It never has more rights than at the end: a reader who opened it before they changed could read on.
+        first = 0o666 if mode is None else mode & ~stat.S_IRWXG
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=place.folder)
         if mode is not None:
+            try:
+                os.fchown(new, -1, group)
+            except OSError:  # we are not in that group
+                mode = mode if group in (-1, os.fstat(new).st_gid) else first
             os.fchmod(new, mode)
         write_all(new, data)
         os.replace(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
     except BaseException:
-        undo()
+        if not undo():
+            tell(f"a temporary file cannot be removed: '{temporary}', beside '{place.name}'")
         raise
     finally:
         UNFINISHED.remove(undo)
 
 
-def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None) -> None:
+# The folder is not writable, takes only new files (chattr +a), or is sticky and the file another's, which
+# `open` refuses; or the file is a mount of its own.
+IRREPLACEABLE = (errno.EACCES, errno.EPERM, errno.EBUSY)
+
+
+def write_regular(
+    place: Place, make: Callable[[], Iterable[bytes]], mode: int | None, tell: Callable[[str], None]
+) -> None:
+    """Put a whole new file in the place of another, if there is one; its mode and group stay if it was ours.
+
+    Where that is forbidden, call `make` again and write the file itself. Raises OSError.
+    """
+    found, group = place.found, -1
+    if found and not os.access(place.name, os.W_OK, dir_fd=place.folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if found and found.st_uid == os.geteuid():
+        mode, group = found.st_mode & 0o666, found.st_gid  # no set-uid bit, whoever set it
+    try:
+        replace_file(place, mode, group, make(), tell)
+    except OSError as error:
+        if error.errno not in IRREPLACEABLE:
+            raise
+        data = b"".join(make())
+        flags = os.O_WRONLY if found else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        overwrite(place.open(flags, mode=0o666 if mode is None else mode), data)
+
+
+def write_file(
+    path: str, make: Callable[[], Iterable[bytes]], mode: int | None, tell: Callable[[str], None] = say
+) -> None:
     """Write a file so that an old one survives every failure; raises OSError. `mode` is that of a new one.
 
-    A regular file is replaced by a whole new one, which has its mode if it was ours; everything else (device,
-    pipe) is written directly, and a pipe that nobody reads is an error, not a wait.
+    A regular file is replaced; everything else (device, pipe) is written directly, and a pipe that nobody
+    reads is an error, not a wait. `tell` gets what the user must know besides.
     """
     if is_stdout(path) and sys.stdout is None:
         raise OSError(errno.EBADF, "standard output is closed")
@@ -11320,22 +11433,12 @@ def write_file(path: str, make: Callable[[], Iterable[bytes]], mode: int | None)
         write_all(os.dup(number), make())
         return
     with Place(path) as place:
-        found = place.found
-        if found and not stat.S_ISREG(found.st_mode):
-            write_all(place.open(0, private=False), make(), PIPE_PATIENCE)
-            return
-        if found and not os.access(place.name, os.W_OK, dir_fd=place.folder):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        if found and found.st_uid == os.geteuid():
-            mode = found.st_mode & 0o666  # no set-uid bit, whoever set it
-        try:
-            replace_file(place, mode, make())
-        except PermissionError:
-            # The folder is not writable, or is sticky and the file another user's, which `open` refuses.
-            if not found:
-                raise
-            data = b"".join(make())
-            overwrite(place.open(0, private=False), data)
+        if place.number is not None:  # a link of ours leads to /dev/stdout, for example
+            write_file(f"/dev/fd/{place.number}", make, mode, tell)
+        elif place.found and not stat.S_ISREG(place.found.st_mode):
+            write_all(place.open(os.O_WRONLY), make(), PIPE_PATIENCE)
+        else:
+            write_regular(place, make, mode, tell)
 
 
 def json_items(run: Run, single: bool) -> Iterator[str]:
@@ -11891,14 +11994,20 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
 
 
+def make_export(option: str, report: Report, results: Results) -> Iterable[bytes]:
+    """Give the bytes of an export, from its beginning at each call."""
+    return EXPORTS[option].make(report, results.items(option))
+
+
 def write_exports(results: Results, report: Report, crashed: bool) -> bool:
     """Write the files that were asked for; tell whether all of them were written."""
     whole = True
     for option, path in results.options.exports.items():
         export = EXPORTS[option]
         if export.of_crash or not crashed:
-            make = partial(export.make, report, results.items(option))
-            whole &= try_to_write(f"{option} '{path}'", partial(write_file, path, make, export.mode))
+            make = partial(make_export, option, report, results)
+            write = partial(write_file, path, make, export.mode, partial(warn, results.options))
+            whole &= try_to_write(f"{option} '{path}'", write)
     return whole
 
 

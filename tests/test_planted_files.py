@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -104,12 +106,14 @@ def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
 # --- links ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
+@pytest.mark.parametrize("owner", [0, STRANGER])
+@pytest.mark.parametrize("mode", [0o1777, 0o775, 0o755])
 @pytest.mark.parametrize("target", ["precious", "created"])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_link_that_another_user_may_have_planted_is_not_followed(
-    run_tool, server, shared, private, option, target, mode
+def test_a_link_of_another_user_is_not_followed_whatever_folder_it_is_in(
+    run_tool, server, shared, private, option, target, mode, owner
 ):
+    os.chown(shared, owner, owner)
     shared.chmod(mode)
     link = planted_link(shared / "out", private / target)
     result = run_tool("--metrics-only", option, link, server.url())
@@ -147,16 +151,70 @@ def test_a_link_of_one_s_own_is_followed_wherever_it_is(shared, private):
     assert (shared / "out").is_symlink()
 
 
-@pytest.mark.parametrize("mode", [0o1777, 0o777])
-def test_a_link_of_the_folder_s_owner_is_followed(shared, private, mode):
-    given_away(shared).chmod(mode)
-    write(planted_link(shared / "out", private / "created"))
-    assert (private / "created").read_bytes() == b"new"
+def test_a_link_of_root_s_is_followed():
+    with tempfile.TemporaryDirectory() as place:  # pytest's own is for root alone
+        folder = Path(place)
+        folder.chmod(0o777)
+        (folder / "out").symlink_to("file")
+        os.seteuid(STRANGER)
+        try:
+            write(folder / "out")
+        finally:
+            os.seteuid(0)
+        assert (folder / "file").read_bytes() == b"new"
+        assert (folder / "file").stat().st_uid == STRANGER
 
 
-def test_any_link_is_followed_where_nobody_else_may_write(shared, private):
-    shared.chmod(0o755)
-    write(planted_link(shared / "out", private / "created"))
+@pytest.mark.parametrize("owner", [0, STRANGER])
+def test_a_link_with_a_second_name_is_not_followed(shared, private, tmp_path, owner):
+    """A hard link to a link of root's is a link of root's, wherever another user has put it."""
+    (tmp_path / "first").symlink_to(private / "created")
+    os.chown(shared, owner, owner)
+    os.link(tmp_path / "first", shared / "out", follow_symlinks=False)
+    check_refused(shared / "out", f"{LINK} 'out' has a second name")
+    assert untouched(private)
+
+
+@pytest.mark.parametrize("link", ["exe", "cwd/out", "root/{}/out", "fd/0", "task/{pid}/fd/0", "map"])
+def test_of_another_process_s_links_none_is_followed(tmp_path, link):
+    """What they say is not where they lead."""
+    shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+    with subprocess.Popen([tmp_path / "sleep", "60"], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        try:
+            (tmp_path / "map").symlink_to(f"/proc/{process.pid}/exe")
+            path = f"/proc/{process.pid}/" + link.format(str(tmp_path), pid=process.pid)
+            check_refused(tmp_path / "map" if link == "map" else path, f"{LINK} .* is one of /proc")
+        finally:
+            process.kill()
+    assert sorted(os.listdir(tmp_path)) == ["map", "sleep"]
+    assert (tmp_path / "sleep").read_bytes().startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("link", ["cwd", "root"])
+def test_of_one_s_own_links_in_proc_only_descriptors_are_followed(tmp_path, monkeypatch, link):
+    monkeypatch.chdir(tmp_path)
+    check_refused(f"/proc/self/{link}/{'.' if link == 'cwd' else tmp_path}/out", "is one of /proc")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("way", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}"])
+def test_a_link_to_an_open_file_writes_to_it_where_it_stands(shared, tmp_path, way):
+    """As `--json /dev/fd/3` does: the caller goes on reading there."""
+    with open(tmp_path / "log", "wb+", buffering=0) as log:
+        log.write(b"before ")
+        (shared / "out").symlink_to(way.format(log.fileno()))
+        write(shared / "out")
+        log.write(b" after")
+    assert (tmp_path / "log").read_bytes() == b"before new after"
+    assert (shared / "out").is_symlink()
+
+
+def test_the_folder_of_a_descriptor_is_entered(tmp_path, private):
+    descriptor = os.open(private, os.O_RDONLY)
+    try:
+        write(f"/proc/self/fd/{descriptor}/created")
+    finally:
+        os.close(descriptor)
     assert (private / "created").read_bytes() == b"new"
 
 
@@ -193,22 +251,22 @@ def test_a_file_that_becomes_a_link_is_not_opened(shared, private):
         (shared / "out").unlink()
         planted_link(shared / "out", private / "precious")
         with pytest.raises(OSError, match="symbolic links"):
-            place.open(0, private=False)
+            place.open(os.O_WRONLY)
 
 
 def test_a_folder_that_becomes_a_link_is_not_entered(shared, private, monkeypatch):
     """In the moment between being looked at and being entered."""
-    folder, fstat = shared / "folder", os.fstat
+    folder, look = shared / "folder", os.stat
     folder.mkdir()
 
-    def look(descriptor):
-        found = fstat(descriptor)
-        if found.st_ino == folder.stat().st_ino:
+    def look_and_swap(path, **how):
+        found = look(path, **how)
+        if path == "folder":
             folder.rmdir()
             planted_link(folder, private)
         return found
 
-    monkeypatch.setattr(os, "fstat", look)
+    monkeypatch.setattr(os, "stat", look_and_swap)
     with pytest.raises(OSError, match="Not a directory"):
         write(folder / "created")
     assert folder.is_symlink() and untouched(private)
@@ -293,6 +351,25 @@ def test_a_second_name_of_one_s_own_file_is_not_written(base_environment, server
     assert untouched(private)
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone-after"])
+def test_a_second_name_is_not_written_in_another_user_s_folder(shared, private, monkeypatch, gone):
+    """Nor when its maker removes it in the moment after it was opened: then the file has one name again."""
+    given_away(shared).chmod(0o755)
+    os.link(private / "precious", shared / "out")
+    opened = os.open
+
+    def open_and_remove(path, *how, **where):
+        descriptor = opened(path, *how, **where)
+        if gone and path == "out":
+            (shared / "out").unlink()
+        return descriptor
+
+    with tool.Place(str(shared / "out")) as place:
+        monkeypatch.setattr(os, "open", open_and_remove)
+        with pytest.raises(OSError, match="second name" if not gone else "No such file"):
+            place.open(os.O_WRONLY)
+
+
 @pytest.mark.parametrize(("mode", "written"), [(0o1777, False), (0o777, True)])
 def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(run_tool, server, shared, mode, written):
     shared.chmod(mode)
@@ -337,20 +414,80 @@ def test_a_folder_that_one_may_not_be_in_is_no_obstacle_to_another(
     assert done.returncode == 0, done.stderr
 
 
-def test_the_root_of_another_process_is_its_own(tmp_path):
-    """As a container's seen from its host: /proc/PID/root says that it is /, and leads elsewhere."""
-    script = 'mount -t tmpfs none "$0" && cd "$0" && echo ready && exec sleep 60'
-    command = ["unshare", "--mount", "sh", "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            if process.stdout.readline() != b"ready\n":
-                pytest.skip("needs the right to mount")
-            write(f"/proc/{process.pid}/root{tmp_path}/inside")
-            write(f"/proc/{process.pid}/cwd/beside")
-            assert sorted(os.listdir(f"/proc/{process.pid}/cwd")) == ["beside", "inside"]
-        finally:
-            process.kill()
-    assert os.listdir(tmp_path) == []
+# --- files that are read --------------------------------------------------------------------------
+
+READ = {
+    "-H": "X-Private: hunter2",
+    "-d": "hunter2",
+    "--slo-file": "total=60000",
+    "--baseline": "{}",
+    "--cert": "hunter2",
+    "--key": "hunter2",
+    "--key-password-file": "hunter2",
+    "--cacert": "hunter2",
+}
+
+
+@pytest.fixture
+def read(run_tool, tls, authority):
+    """Return a function that names a file by an option, of a request to a server that counts them."""
+
+    def run(option: str, path: Path) -> Any:
+        words = [option, f"@{path}" if option in ("-H", "-d") else path]
+        if option.startswith("--key"):
+            words += ["--cert", authority.certificate("client")]
+        with http_server(tls=tls) as server:
+            result = run_tool("--metrics-only", "-m", "10", *words, server.url())
+            return result, server.accepted
+
+    return run
+
+
+@pytest.mark.parametrize("owner", [0, STRANGER])
+@pytest.mark.parametrize("option", READ)
+def test_a_link_that_another_user_may_have_planted_is_not_read(read, shared, private, option, owner):
+    os.chown(shared, owner, owner)
+    shared.chmod(0o1777 if owner == 0 else 0o755)
+    (private / "precious").write_text(READ[option])
+    result, accepted = read(option, planted_link(shared / "in", private / "precious"))
+    assert result.code == 64 and accepted == 0
+    words = " ".join(result.err.replace("│", " ").split())
+    assert f"{option}: cannot read" in words and "another user" in words and f"{LINK} 'in'" in words
+    assert "hunter2" not in result.out + result.err
+
+
+def contents(path: Any) -> bytes:
+    tool.read_local.cache_clear()
+    data: bytes = tool.read_local("-d", str(path), 100, 2.0)
+    return data
+
+
+def test_links_are_read_where_nobody_else_may_have_put_them(shared, private, tmp_path):
+    (tmp_path / "theirs").symlink_to(private / "precious")
+    os.link(given_away(tmp_path / "theirs"), tmp_path / "second", follow_symlinks=False)
+    (shared / "own").symlink_to(private / "precious")
+    for path in (tmp_path / "theirs", tmp_path / "second", shared / "own"):
+        assert contents(path) == b"precious"
+
+
+def test_nor_is_a_link_with_a_second_name_read_or_one_of_proc(shared, private, tmp_path):
+    (tmp_path / "first").symlink_to(private / "precious")
+    os.link(tmp_path / "first", shared / "second", follow_symlinks=False)
+    for path in (shared / "second", f"/proc/self/root{private}/precious", "/proc/self/exe"):
+        with pytest.raises(tool.UsageError, match=LINK):
+            contents(path)
+
+
+def test_an_open_file_is_read_by_its_descriptor(private):
+    with open(private / "precious", encoding="utf-8") as file:
+        for way in ("/dev/fd", "/proc/self/fd", "/proc/thread-self/fd", f"/proc/{os.getpid()}/fd"):
+            assert contents(f"{way}/{file.fileno()}") == b"precious"
+
+
+def test_what_the_environment_and_the_system_name_may_be_any_link(run_tool, tls, authority, shared):
+    link = planted_link(shared / "ca.pem", authority.file)
+    with http_server(tls=tls) as server:
+        assert run_tool("--metrics-only", server.url(), env={"SSL_CERT_FILE": str(link)}).code == 0
 
 
 # --- the keys of a session ------------------------------------------------------------------------
