@@ -299,6 +299,7 @@ MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_INTERFACE = 15  # bytes of a network interface's name; the system's field has 16, the last a zero
 MAX_BODY = 1 << 30
+IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
@@ -1620,112 +1621,7 @@ def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7a. Names. A host that is not ASCII -> the name that browsers ask for (UTS #46, non-transitional). What this
-#    Python's Unicode data cannot tell for sure is refused: another host is never asked.
-# ---------------------------------------------------------------------------------------------------------
-# UTS #46 section 7 derives its mapping from NFKC_Casefold, which unicodedata has. These are the exceptions.
-IDNA_DEVIATIONS = {"ß": "ß", "ẞ": "ß", "ς": "ς", "\u200c": "\u200c", "\u200d": "\u200d"}
-IDNA_DOTS = "\u3002\uff0e\uff61"
-IDNA_IGNORED = (
-    r"[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2064"
-    r"\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
-)
-# What mapping must not leave: dots that were part of a character, and symbols that are valid in no name.
-IDNA_DISALLOWED = r"[.\u3002\u2ff0-\u2fff\u31ef\ufffc\ufffd]"
-# RFC 5893 section 2: classes of characters, and what a label of a name with right-to-left ones is made of.
-BIDI_CLASSES = {"L": "L", "R": "R", "AL": "R", "AN": "A", "EN": "E", "NSM": "N"}  # all others count as ON: o
-BIDI_LABEL = "((L([LEoN]*[LE])?|R([REoN]*[RE])?|R([RAoN]*[RA])?)N*)?"
-# Joining_Type, which unicodedata lacks: Arabic letters that join the next one, and the one before.
-JOINS_NEXT = (
-    r"\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687"
-    r"\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
-)
-JOINS_PREVIOUS = JOINS_NEXT + (
-    r"\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0"
-    r"\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
-)
-
-
-def map_character(char: str) -> str:
-    """Return what a character of a host name stands for (UTS #46 section 4); raises ValueError."""
-    from unicodedata import category, normalize, unidata_version
-
-    if char.isascii():
-        return char.lower()
-    if char in IDNA_DOTS:
-        return "."
-    if char in IDNA_DEVIATIONS:
-        return IDNA_DEVIATIONS[char]
-    if category(char) == "Cn":
-        raise ValueError(f"U+{ord(char):04X} is not in Unicode {unidata_version}, which this Python knows")
-    mapped = re.sub(IDNA_IGNORED, "", normalize("NFKC", normalize("NFKC", char).casefold()))
-    if re.search(IDNA_DISALLOWED, mapped) or any(category(each)[0] in "CZ" for each in mapped):
-        raise ValueError(f"U+{ord(char):04X} cannot be in a name")
-    return mapped
-
-
-def map_name(text: str) -> str:
-    """Map a host name character by character, then compose it (UTS #46 section 4); raises ValueError."""
-    from unicodedata import normalize
-
-    return normalize("NFC", "".join(map(map_character, text)))
-
-
-def stray_joiner(label: str) -> bool:
-    """Tell whether a joiner is where it may not be, or is not known to be allowed (RFC 5892 A.1 and A.2).
-
-    It may follow a virama (combining class 9); U+200C may part two letters that would join, marks between
-    them not counted.
-    """
-    from unicodedata import category, combining
-
-    rest = ""
-    for before, char in zip(" " + label, label):
-        if char in "\u200c\u200d" and combining(before) == 9:
-            rest += " "
-        elif category(char) != "Mn":
-            rest += char
-    rest = re.sub(f"(?<=[{JOINS_NEXT}])\u200c(?=[{JOINS_PREVIOUS}])", "", rest)
-    return "\u200c" in rest or "\u200d" in rest
-
-
-def encode_label(plain: str) -> str:
-    """Return a label as it goes on the wire: in Punycode (RFC 3492) where it is not ASCII."""
-    return plain if plain.isascii() else "xn--" + plain.encode("punycode").decode("ascii")
-
-
-def decode_label(label: str) -> str:
-    """Return a mapped label with its xn-- form undone; raises ValueError where it is not a valid label."""
-    from unicodedata import category
-
-    plain = label
-    if label.startswith("xn--"):
-        try:
-            plain = label[4:].encode("ascii").decode("punycode")
-        except UnicodeError:
-            plain = ""
-        if plain.startswith("xn--") or map_name(plain) != plain or encode_label(plain) != label:
-            raise ValueError(f"'{label}' is no xn-- form")
-    if plain and category(plain[0])[0] == "M":
-        raise ValueError("a label begins with a combining mark")
-    if stray_joiner(plain):
-        raise ValueError("U+200C or U+200D is not known to belong where it is")
-    return plain
-
-
-def ascii_host(text: str) -> str:
-    """Return the ASCII form of a host name (UTS #46 section 4); raises ValueError where it is not known."""
-    from unicodedata import bidirectional
-
-    labels = [decode_label(label) for label in map_name(text).split(".")]
-    classes = ["".join(BIDI_CLASSES.get(bidirectional(char), "o") for char in label) for label in labels]
-    if re.search("[RA]", "".join(classes)) and not all(re.fullmatch(BIDI_LABEL, each) for each in classes):
-        raise ValueError("it mixes directions of writing as no name may (RFC 5893)")
-    return ".".join(map(encode_label, labels))
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 7b. Routes. URLs, proxies and redirects: text -> records, no effects; the environment is an argument.
+# 7. Names, routes. URLs, proxies and redirects: text -> records; no effects, the environment is an argument.
 # ---------------------------------------------------------------------------------------------------------
 def ip_family(host: str) -> int:
     """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
@@ -1744,26 +1640,41 @@ def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     return found != socket.AF_UNSPEC and family in (found, socket.AF_UNSPEC)
 
 
-def parse_host(text: str) -> str:
-    """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
-    shown = f"host '{clip(text, MAX_FOREIGN)}'"
-    host = text.lower()
-    if not text.isascii() and len(text) <= MAX_HOST:  # each of its characters takes time
-        try:
-            host = ascii_host(text)
-        except ValueError as error:
-            raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
-    name = host.removesuffix(".")
-    if len(name) > MAX_HOST:
+def check_labels(labels: Sequence[str], shown: str) -> None:
+    """Raise UsageError for labels that no DNS message can hold; `shown` names the host."""
+    if len(".".join(labels).removesuffix(".")) > MAX_HOST:
         raise UsageError(f"{shown} is longer than {MAX_HOST} characters")
-    wrong = re.search(r"[^a-z0-9._-]", host)
-    if wrong:
-        raise UsageError(f"{shown} holds '{wrong[0]}', which no host name can")
-    sizes = [len(label) for label in name.split(".")]
-    if 0 in sizes:
+    sizes = [len(label) for label in (labels if labels[-1] else labels[:-1])]
+    if 0 in sizes or not sizes:
         raise UsageError(f"{shown} holds an empty label")
     if max(sizes) > 63:
         raise UsageError(f"{shown} holds a label of {max(sizes)} characters, 63 are allowed")
+
+
+def ascii_label(label: str) -> str:
+    """Return a label as it goes on the wire (UTS #46); raises ValueError, ImportError without idna."""
+    if label.isascii():
+        return label.lower()
+    idna = optional("idna")
+    if idna is None:
+        raise ImportError("the package idna is not installed (httphases.pyz contains it)")
+    encoded: bytes = idna.encode(label, uts46=True, transitional=False)
+    return encoded.decode("ascii")
+
+
+def parse_host(text: str) -> str:
+    """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
+    shown = f"host '{clip(text, MAX_FOREIGN)}'"
+    labels = re.split(f"[.{IDNA_DOTS}]", text)
+    check_labels(labels, shown)
+    try:
+        host = ".".join(map(ascii_label, labels))
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
+    wrong = re.search(r"[^a-z0-9._-]", host)
+    if wrong:
+        raise UsageError(f"{shown} holds '{wrong[0]}', which no host name can")
+    check_labels(host.split("."), shown)
     return host
 
 
@@ -11489,10 +11400,8 @@ def import_ahead(options: Options) -> bool:
     needed = {
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
-        "unicodedata": follow or draws,
-        # A redirect may lead to a host that is not ASCII, or that only NO_PROXY tells apart.
-        "encodings.punycode": follow,
-        "ipaddress": follow and without_proxy,
+        "unicodedata": draws,
+        "ipaddress": follow and without_proxy,  # a redirect may lead to a host that only NO_PROXY tells apart
     }
     for name, wanted in needed.items():
         if wanted:

@@ -100,7 +100,8 @@ def test_the_wheel_has_the_version_of_the_file(metadata: email.message.Message) 
         ("rich", {"rich"}),
         ("http2", {"h2"}),
         ("socks", {"pysocks"}),
-        ("all", {"rich", "h2", "pysocks"}),
+        ("idna", {"idna"}),
+        ("all", {"rich", "h2", "pysocks", "idna"}),
     ],
 )
 def test_each_extra_names_its_packages(

@@ -365,7 +365,7 @@ def test_nothing_but_the_standard_library_is_imported_at_the_top():
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     }
-    assert not names & {"h2", "hpack", "hyperframe", "rich", "socks"}
+    assert not names & {"h2", "hpack", "hyperframe", "idna", "rich", "socks"}
     assert not names & {"dataclasses", "logging", "importlib", "urllib3", "requests", "asyncio", "inspect"}
 
 

@@ -31,7 +31,7 @@ HEAVY = {
 SHUTIL = {"shutil", "bz2", "lzma"}
 """What argparse imports to learn the width of a terminal."""
 
-OPTIONAL = {"h2", "hpack", "hyperframe", "rich", "socks"}
+OPTIONAL = {"h2", "hpack", "hyperframe", "idna", "rich", "socks"}
 
 
 @pytest.fixture
@@ -58,14 +58,18 @@ def test_a_line_over_plain_http_imports_nothing_it_does_not_need(imported, optio
     assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "unicodedata"})
 
 
-def test_a_host_that_is_not_ascii_needs_unicode_data_and_no_idna_codec(imported, server):
+def test_a_host_that_is_not_ascii_needs_the_package_idna_and_no_codec_of_that_name(imported, server):
     names = imported(
         "--metrics-only",
         *("--resolve", f"xn--bcher-kva.test:{server.port}:127.0.0.1"),
         url=server.url(host="bücher.test"),
     )
-    assert "unicodedata" in names
-    assert not names & (HEAVY | SHUTIL | OPTIONAL | {"json", "stringprep"})
+    assert "idna" in names
+    assert not names & ((SHUTIL | OPTIONAL | {"json", "stringprep"}) - {"idna"})
+
+
+def test_redirects_alone_do_not_need_the_package_idna(imported):
+    assert not imported("--metrics-only", "-L") & OPTIONAL
 
 
 def test_http1_over_tls_does_without_h2(imported):

@@ -363,13 +363,16 @@ def test_the_archive_holds_what_its_runs_import_and_nothing_else(
         found |= imported(result)
     usage = run("--slo", "x", flags=["-X", "importtime"])
     found |= imported(usage)
+    found |= imported(
+        run("http://ü.test:1/", "--resolve", "xn--tda.test:1:127.0.0.1", flags=["-X", "importtime"])
+    )
     with zipfile.ZipFile(archive) as contents:
         names = [name.partition("/")[2] for name in contents.namelist() if name.endswith(".py")]
     held = {name[: -len(".py")].replace("/", ".").replace(".__init__", "") for name in names if name}
     assert held == {name for name in found if name.partition(".")[0] in BUNDLED}
 
 
-BUNDLED = {"h2", "hpack", "hyperframe", "httphases", "rich", "socks"}
+BUNDLED = {"h2", "hpack", "hyperframe", "httphases", "idna", "rich", "socks"}
 
 
 def test_the_waterfall_is_drawn_by_the_bundled_rich_without_its_requirements(
@@ -391,6 +394,21 @@ def test_the_waterfall_is_drawn_by_the_bundled_rich_without_its_requirements(
 def test_the_archive_speaks_http2(run: Callable[..., Result], http2: Any, authority: Any) -> None:
     result = run("--json", "-", "--cacert", authority.file, http2.url())
     assert result.json()["steps"][0]["network"]["http_version"] == "HTTP/2"
+
+
+def test_the_archive_asks_for_a_host_that_is_not_ascii(run: Callable[..., Result], server: Server) -> None:
+    mapping = f"xn--strae-oqa.test:{server.port}:127.0.0.1"
+    check_metrics(
+        run("--metrics-only", "--resolve", mapping, server.url(host="straße.test"), flags=("-I", "-S"))
+    )
+    assert server.requests[0].values("Host") == [f"xn--strae-oqa.test:{server.port}"]
+
+
+def test_the_file_alone_says_what_to_write_for_a_host_that_is_not_ascii(
+    run: Callable[..., Result], alone: Path
+) -> None:
+    result = run("http://straße.test/", flags=("-I", "-S"), file=alone)
+    check_usage_error(result, "straße.test", "idna", "write its xn-- form")
 
 
 @pytest.mark.needs("tiny_proxy")
@@ -440,11 +458,14 @@ def test_a_store_that_is_a_pipe_is_left_to_the_program(
     writer.join()
 
 
+LICENCE = re.compile(r"/LICENSE(\.md)?$")
+
+
 def test_every_bundled_package_brings_its_licence(archive: Path) -> None:
     with zipfile.ZipFile(archive) as contents:
-        licensed = {name.split("/")[1] for name in contents.namelist() if name.endswith("/LICENSE")}
+        licensed = {name.split("/")[1] for name in contents.namelist() if LICENCE.search(name)}
     owners = {name.split("-")[0].replace(".dist", "").lower() for name in licensed}
-    assert owners == {"h2", "hpack", "httphases", "hyperframe", "pysocks", "rich"}
+    assert owners == {"h2", "hpack", "httphases", "hyperframe", "idna", "pysocks", "rich"}
 
 
 @pytest.fixture
@@ -500,7 +521,7 @@ def test_the_licences_are_those_whose_text_is_in_the_archive(archive: Path, bom:
         texts = {
             name.split("/")[1].split("-")[0].replace(".dist", "").lower(): contents.read(name).decode()
             for name in contents.namelist()
-            if name.endswith("/LICENSE")
+            if LICENCE.search(name)
         }
     for each in bom["components"]:
         [licence] = each["licenses"]
@@ -617,7 +638,7 @@ def test_the_archive_runs_by_its_own_name_and_through_a_symlink(
 
 
 HIJACK = 'raise SystemExit("hijacked by " + __file__)\n'
-OURS = ("h2", "hpack", "httphases", "hyperframe", "rich", "socks", "tool")
+OURS = ("h2", "hpack", "httphases", "hyperframe", "idna", "rich", "socks", "tool")
 STANDARD = ("argparse", "http", "json", "signal", "socket", "ssl")
 
 
