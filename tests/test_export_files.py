@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,90 @@ def test_both_files_that_fail_do_not_hide_a_network_failure(run_tool):
     assert result.code == 75
     assert result.out.startswith("Step 1: ERROR")
     assert "/no/a" in result.err and "/no/b" in result.err
+
+
+# --- files that cannot be replaced ----------------------------------------------------------------
+
+MAKERS = {
+    "--json": lambda text: check_document(json.loads(text))["steps"],
+    "--har": lambda text: json.loads(text)["log"]["entries"],
+    "--prometheus": lambda text: "httphases_success" in text,
+}
+
+
+def check_whole(option: str, path: Path, runs: int = 1) -> None:
+    """Prove that a file is a whole new export."""
+    text = path.read_text(encoding="utf-8")
+    if runs > 1 and option == "--json":
+        assert len(json.loads(text)["runs"]) == runs
+    else:
+        assert MAKERS[option](text)
+
+
+@pytest.fixture
+def append_only(folder: Path) -> Iterator[Path]:
+    """The folder takes new files, but none is renamed or removed there."""
+    if subprocess.run(["chattr", "+a", folder], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, chattr and a file system that has it")
+    yield folder
+    subprocess.run(["chattr", "-a", folder], check=True)
+
+
+@pytest.mark.needs("linux", "root")
+@pytest.mark.parametrize("name", ["out.json", "new.json"])
+@pytest.mark.parametrize(("option", "count"), [*((option, 1) for option in MAKERS), ("--json", 3)])
+def test_in_an_append_only_folder_the_file_is_whole_and_what_is_left_is_named(
+    run_tool, server, append_only, option, count, name
+):
+    (append_only / "out.json").write_text(OLD * 5000)  # longer than what is to come
+    series = ["--count", count, "--interval", "0"] if count > 1 else []
+    result = run_tool("--compact", *series, option, append_only / name, server.url())
+    assert result.code == 0
+    check_whole(option, append_only / name, count)
+    [left] = set(os.listdir(append_only)) - {"out.json", "new.json"}
+    assert "warning: " in result.err and f"'{left}', beside '{name}'" in result.err
+    check_whole(option, append_only / left, count)
+
+
+@pytest.mark.needs("linux", "root")
+@pytest.mark.parametrize("option", MAKERS)
+def test_a_file_that_is_a_mount_of_its_own_is_written_in_its_place(base_environment, server, folder, option):
+    """As a file that a container has of its host."""
+    (folder / "host").write_text(OLD * 5000)
+    prefix = mounted(folder, f'--bind "{folder}/host" "{folder}/out.json" && :')
+    done = run_under(prefix, ["-s", option, folder / "out.json", server.url()], base_environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    check_whole(option, folder / "host")
+    assert sorted(os.listdir(folder)) == ["host", "out.json"]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+OTHERS = 12345
+
+
+@pytest.mark.needs("linux", "root")
+def test_a_file_keeps_its_group_in_a_folder_that_gives_another(run_tool, server, folder):
+    os.chown(folder, -1, OTHERS)
+    folder.chmod(0o2775)
+    (folder / "out.json").chmod(0o640)
+    assert run_tool("-s", "--json", folder / "out.json", "--har", folder / "new", server.url()).code == 0
+    kept, new = (folder / "out.json").stat(), (folder / "new").stat()
+    assert (stat.S_IMODE(kept.st_mode), kept.st_gid, new.st_gid) == (0o640, 0, OTHERS)
+
+
+@pytest.mark.needs("linux", "root")
+@pytest.mark.parametrize(("before", "after"), [(0o664, 0o604), (0o640, 0o600)])
+def test_a_group_that_cannot_be_kept_leaves_no_rights_to_another(
+    base_environment, server, folder, before, after
+):
+    os.chown(folder / "out.json", -1, OTHERS)
+    (folder / "out.json").chmod(before)
+    done = run_under(
+        without_privilege(), ["-s", "--json", folder / "out.json", server.url()], base_environment
+    )
+    made = (folder / "out.json").stat()
+    assert (done.returncode, stat.S_IMODE(made.st_mode), made.st_gid) == (0, after, 0)
 
 
 # --- descriptors and devices ----------------------------------------------------------------------

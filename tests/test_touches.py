@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import json
 import re
 import subprocess
 import sys
+
+import pytest
 
 from conftest import PATIENCE, TOOL
 from servers import Reply, http_server
@@ -210,6 +214,110 @@ def test_no_module_that_is_watched_has_another_name():
                 node
             )
         assert dotted(node) not in ("globals", "__builtins__", "builtins"), ast.unparse(node)
+
+
+OWN_NAMES = {
+    "__annotations__", "__base__", "__dict__", "__exit__", "__import__", "__init__", "__main__", "__name__",
+    "__new__", "__radd__", "__set__", "__spec__", "__traceback__", "__version__",
+}  # fmt: skip
+"""The only names of Python's own in the code. From `__self__`, `__globals__`, `__class__` and their like
+every other thing can be reached."""
+WAYS_AROUND = {
+    "globals", "locals", "builtins", "breakpoint", "attrgetter", "methodcaller", "f_back", "f_builtins",
+    "f_globals", "f_locals", "gi_frame", "ag_frame", "cr_frame",
+}  # fmt: skip
+BY_NAME = {"getattr", "setattr", "vars"}
+RECORDS = {
+    "args", "cls", "each", "earlier", "own", "sample", "sample.timing", "self", "self.evidence",
+    "step.timing", "summary", "timing", "value",
+}  # fmt: skip
+"""What the code takes a field from by a name that it computes: records of its own."""
+
+
+@functools.cache
+def imported():
+    """Return the modules that the code imports, by their full names."""
+    nodes = ast.walk(ast.parse(SOURCE))
+    return {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+
+
+def is_forbidden(name):
+    own = isinstance(name, str) and re.fullmatch(r"__\w+__", name)
+    return name in WAYS_AROUND or (own and name not in OWN_NAMES)
+
+
+def is_module(name):
+    """Tell whether a dotted name is a module within one that is imported, as argparse._os is."""
+    module = next((module for module in imported() if name.startswith(module + ".")), None)
+    if not module or name in imported() | {"os.path"}:
+        return False
+    found = importlib.import_module(module)
+    for part in name[len(module) + 1 :].split("."):
+        found = getattr(found, part, None)
+    return inspect.ismodule(found)
+
+
+def ways_around(source):
+    """List what could reach anything unseen by the table: indirections, and modules under other names."""
+    heads = {name.partition(".")[0] for name in imported()} - {"zlib"}  # it computes, and is kept by a record
+    after: set[ast.expr] = set()  # what an attribute is taken from, and what gives one by its name
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        wrong = False
+        if isinstance(node, ast.Attribute):
+            after.add(node.value)
+            wrong = is_forbidden(node.attr) or is_module(dotted(node)) or dotted(node.value) == "__spec__"
+        elif isinstance(node, ast.Call) and dotted(node.func) in BY_NAME:
+            after.update((node.func, node.args[0]))
+            constant = all(isinstance(argument, ast.Constant) for argument in node.args[1:2])
+            wrong = not constant and ast.unparse(node.args[0]) not in RECORDS
+        elif isinstance(node, ast.Constant):
+            wrong = isinstance(node.value, str) and is_forbidden(node.value)
+        elif isinstance(node, ast.ImportFrom):
+            wrong = any(is_forbidden(alias.name) for alias in node.names)
+        elif isinstance(node, ast.Name):
+            value = isinstance(node.ctx, ast.Load) and node.id in BY_NAME | heads and node not in after
+            wrong = value or is_forbidden(node.id)
+        elif isinstance(node, ast.Subscript):
+            wrong = dotted(node.value).endswith("__dict__")
+        if wrong:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_nothing_is_reached_by_a_way_that_the_table_does_not_see():
+    assert ways_around(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print.__self__.exec('1')",
+        "print.__self__.__dict__['exec']('1')",
+        "refuse.__globals__['os'].system('x')",
+        "refuse.__builtins__['exec']('1')",
+        "getattr(print, '__self__')",
+        "getattr(print, '__se' + 'lf__')",
+        "getattr(argparse, name)",
+        "vars(refuse)['__globals__']",
+        "().__class__.__base__.__subclasses__()",
+        "sys._getframe().f_globals",
+        "error.__traceback__.tb_frame.f_builtins",
+        "argparse._os.system('x')",
+        "re.enum.sys.modules",
+        "base64.binascii",
+        "box = argparse",
+        "call(argparse)",
+        "take = getattr",
+        "list(map(getattr, things, names))",
+        "globals()['os']",
+        "breakpoint()",
+        "from operator import attrgetter",
+        "__loader__.load_module('x')",
+    ],
+)
+def test_a_way_around_is_seen(code):
+    assert ways_around(code) != []
 
 
 def test_ten_entries_name_functions_that_are_there():

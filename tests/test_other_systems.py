@@ -1,0 +1,131 @@
+"""What the program does where a system lacks what Linux has: less, and nothing that hangs or crashes.
+
+The rest of Linux is taken away from the modules; with root, /proc is too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_export_files import possible
+
+from checks import calm, check_document
+from conftest import PATIENCE, TOOL
+from servers import http_server
+
+LACKING = """
+import os, runpy, socket, sys, time
+for module, names in {
+    os: "O_PATH posix_fallocate memfd_create",
+    time: "CLOCK_BOOTTIME",
+    socket: "TCP_INFO MSG_MORE SO_TIMESTAMPNS SO_BINDTODEVICE",
+}.items():
+    for name in names.split():
+        vars(module).pop(name, None)
+class Socket(socket.socket):
+    def setsockopt(self, level, option, *value):
+        if (level, option) == (socket.SOL_SOCKET, 35):  # SO_TIMESTAMPNS
+            raise OSError(92, "Protocol not available")
+        super().setsockopt(level, option, *value)
+socket.socket = Socket
+sys.argv, sys.path[0] = sys.argv[1:], os.path.dirname(sys.argv[1])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(params=["with-proc", "without-proc"])
+def lacking(request: Any, tmp_path: Path, base_environment: dict[str, str]) -> Any:
+    """Return a function that runs the program on such a system."""
+    prefix: list[str] = []
+    if request.param == "without-proc":
+        hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+        prefix = possible(hide, "needs the right to mount")
+    (tmp_path / "lacking.py").write_text(LACKING)
+
+    def run(*words: Any, env: dict[str, str] | None = None) -> Any:
+        command = [*prefix, sys.executable, tmp_path / "lacking.py", TOOL, *words]
+        done = subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**base_environment, **(env or {})},
+            timeout=PATIENCE,
+        )
+        assert "Traceback" not in done.stderr and "internal error" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def test_every_report_is_made(lacking, server):
+    for style in ([], ["--compact"], ["--metrics-only"], ["--count", "3", "--interval", "0"]):
+        done = lacking(*style, server.url())
+        assert done.returncode == 0 and "200" in done.stdout and calm(done.stderr) == ""
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_an_export_goes_to_stdout(lacking, server, path):
+    done = lacking("-s", "--json", path, server.url())
+    assert done.returncode == 0, done.stderr
+    network = check_document(json.loads(done.stdout))["steps"][0]["network"]
+    assert network["tcp_rtt_ms"] is None and network["tcp_retransmits"] is None
+
+
+def test_an_export_goes_through_links_where_nobody_else_may_write(lacking, server, tmp_path):
+    """As /tmp and /var are where they lead to /private."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "way").symlink_to(tmp_path / "folder")
+    (tmp_path / "out").symlink_to("way/file")
+    for _ in range(2):
+        done = lacking("-s", "--json", tmp_path / "out", server.url())
+        assert (done.returncode, done.stderr) == (0, "")
+    assert os.listdir(tmp_path / "folder") == ["file"]
+
+
+def test_a_file_is_written_over_where_it_cannot_be_replaced(lacking, server, tmp_path):
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
+    path.write_text("old" * 10_000)
+    if subprocess.run(["chattr", "+a", path.parent], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, chattr and a file system that has it")
+    try:
+        assert lacking("-s", "--json", path, server.url()).returncode == 0
+    finally:
+        subprocess.run(["chattr", "-a", path.parent], check=True)
+    check_document(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_a_link_that_could_be_swapped_meanwhile_is_not_followed(lacking, server, tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    (tmp_path / "shared" / "out").symlink_to(tmp_path / "file")
+    done = lacking("-s", "--json", tmp_path / "shared" / "out", server.url())
+    assert done.returncode == 73
+    assert "symbolic link 'out' is in a folder where others could swap it" in done.stderr
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("words", [("-d", "@{}"), ("-H", "@{}"), ("--cacert", "{}"), ("--json", "{}")])
+def test_a_pipe_that_nobody_opens_is_not_waited_for(lacking, server, tmp_path, words):
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    url = server.url()
+    done = lacking("-m", "2", "--metrics-only", words[0], words[1].format(tmp_path / "pipe"), url)
+    assert done.returncode == (73 if words[0] == "--json" else 64)
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_the_key_log_says_what_is_missing(lacking, tls, authority, tmp_path, request):
+    with http_server(tls=tls) as server:
+        env = {"SSLKEYLOGFILE": str(tmp_path / "keys")}
+        done = lacking("--metrics-only", "--cacert", authority.file, server.url(), env=env)
+    assert done.returncode == 0
+    assert ("has no /proc" in done.stderr) == ("without-proc" in request.node.name)
