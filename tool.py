@@ -116,24 +116,20 @@ def refuse(reason: str) -> NoReturn:
 if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
     refuse("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
 
-NO_ROOM = "this process can have no more memory or threads (ulimit -v, -u, or the limits of its container)"
-REFUSALS = {
-    errno.EMFILE: "this process has no file descriptor left (ulimit -n)",
-    errno.ENFILE: "this machine has no file descriptor left",
-    errno.ENOMEM: NO_ROOM,
-    errno.ENOBUFS: "this machine has no memory left for the network",
-}
+REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 # What a thread, a lock, OpenSSL and the loader of libraries say when there is no room.
 SIGNS_OF_NO_ROOM = ("start new thread", "can't allocate", "malloc failure", "map segment", "allocate memory")
 REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
 
 
 def refusal_of(error: BaseException) -> str | None:
-    """Name the limit of this machine that made an error, None for any other error."""
+    """Say in the system's own words which limit of this machine made an error, None for any other error."""
+    words = getattr(error, "strerror", None) or str(error) or os.strerror(errno.ENOMEM)
     known = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
-    if isinstance(error, MemoryError) or (known and any(sign in str(error) for sign in SIGNS_OF_NO_ROOM)):
-        return NO_ROOM
-    return REFUSALS.get(getattr(error, "errno", 0))
+    limited = isinstance(error, MemoryError) or getattr(error, "errno", 0) in REFUSALS
+    if limited or (known and any(sign in words for sign in SIGNS_OF_NO_ROOM)):
+        return f"this process met a limit (ulimit, or one of its machine, container or service): {words}"
+    return None
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
@@ -2278,17 +2274,6 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 # ---------------------------------------------------------------------------------------------------------
 PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
 PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
-# Files that are not PEM: the name, the first thing in the file, the command that makes PEM of it. All are a
-# sequence in DER or BER (X.690 section 8.1). It begins with version 3 in PKCS #12 (RFC 7292 section 4), with
-# version 0 or 1 in a key (RFC 5958, 8017, 5915), with a sequence that begins with an object identifier in an
-# encrypted key (RFC 5958 section 3), with any other sequence in a certificate.
-DER_LENGTH = rb"(?:[\0-\x80]|\x81.|\x82..|\x83.{3}|\x84.{4})"
-DER_SEQUENCE = rb"\x30" + DER_LENGTH
-NOT_PEM = (
-    ("PKCS #12", rb"\x02\x01\x03", "openssl pkcs12 -in {} -nodes -out cert.pem"),
-    ("a key in DER", rb"\x02\x01|" + DER_SEQUENCE + rb"\x06", "openssl pkey -inform DER -in {} -out key.pem"),
-    ("a certificate in DER", rb"\x30", "openssl x509 -inform DER -in {} -out cert.pem"),
-)
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
@@ -2305,23 +2290,11 @@ def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
 
 
 def check_pem(file: PemFile, wanted: bytes) -> None:
-    """Raise UsageError unless a file holds PEM of the wanted kind; its message says how to convert it."""
-    if re.search(wanted, file.data):
-        return
-    for other, beginning, command in NOT_PEM:
-        if re.match(DER_SEQUENCE + b"(?:" + beginning + b")", file.data, re.DOTALL):
-            quoted = "'" + file.path.replace("'", "'\\''") + "'"  # for a shell
-            command = command.format("FILE" if is_stdin(file.path) else quoted)
-            raise UsageError(f"{file} is {other}; PEM is needed: {command}")
-    what = "private key" if wanted == PEM_KEY else "certificate"
-    instead = ""
-    if file.option == "--cert" and wanted == PEM_KEY:
-        instead = ": name the file that does with --key"
-    elif re.search(PEM_KEY, file.data):
-        instead = ", only a private key: that goes to --key"
-    elif re.search(PEM_CERTIFICATE, file.data):
-        instead = ", only a certificate"
-    raise UsageError(f"{file} holds no {what} in PEM{instead}")
+    """Raise UsageError unless a file holds PEM of the wanted kind."""
+    if not re.search(wanted, file.data):
+        what = "private key" if wanted == PEM_KEY else "certificate"
+        takes = "--cert takes a certificate, --key its private key, if that is in another file"
+        raise UsageError(f"{file} holds no {what} in PEM: {takes}")
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
@@ -2345,26 +2318,14 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     return Identity(certificate, key, password)
 
 
-def explain_identity(
-    context: ssl.SSLContext, identity: Identity, error: ssl.SSLError, asked: bool
-) -> UsageError:
-    """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used.
-
-    OpenSSL does not tell which of the two it cannot read: so the certificate is read again, alone.
-    """
+def explain_identity(identity: Identity, error: ssl.SSLError, asked: bool) -> UsageError:
+    """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used."""
     if error.reason in MISMATCHES:
         return UsageError(f"{identity.key} is not the key of the first certificate in {identity.certificate}")
-    if error.reason and re.search("TOO_SMALL|TOO_WEAK", error.reason):
-        weak = f"too weak to be safe ({error.reason.lower().replace('_', ' ')})"
-        return UsageError(f"{identity.certificate}: this machine's OpenSSL finds it {weak}")
     if asked:
         return UsageError(f"{identity.key}: the password in --key-password-file does not open it")
-    blocks = re.findall(PEM_CERTIFICATE + rb"[^-]+-----END [A-Z0-9 ]*-----", identity.certificate.data)
-    try:
-        load_ca_bundle(context, identity.certificate._replace(data=b"\n".join(blocks)))
-    except UsageError as unreadable:
-        return unreadable
-    return UsageError(f"{identity.key} holds a private key that cannot be read")
+    wrong = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
+    return UsageError(f"{identity.certificate} holds {wrong}, as PEM: {error}")
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
@@ -2383,7 +2344,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         with lend(identity.certificate) as certificate, lend(identity.key) as key:
             context.load_cert_chain(certificate.name, key.name, password)
     except ssl.SSLError as error:
-        raise explain_identity(context, identity, error, asked) from None
+        raise explain_identity(identity, error, asked) from None
     except OSError as error:
         if refusal_of(error):
             raise

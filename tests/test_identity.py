@@ -553,59 +553,6 @@ def test_standard_input_is_read_for_one_option_alone(holder):
     )
 
 
-def der(path: Path, kind: str) -> bytes:
-    """Make what is not PEM of a holder's PEM."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.serialization import pkcs12
-
-    certificate = x509.load_pem_x509_certificate(path.with_name("cert.pem").read_bytes())
-    key = form.load_pem_private_key(path.with_name("key.pem").read_bytes(), None)
-    made = {
-        "certificate": lambda: certificate.public_bytes(form.Encoding.DER),
-        "pkcs12": lambda: pkcs12.serialize_key_and_certificates(
-            b"me", key, certificate, None, form.BestAvailableEncryption(b"x")
-        ),
-        "key": lambda: key.private_bytes(
-            form.Encoding.DER, form.PrivateFormat.TraditionalOpenSSL, form.NoEncryption()
-        ),
-        "pkcs8": lambda: key.private_bytes(form.Encoding.DER, form.PrivateFormat.PKCS8, form.NoEncryption()),
-        "encrypted": lambda: key.private_bytes(
-            form.Encoding.DER, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"x")
-        ),
-    }
-    return made[kind]()
-
-
-@pytest.mark.parametrize(
-    ("option", "kind", "words"),
-    [
-        ("--cert", "certificate", ("certificate in DER", "openssl x509 -inform DER -in '{}'")),
-        ("--cert", "pkcs12", ("PKCS #12", "openssl pkcs12 -in '{}'")),
-        ("--key", "pkcs12", ("PKCS #12", "openssl pkcs12 -in '{}'")),
-        ("--key", "key", ("key in DER", "openssl pkey -inform DER -in '{}'")),
-        ("--key", "pkcs8", ("key in DER", "openssl pkey -inform DER -in '{}'")),
-        ("--key", "encrypted", ("key in DER", "openssl pkey -inform DER -in '{}'")),
-    ],
-)
-def test_what_is_no_pem_is_named_with_the_command_that_makes_pem_of_it(
-    run_tool, holder, tmp_path, option, kind, words
-):
-    path = tmp_path / "it's mine"
-    path.write_bytes(der(holder.key, kind))
-    others = () if option == "--cert" else ("--cert", holder.certificate)
-    result = run_tool(*others, option, path, "https://127.0.0.1:1/")
-    quoted = str(path).replace("'", "'\\''")
-    check_usage_error(result, option, "PEM is needed", *(word.format(quoted) for word in words))
-    command = result.err.rpartition("PEM is needed: ")[2].strip()
-    password = ("-passin", "pass:x") if kind in ("pkcs12", "encrypted") else ()
-    made = subprocess.run(
-        ["sh", "-c", f'{command} "$@"', "sh", *password], cwd=tmp_path, check=False, capture_output=True
-    )
-    assert made.returncode == 0, made.stderr
-    assert b"-----BEGIN" in next(tmp_path.glob("*.pem")).read_bytes()
-
-
 def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], tuple[str, ...]]]:
     """Name the ways in which a certificate is not fit: options, and what has to be said."""
     made = {
@@ -614,6 +561,7 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
         "bad certificate": holder.certificate.read_bytes().replace(b"MII", b"M!!", 1),
         "bad key": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
         "wrong": b"not it\n",
+        "DER": ssl.PEM_cert_to_DER_cert(holder.certificate.read_text()),
     }
     paths = {name: tmp_path / name.replace(" ", "-") for name in made}
     for name, data in made.items():
@@ -633,6 +581,7 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
         "folder": (("--cert", tmp_path), ("--cert", "directory")),
         "empty": (("--cert", paths["empty"]), ("--cert", "no certificate", "empty")),
         "text": (("--cert", paths["text"]), ("--cert", "no certificate in PEM")),
+        "DER": (("--cert", paths["DER"]), ("--cert", "no certificate in PEM")),
         "key as certificate": (("--cert", key), ("--cert", "no certificate", "--key")),
         "no key in it": (("--cert", cert), ("no private key", "--key")),
         "certificate as key": (("--cert", cert, "--key", cert), ("--key", "no private key", "certificate")),
