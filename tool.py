@@ -64,7 +64,7 @@ and the worst a hostile server can do:
 
     network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30
-    looks at files  5, 8, 9, 12, 15, 30
+    looks at files  5, 9, 12, 15, 30
     changes files   30
     environment     30; what it holds is passed to 7, 8, 13, 15, 29
     threads         15
@@ -1117,7 +1117,8 @@ def secret_parameter() -> re.Pattern[str]:
     )
     begin, end = "(?:[?&;#[]|%(?:3f|26|23|5b|5f|2d))", "(?:]|%5d)?(?:=|%3d)"
     # First what is quick to find, and most often missing: an end of a name.
-    return re.compile(f"(?i)({begin}(?=[^]=&;#?%[]{{1,64}}[]=%])(?:{'|'.join(names)}){end})([^&#]+)")
+    known = f"{begin}(?=[^]=&;#?%[]{{1,64}}[]=%])(?:{'|'.join(names)}){end}"
+    return re.compile(rf"(?i)({known})(?!\*{{3}})([^&#]+)")
 
 
 def mask_query(text: str, query: str = r"[?#][^\s\"<>]*") -> str:
@@ -2122,15 +2123,23 @@ def collect_overrides(entries: Iterable[Override], family: int, chosen_by: str) 
     return overrides
 
 
+def zone_number(zone: str) -> int | str:
+    """Return the number of the interface that a zone names (RFC 4007 section 11), else the zone."""
+    try:
+        return socket.if_nametoindex(zone) if zone and not zone.isdecimal() else int(zone or 0)
+    except OSError:
+        return zone
+
+
 def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
     """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
     fitting = [entry for entry in entries if is_ip(entry.address, family)]
     if not fitting:
         collect_overrides(entries, family, chosen_by)  # raises: the family of the first is excluded
-    targets: dict[bytes, str] = {}
+    targets: dict[tuple[bytes, int | str], str] = {}
     for text, _, address in fitting:
         plain, _, zone = address.partition("%")
-        key = socket.inet_pton(ip_family(plain), plain) + zone.encode()
+        key = (socket.inet_pton(ip_family(plain), plain), zone_number(zone))
         if key in targets:
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
@@ -2282,9 +2291,9 @@ def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
     try:
         return PemFile(option, path, read_local(option, path, MAX_FILE, seconds))
     except UsageError:
-        before, colon, _ = path.rpartition(":")
-        if option == "--cert" and colon and os.path.exists(before):  # as curl takes it: not to be repeated
-            message = f"a password cannot follow the path '{before}': write it into a file"
+        before, colon, _ = path.partition(":")
+        if option == "--cert" and colon:  # as curl takes a password: not to be repeated
+            message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
             raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
         raise
 
@@ -2857,7 +2866,7 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
         elif word.startswith("-") and f"-{name}" in NAMES:
             raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
         elif flags and " " not in word:
-            yield from [f"-{letter}" for letter in flags[1]]
+            yield from [f"-{letter}" for letter in dict.fromkeys(flags[1])]
             yield f"-{word[flags.end() :]}"
         else:
             yield word
@@ -3036,16 +3045,29 @@ def check_tracing(options: Options) -> None:
 
 def explain_no_url(args: argparse.Namespace) -> str:
     """Say which option may have taken the URL, or how a URL is given."""
-    values = [*vars(args).values(), *(text for _, text in args.data)]
-    taken = [value for value in values if isinstance(value, str) and "://" in value]
-    taken += [words for words in args.versus if re.fullmatch(r"https?://\S+", words)]
+    values = [*vars(args).values(), *(text for _, text in args.data), *args.versus]
+    taken = [value for value in values if isinstance(value, str) and re.fullmatch(r"\w+://\S+", value)]
     if taken:
         return f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
     return "httphases [OPTIONS] URL; --help shows more"
 
 
+def check_halves(args: argparse.Namespace) -> None:
+    """Raise UsageError where a URL may be the other half of a header, or of -u: it is not repeated."""
+    if all("://" in word for word in args.url):
+        return
+    if args.user and ":" not in args.user[:-1]:
+        raise UsageError("-u: expected USER:PASSWORD, in one word")
+    for header in args.header:
+        half = re.fullmatch(r"(?i)([^\s:]+)(:?)\s*(?:Bearer|Basic|Digest|Token|ApiKey)?\s*", header)
+        if half and is_token(os.fsencode(half[1])):
+            name, got = half[1] if half[2] else "Name", f", got {len(args.url)} words" * (len(args.url) > 1)
+            raise UsageError(f"expected one URL{got}: -H '{name}: …' needs quotes around all of it")
+
+
 def check_urls(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is just one URL; the message repeats no part of a header."""
+    check_halves(args)
     for word in args.url:
         name, colon, rest = word.partition(":")
         field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
@@ -3056,10 +3078,6 @@ def check_urls(args: argparse.Namespace) -> None:
     if not args.url:
         raise UsageError(f"no URL given: {explain_no_url(args)}")
     expected = f"expected one URL, got {len(args.url)}"
-    for header in args.header:
-        name = header if header.endswith(":") else "Name:"
-        if name == header or is_token(os.fsencode(header)):
-            raise UsageError(f"{expected} words: -H '{name} …' needs quotes around all of it")
     quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
     raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
 
@@ -3284,26 +3302,34 @@ def masked_words(words: str, secrets: Secrets) -> str:
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
     """Return the options of a side; raises UsageError as for a command line of its own.
 
-    The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4).
+    The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4), nor its
+    Proxy-Authorization to another proxy.
     """
     own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
-    merged, start, left = merge_side(args, own), base, []
-    if parse_url(merged.url[0]).origin != base.request.url.origin:
-        headers = base.request.headers
-        kept = without_fields(headers, private_names(headers))
-        start = base._replace(request=base.request._replace(headers=kept))
-        repeated = field_names([*kept, *own_headers])
-        left = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
-        if base.identity and own.cert is None:
-            merged.cert = merged.key = merged.key_password_file = None
-            left.append("--cert")
+    merged, headers = merge_side(args, own), base.request.headers
+    url = parse_url(merged.url[0])
+    start = base._replace(proxy=merged.proxy, unix_socket=merged.unix_socket)
+    proxies = [route_to(each, options).proxy for each, options in ((base.request.url, base), (url, start))]
+    elsewhere, private = url.origin != base.request.url.origin, set()
+    if elsewhere:
+        private = private_names(headers)
+    if proxies[1] and (not proxies[0] or proxies[0].shown != proxies[1].shown):
+        private.add("proxy-authorization")
+    kept = without_fields(headers, private)
+    repeated = field_names([*kept, *own_headers])
+    left = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
+    if elsewhere and base.identity and own.cert is None:
+        merged.cert = merged.key = merged.key_password_file = None
+        left.append("--cert")
+    start = base._replace(request=base.request._replace(headers=kept))
     check_conflicts(merged)
     check_files(merged)
     side = check_options(merged, side_fields(merged, base.environ, start))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left:
-        warnings.append(f"another origin is not sent {', '.join(left)} unless these words repeat it")
+        whom = "origin" if elsewhere else "proxy"
+        warnings.append(f"another {whom} is not sent {', '.join(left)} unless these words repeat it")
     return side._replace(warnings=tuple(warnings))
 
 
@@ -4331,9 +4357,13 @@ def name_error(failure: TlsFailure) -> NetworkError:
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and not failure.on_socket:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
-    hint = f"Ask for one of its names{way}. {INSECURE_HINT}"
-    message = "the certificate was issued for {}, not {}"
-    return NetworkError("tls", message, hint, clip(and_more(names, 5)), host)
+    message, hint = "the certificate was issued for {}, not {}", f"Ask for one of its names{way}."
+    if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):  # but where none counts
+        message = "the certificate has {} as its common name alone, and only subjectAltName counts"
+        if certificate.names:
+            message = "the certificate has {} as a DNS name, not as an IP address"
+        hint = f"Give the server a certificate with {host} in its subjectAltName."
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", clip(and_more(names, 5)), host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
@@ -4348,6 +4378,9 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     hint += "if not, the server may not send its intermediate certificates."
     lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
     cause = f"The server may not send its intermediate certificates; or the {lacking}."
+    alone = "The server sent its own certificate alone: its intermediate may be missing there, or"
+    if len(failure.chain) == 1:
+        hint, cause = f"{alone} its issuer is a private CA: --cacert PATH.", f"{alone} the {lacking}."
     if last is not failure.certificate:
         message = "the issuer at the end of the certificate's chain is unknown{}"
         cause = f"The {lacking}; or the server does not send all its intermediate certificates."
@@ -4441,12 +4474,10 @@ def literal_peer(literal: str, port: int) -> Peer:
         return Peer(literal, socket.AF_INET, (literal, port))
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
-    named = zone and not zone.isdigit()
-    try:
-        scope = socket.if_nametoindex(zone) if named else int(zone or 0)  # RFC 4007 section 11
-    except OSError:
+    scope = zone_number(zone)
+    if isinstance(scope, str):
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
-        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
+        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone)
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
@@ -5061,6 +5092,8 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # An intermediate or the server's own certificate in the bundle is enough, as it is for curl.
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
+    if ssl.HAS_NEVER_CHECK_COMMON_NAME:  # RFC 9525 section 2: names are in subjectAltName alone
+        context.hostname_checks_common_name = False
     if bundle and not ahead:
         load_ca_bundle(context, bundle)
         folder = ssl.get_default_verify_paths().capath
@@ -7383,7 +7416,8 @@ def rejected_spans(answer: bytearray) -> tuple[int, str]:
 
     try:
         partial = json.loads(answer)["partialSuccess"]
-        return int(partial.get("rejectedSpans", 0)), str(partial.get("errorMessage", ""))
+        count = min(float(partial.get("rejectedSpans", 0)), TOO_MUCH)
+        return int(count), str(partial.get("errorMessage", ""))
     except NO_EXPORT:
         return 0, ""
 
@@ -10526,14 +10560,13 @@ def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: l
         who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
         but = f" but for {', '.join(headings)}" if headings else ""
         yield Span(f"{who} are alike{but}.", "good")
-    if len(rows) == 1:
-        yield "Only one address was measured: there is nothing to compare."
 
 
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
     now = wall_clock()
     numbers = sorted({summary.number for summary in report.summaries})
+    measured = len({sample.variant for sample in report.samples})
     for number in numbers:
         rows = rows_of(report.samples, number)
         odd = odd_words(rows, now)
@@ -10544,6 +10577,9 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
         yield medians_sentence(report, rows)
         yield addresses_table(table, headings, width)
         yield from address_notes(rows, odd, headings)
+        if len(rows) == 1:
+            alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
+            yield f"Only {alone}: there is nothing to compare."
 
 
 # ---------------------------------------------------------------------------------------------------------

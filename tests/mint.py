@@ -105,7 +105,7 @@ def _alternatives(sans: tuple[str, ...]) -> list[Any]:
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(san)))
         except ValueError:
-            names.append(x509.DNSName(san))
+            names.append(x509.DNSName(san.removeprefix("dns:")))  # which may look like an address
     return names
 
 

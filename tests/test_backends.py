@@ -273,6 +273,21 @@ def test_of_one_address_it_is_said_that_there_is_no_other(run_tool):
     assert "Only one address was measured: there is nothing to compare." in flat(result.out)
 
 
+def test_a_step_that_only_one_address_leads_to_is_not_all_that_was_measured(run_tool):
+    redirected = {"routes": {"/": redirect("/next"), "/next": Reply()}}
+    result, addresses = ask(run_tool, [redirected, ok()], "-L")
+    text = flat(result.out)
+    assert f"Only {addresses[0]} came to this step: there is nothing to compare." in text
+    assert "Only one address was measured" not in text
+
+
+def test_one_zone_by_its_name_and_its_number_is_one_address(run_tool):
+    number = socket.if_nametoindex("lo")
+    both = ["--resolve", "web.test:80:fe80::1%lo", "--resolve", f"web.test:80:fe80::1%{number}"]
+    result = run_tool("--all-addresses", *both, "http://web.test/")
+    assert result.code == 64 and f"fe80::1%{number} was given before" in result.err
+
+
 def test_alike_is_said_too(run_tool):
     result, _ = ask(run_tool, [USUAL, USUAL, USUAL], "--json", "-")
     document, text = json.loads(result.out), flat(result.err)

@@ -76,6 +76,32 @@ def test_a_certificate_for_another_name_that_has_no_alternative_names(mint):
     rejected(mint, mint.context(mint.issue(mint.ca, "other.test")), "other.test", "not localhost")
 
 
+@pytest.mark.parametrize(("name", "host"), [("localhost", "localhost"), ("*.b.test", "a.b.test")])
+def test_a_common_name_alone_is_no_name_of_a_server(mint, name, host):
+    """RFC 9525 section 2: only subjectAltName counts."""
+    step = rejected(
+        mint, mint.context(mint.issue(mint.ca, name)), f"has {name} as its common name", host=host
+    )
+    assert f"a certificate with {host} in its subjectAltName" in step["error"]["hint"]
+    assert "subjectAltName counts" in step["error"]["message"]
+
+
+def test_an_address_that_a_certificate_has_as_a_name_is_not_told_as_another_address(mint):
+    leaf = mint.issue(mint.ca, "x", sans=("dns:127.0.0.1",))
+    words = "has 127.0.0.1 as a DNS name, not as an IP address"
+    rejected(mint, mint.context(leaf), words, host="127.0.0.1")
+
+
+def test_a_certificate_that_came_alone_is_the_first_thing_that_is_named(mint):
+    leaf = mint.issue(mint.issue(mint.ca, "Middle CA", ca=True), sans=("localhost",))
+    other = mint.file(mint.issue(None, "Other CA", ca=True))
+    with http_server(tls=mint.context(leaf)) as server:
+        result = here("-m", "10", server.url(), env={"SSL_CERT_FILE": str(other)})
+        hint = failure(result, "tls", "tls")["error"]["hint"]
+    alone = "The server sent its own certificate alone: its intermediate may be missing there, or its issuer"
+    assert hint.startswith(f"{alone} is a private CA: --cacert")
+
+
 def test_a_certificate_for_an_address_asked_for_by_another_address(mint):
     leaf = mint.issue(mint.ca, "x", sans=("127.0.0.9", "::1"))
     rejected(mint, mint.context(leaf), "127.0.0.9", "::1", "not 127.0.0.1", host="127.0.0.1")
@@ -187,9 +213,10 @@ def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_mi
     ways = ("The server may not send", "bundle given with --cacert does not hold", "Middle CA")
     leaf = mint.issue(middle, sans=("localhost",))
     # A certificate that has nothing to do with the others is no intermediate one.
-    for chain in ((), (mint.issue(None, "Stranger CA", ca=True)[1],)):
+    alone = "The server sent its own certificate alone: its intermediate may be missing there, or the"
+    for chain, first in (((), alone), ((mint.issue(None, "Stranger CA", ca=True)[1],), ways[0])):
         step = rejected(mint, mint.context(leaf, *chain), "the certificate's issuer is unknown (CN=Middle CA")
-        assert_order(step["error"]["hint"], *ways)
+        assert_order(step["error"]["hint"], first, *ways[1:])
     below = mint.issue(low, sans=("localhost",))
     step = rejected(mint, mint.context(below, low[1]), "at the end of the certificate's chain", "Middle CA")
     assert_order(step["error"]["hint"], "The bundle given with --cacert", "Middle CA", "all its intermediate")

@@ -529,10 +529,10 @@ def test_silence_leaves_the_exit_code_alone(call_tool, server, option, style):
 
 def test_silence_leaves_the_exports(call_tool, server, tmp_path):
     path = tmp_path / "out.har"
-    result = call_tool("-s", "--json", "-", "--har", path, server.url("/?token=abcdefgh"))
+    result = call_tool("-s", "--json", "-", "--har", path, "-X", "GET", "-d", "x", server.url())
     assert result.json()["steps"][0]["response"]["status"] == 200
     assert json.loads(path.read_bytes())["log"]["entries"] and result.raw == ""
-    assert "warning" in call_tool("--json", "-", server.url("/?token=abcdefgh")).err
+    assert "warning" in call_tool("--json", "-", "-X", "GET", "-d", "x", server.url()).err
 
 
 @pytest.mark.parametrize("series", [[], ["--count", "2", "--interval", "0"]])

@@ -412,10 +412,15 @@ def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
         f"X-Token: {SECRET}",
         f"X-Token:{SECRET}",
         f"-H X-Token {SECRET}",
+        f"-H X-Token: {SECRET}",
+        f"-H Authorization:Bearer {SECRET}",
+        f"-H 'Authorization: Basic' {SECRET}",
+        f"http://127.0.0.1/ -H 'Authorization: Bearer' {SECRET}",
+        f"-u bob {SECRET}",
+        f"-u bob: {SECRET}",
+        f"--cert /nofile.pem:{SECRET}",
         f"-H {SECRET}",
         f"-H 'A B: {SECRET}'",
-        f"-u bob:{SECRET}",
-        f"-ubob:{SECRET}",
         f"-x http://bob:{SECRET}@[::1",
         f"-x 'http://bob:x/{SECRET}@h'",
         f"http://bob:{SECRET}@127.0.0.1/",
@@ -465,6 +470,24 @@ def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin(compare):
         compare(*words, "http://a.test/", "--vs", "http://b.test/")
     assert [each.target for each in proxy.requests] == ["http://a.test/", "http://b.test/"]
     assert [each.values("proxy-authorization") for each in proxy.requests] == [[BASIC]] * 2
+
+
+def test_a_field_for_the_proxy_is_not_for_the_proxy_of_another_side(compare):
+    with http_server() as proxy, http_server() as other:
+        base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}")
+        left = "--versus {}: another proxy is not sent Proxy-Authorization unless these words repeat it"
+        words = (f"-x {other.url()}", f"-x {other.url()} -H 'Proxy-Authorization: own'", "-x ''", "-4")
+        sides = [word for each in words for word in ("--vs", each)]
+        compare(*base, "-x", proxy.url(), proxy.url("/a"), *sides, warned=[left.format(1)])
+        compare(*base, proxy.url("/a"), "--vs", f"-x {other.url()}", warned=[left.format(1)])
+        given = [each.values("proxy-authorization") for each in proxy.requests]
+    assert [each.values("proxy-authorization") for each in other.requests] == [[], ["own"], []]
+    assert sorted(given) == [[], [], [BASIC], [BASIC]]
+
+
+def test_userinfo_of_a_referer_is_masked_in_the_words_of_a_side(compare, server):
+    document = compare("--count", 1, server.url(), "--vs", f"-e http://u:{SECRET}@h/")
+    assert document["sides"][1]["words"] == "-e 'http://***@h/'"
 
 
 def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(call_tool, tmp_path, server):
