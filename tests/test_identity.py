@@ -598,18 +598,15 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
         "no path": (("--cert", ""), ("--cert '': expected a path",)),
         "no key path": (("--cert", cert, "--key", ""), ("--key '': expected a path",)),
         "curl": (("--cert", f"{holder.both}:hunter2"), ("--key-password-file", str(holder.both))),
-        "curl and no such file": (
-            ("--cert", f"{missing}:secret:hunter2"),
-            ("--key-password-file", str(missing)),
-        ),
+        "curl without a file": (("--cert", f"{missing}:pass:hunter2"), ("--key-password-file", str(missing))),
     }
 
 
 CASES = (
     "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, "
     "key as certificate, no key in it, certificate as key, bad certificate, bad key, encrypted, "
-    "wrong password, no path, no key path, curl"
-).split(", ") + ["curl, no file"]
+    "wrong password, no path, no key path, curl, curl without a file"
+).split(", ")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
