@@ -947,6 +947,18 @@ class Violation(NamedTuple):
     baseline_ms: float | None = None  # of a relative budget: the median that it is compared with
 
 
+class Undecided(NamedTuple):
+    """A relative budget that an interval leaves open: what is allowed (ms) lies within it."""
+
+    key: str
+    allowance: Allowance
+    allowed_ms: float
+    ends_ms: tuple[float, float]
+    runs: float | None  # that would tell, about; None where the difference equals what is allowed
+    paired: bool
+    variant: str | None = None
+
+
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
 
@@ -955,7 +967,9 @@ class Verdict(NamedTuple):
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()  # keys with too few values
     counts: Mapping[str, str] = {}  # how many values each statistic had: a number, or the range over variants
-    where: str = ""  # the variants in which keys were not judged
+    where: tuple[str, ...] = ()  # what lacks good answers, so that keys were not judged
+    dependent: bool = False  # keys were not judged because runs depend on each other
+    undecided: tuple[Undecided, ...] | None = None  # None without relative budgets
     bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
     left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
 
@@ -1603,13 +1617,28 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
     return {key: thresholds[key] for known in BUDGETS.values() for key in known if key in thresholds}
 
 
-def check_statistics(thresholds: Iterable[str], count: int, reuse: bool) -> None:
-    """Raise SloError for a budget on a statistic that `count` runs cannot support, 0 without a series."""
+INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
+RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
+
+
+def risk_of(sides: int) -> int:
+    """Return in one of how many cases an interval misses: of a series beside a baseline, where `sides` is 0,
+    or of each of the sides beside A, so that all together miss once in INTERVAL_RISK.
+    """
+    return INTERVAL_RISK * sides or RISK_OF_EACH
+
+
+def needed_values(sides: int) -> int:
+    """Return how many values an interval takes at least: 2 ** -n of them lie on one side of the median."""
+    return (2 * risk_of(sides) - 1).bit_length()
+
+
+def check_statistics(budgets: Mapping[str, int], count: int, reuse: bool) -> None:
+    """Raise SloError for a budget that needs more values than `count` runs have, 0 without a series."""
     values, what = count, "runs"
     if reuse:
         values, what = count - 1, "runs on a kept connection"
-    for key in thresholds:
-        needed = SUPPORT.get(key.partition(".")[2], 0)
+    for key, needed in budgets.items():
         if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         if values < needed:
@@ -3201,7 +3230,9 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
-    check_statistics(absolute, options.series.times if is_series(args) else 0, options.series.reuse)
+    needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
+    needed.update(dict.fromkeys(relative, needed_values(len(args.versus))))
+    check_statistics(needed, options.series.times if is_series(args) else 0, options.series.reuse)
     expected = parse_expect(args.expect)
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
@@ -7459,8 +7490,6 @@ OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
-INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
-RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
 DEVIATIONS_OF_EACH = 2.2414  # of a normal distribution: how far off one in RISK_OF_EACH is
 
 
@@ -7597,8 +7626,8 @@ def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
     return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
 
 
-def known(name: str, samples: Iterable[Sample]) -> list[int]:
-    """Return a field of the samples in which it is known."""
+def known(name: str, samples: Iterable[Sample | Timing]) -> list[int]:
+    """Return a field of the samples, or of their times, in which it is known."""
     values = (getattr(sample, name) for sample in samples)
     return [value for value in values if value is not None]
 
@@ -7682,8 +7711,8 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
 class Comparison(NamedTuple):
-    """A step of a side beside the same step of another side; with `number` None, their chains. `statuses` are
-    the usual ones of both.
+    """A step of a side beside the same step of another side; with `number` None, their chains. What has two
+    values has one for each of them.
     """
 
     side: str | None  # None beside a baseline: now
@@ -7691,7 +7720,10 @@ class Comparison(NamedTuple):
     number: int | None
     verdict: str
     differences: dict[str, Distribution]  # by how much each key is above the other side's
-    statuses: tuple[int | None, int | None]
+    statuses: tuple[int | None, int | None]  # the usual ones
+    good: tuple[int, int]  # how many values there are
+    slow: tuple[int, int]  # how many of these are outliers above the values of both
+    needed: int  # how many values an interval takes
 
     @property
     def n(self) -> int:
@@ -7709,11 +7741,12 @@ def most_frequent(values: Sequence[Thing]) -> Thing | None:
 
 
 def chains_of(samples: Sequence[Sample]) -> list[Sample]:
-    """Return a sample for each chain: the one of its last step, with the total of all steps."""
+    """Return a sample for each chain: the one of its last step, with the times of all steps added up."""
     chains = []
-    for *others, end in group_by(lambda sample: sample.run, samples).values():
-        total = end.timing.total + sum(each.timing.total for each in others)
-        chains.append(end._replace(timing=end.timing._replace(total=total)))
+    for steps in group_by(lambda sample: sample.run, samples).values():
+        times = (known(key, (step.timing for step in steps)) for key in Timing._fields)
+        added: list[Any] = [sum(each) if each else None for each in times]
+        chains.append(steps[-1]._replace(timing=Timing(*added)))
     return chains
 
 
@@ -7723,15 +7756,16 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], paired: bool) -> Distribution:
-    """Compare the values (us) of a key, each with its round. Sides that were measured in turn (`paired`) are
-    compared round by round, so that neither a drift nor a rhythm counts. Two series, one after the other, are
-    compared by their medians, and the intervals of both.
+def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], sides: int) -> Distribution:
+    """Compare the values (us) of a key, each with its round. `sides` that were measured in turn with another
+    are compared round by round, so that neither a drift nor a rhythm counts. Two series, one after the other,
+    where `sides` is 0, are compared by their medians, and the intervals of both.
     """
-    if paired:
+    if sides:
         others = {number: us for us, number in other}
         rounds = [us - others[number] for us, number in own if number in others]
-        return measure_distribution(rounds)._replace(dependence=dependence(rounds) if rounds else None)
+        depends = dependence(rounds) if rounds else None
+        return measure_distribution(rounds, risk_of(sides))._replace(dependence=depends)
     series = [us for us, _ in own], [us for us, _ in other]
     if not all(series):
         return measure_distribution([])
@@ -7753,23 +7787,53 @@ def decide(difference: Distribution, statuses: tuple[int | None, int | None]) ->
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def compare_one(
-    number: int | None, own: Sequence[Sample], other: Sequence[Sample], paired: bool
-) -> Comparison:
+def are_apart(slow: tuple[int, int], good: tuple[int, int]) -> bool:
+    """Tell whether chance would part so many slow runs so unevenly at most once in eight times.
+
+    That is by 1.5 deviations of a binomial distribution, and half a run.
+    """
+    count, share = sum(slow), good[0] / (sum(good) or 1)
+    return count > 0 and abs(slow[0] - count * share) - 0.5 >= 1.5 * (count * share * (1 - share)) ** 0.5
+
+
+def usual_statuses(parts: Sequence[Sequence[Sample]], sides: int) -> tuple[int | None, int | None]:
+    """Return the usual status of each part: of the good answers that are compared, if there are such."""
+    good = [[sample for sample in part if sample.good] for part in parts]
+    if sides:
+        own, other = ({sample.round for sample in part} for part in good)
+        good = [[sample for sample in part if sample.round in own & other] for part in good]
+    own_status, other_status = (
+        most_frequent(known("status", part)) for part in (good if all(good) else parts)
+    )
+    return own_status, other_status
+
+
+def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sample], sides: int) -> Comparison:
     """Compare one step of two sides, or with `number` None their chains."""
     parts, differences = [], {}
-    for samples in (own, other) if paired else (warm_runs(own), warm_runs(other)):
+    for samples in (own, other) if sides else (warm_runs(own), warm_runs(other)):
         parts.append([each for each in samples if each.number == number] if number else chains_of(samples))
     mine, theirs = map(usable, parts)
-    for key in STAT_KEYS if number else ("total",):
+    for key in STAT_KEYS:
         values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
-        differences[key] = subtract(values, others, paired)
-    statuses = most_frequent(known("status", parts[0])), most_frequent(known("status", parts[1]))
-    side, verdict = own[0].variant if paired else None, decide(differences["total"], statuses)
-    return Comparison(side, str(other[0].variant), number, verdict, differences, statuses)
+        differences[key] = subtract(values, others, sides)
+    middle, reach = usual_range([each.timing.total for each in (*mine, *theirs)])
+    slow, others_slow = (sum(each.timing.total - middle > reach for each in part) for part in (mine, theirs))
+    statuses = usual_statuses(parts, sides)
+    return Comparison(
+        side=own[0].variant if sides else None,
+        against=str(other[0].variant),
+        number=number,
+        verdict=decide(differences["total"], statuses),
+        differences=differences,
+        statuses=statuses,
+        good=(len(mine), len(theirs)),
+        slow=(slow, others_slow),
+        needed=needed_values(sides),
+    )
 
 
-def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> list[Comparison]:
+def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
     """Compare a side with another: each step that both have, and where there are more, the chains; the last
     comparison is the one that the verdict rests on.
     """
@@ -7777,49 +7841,66 @@ def compare(own: Sequence[Sample], other: Sequence[Sample], paired: bool) -> lis
     numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
     if max(steps[0] | steps[1]) > 1:
         numbers.append(None)
-    return [compare_one(number, own, other, paired) for number in numbers]
+    return [compare_one(number, own, other, sides) for number in numbers]
 
 
-def last_values(key: str, samples: Iterable[Sample]) -> list[tuple[int, int]] | None:
+def last_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
     """Return the values that budgets on medians and other statistics are about, each with its round: of the
-    last steps that are good, and where connections are kept, of those on a kept one. None where such steps
-    have no such phase.
+    last steps that are good, or of the `whole` chains, and where connections are kept, of those on a kept
+    one. None where such steps have no such phase.
     """
-    held = [each for each in samples if each.last and each.good and each.reused is not False]
+    ends = chains_of(samples) if whole else [sample for sample in samples if sample.last]
+    held = [each for each in ends if each.good and each.reused is not False]
     values = values_of_key(key, held, "round")
     return None if held and not values else values
 
 
-def hold_allowances(
-    allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], paired: bool
-) -> Verdict | None:
-    """Judge relative budgets: the last steps of a side beside those of another; None without such budgets.
+def leave_undecided(
+    key: str, allowance: Allowance, allowed: float, found: Distribution, sides: int
+) -> Undecided:
+    """Say what an interval leaves open, and how many runs would tell: its width falls with their root."""
+    low, high = found.interval or (0, 0)
+    distance, half = abs(round(allowed * 1000) - (found.median or 0)), (high - low) / 2
+    runs = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
+    return Undecided(key, allowance, allowed, (low / 1000, high / 1000), runs, sides > 0)
 
-    A budget is exceeded where the whole interval of the difference lies above it, so that chance alone does
-    not exceed it; without an interval, the difference itself counts. Times are judged as they are printed.
+
+def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
+    """Name what has too few `good` values for an interval, or where each has enough, but not in the same
+    rounds, what lacks some.
     """
-    if not allowances:
-        return None
-    thresholds, violations, not_judged = {}, [], []
-    for key, allowance in sorted(allowances.items()):
-        values, others = last_values(key, own), last_values(key, other)
-        if values is None or others is None:
-            continue
-        difference = subtract(values, others, paired)
-        middle, interval = difference.median, difference.interval
-        if middle is None:
-            not_judged.append(key)
-            continue
+    names = (str(own[0].variant), SIDES[0]) if sides else (NOW, BEFORE)
+    least = needed_values(sides)
+    if sides and min(good) >= least:
+        least = own[-1].round
+    return tuple(name for name, count in zip(names, good) if count < least)[::-1]
+
+
+def hold_allowance(
+    key: str, allowance: Allowance, parts: Sequence[Sequence[Sample]], whole: bool, sides: int
+) -> Verdict:
+    """Judge a relative budget: a part beside the other one, their last steps or their whole chains."""
+    verdict = Verdict(max(sample.number for sample in parts[0]), {}, (), undecided=())
+    values, others = (last_values(key, part, whole) for part in parts)
+    if values is None or others is None:
+        return verdict
+    found = subtract(values, others, sides)
+    if found.median is not None:
         before = round(median(us for us, _ in others)) / 1000
-        threshold = thresholds[key] = round(before + allowance.over(before), 3)
-        low = interval[0] if interval else middle
-        actual, surely = (round(before + us / 1000, 3) for us in (middle, low))
-        if surely > threshold:
-            over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
-            violations.append(over)
-    number = max(sample.number for sample in own)
-    left_out = bad_ends(own) if thresholds else {}
-    return Verdict(number, thresholds, tuple(violations), tuple(not_judged), left_out=left_out)
+        allowed = allowance.over(before)
+        threshold = round(before + allowed, 3)
+        verdict = verdict._replace(thresholds={key: threshold})
+    if found.median is None or found.interval is None:
+        where = lacking_sides(parts[0], (len(values), len(others)), sides)
+        return verdict._replace(not_judged=(key,), where=where, dependent=found.n >= needed_values(sides))
+    actual, low, high = (round(before + us / 1000, 3) for us in (found.median, *found.interval))
+    if low > threshold:
+        over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
+        return verdict._replace(violations=(over,))
+    if high > threshold:
+        open_one = leave_undecided(key, allowance, allowed, found, sides)
+        return verdict._replace(undecided=(open_one,))
+    return verdict
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7879,27 +7960,56 @@ def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None
     held = [verdict for verdict in verdicts if verdict]
     if not held:
         return None
-    violations = [each._replace(variant=each.variant or variant) for one in held for each in one.violations]
     thresholds: dict[str, float] = {}
     counts: dict[str, list[int]] = {}
     bad: collections.Counter[int] = collections.Counter()
     left_out: collections.Counter[int] = collections.Counter()
+    lacking: list[str] = []
     for verdict in held:
         thresholds.update(verdict.thresholds)
         bad.update(verdict.bad_statuses)
         left_out.update(verdict.left_out)
         for key, count in verdict.counts.items():
             counts.setdefault(key, []).append(int(count))
-    lacking = [verdict.where or variant for verdict in held if verdict.not_judged]
+        if verdict.not_judged:
+            lacking += verdict.where or filter(None, [variant])
+
+    def joined(name: str) -> list[Any]:
+        found = [each for verdict in held for each in getattr(verdict, name) or ()]
+        named = (isinstance(each, str) or each.variant for each in found)
+        return [each if done else each._replace(variant=variant) for each, done in zip(found, named)]
+
+    relative = any(verdict.undecided is not None for verdict in held)
     return held[0]._replace(
         thresholds=thresholds,
-        violations=tuple(sorted(violations, key=lambda violation: violation.key)),
-        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
+        violations=tuple(sorted(joined("violations"), key=lambda violation: violation.key)),
+        not_judged=tuple(dict.fromkeys(joined("not_judged"))),
+        undecided=tuple(joined("undecided")) if relative else None,
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
-        where=", ".join(dict.fromkeys(filter(None, lacking))),
+        where=tuple(dict.fromkeys(lacking)),
+        dependent=any(verdict.dependent for verdict in held),
         bad_statuses=bad,
         left_out=left_out,
     )
+
+
+def hold_allowances(
+    allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], sides: int
+) -> Verdict | None:
+    """Judge relative budgets: a side beside another; None without such budgets. They are about the last
+    steps, a budget on total about what the verdict rests on, which may be whole chains.
+
+    A budget is exceeded where the whole interval of the difference lies above it, and held where none of it
+    does. Otherwise it is undecided, and without an interval it is not judged, so that chance alone decides
+    nothing. Times are judged as they are printed.
+    """
+    chained = any(sample.number > 1 for part in (own, other) for sample in part)
+    verdict = join_verdicts(
+        hold_allowance(key, allowance, (own, other), chained and key == "total", sides)
+        for key, allowance in sorted(allowances.items())
+    )
+    judged = verdict and verdict.thresholds.keys() - set(verdict.not_judged)
+    return verdict and verdict._replace(left_out=bad_ends(own) if judged else {})
 
 
 class Report(NamedTuple):
@@ -7909,7 +8019,7 @@ class Report(NamedTuple):
 
     options: Options
     host: str  # this machine's name
-    samples: Sequence[Sample]
+    samples: Sequence[Sample]  # those of a variant after those of another, each in the order of measurement
     planned: int  # runs, if it was not stopped
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
@@ -8757,6 +8867,13 @@ def percent_text(us: int | None, total: int) -> str:
     return {"0.0": "<0.1"}.get(share, "100" if us == total else share)
 
 
+def plain_ms(us: Iterable[float]) -> list[str]:
+    """Return times in ms, without a sign, all with one decimal, or with three where one leaves nothing."""
+    sizes = [abs(each) / 1000 for each in us]
+    decimals = 1 if max(sizes) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
+    return [f"{size:.{decimals}f}" for size in sizes]
+
+
 def shortest(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
     return f"{value:.15g}" if value < 1e15 else repr(value)
@@ -8782,6 +8899,8 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     if not verdict.passed:
         keys = {*verdict.not_judged, *(violation.key for violation in verdict.violations)}
         yield "slo_violations=" + ",".join(sorted(keys))
+    if verdict.undecided:
+        yield "slo_undecided=" + ",".join(sorted({each.key for each in verdict.undecided}))
 
 
 def step_title(number: int, turn: Turn | None) -> str:
@@ -8986,12 +9105,17 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
         yield f"{where}{said}: {option} makes that exit 22"
 
 
+DEPENDENT = "the runs depend on each other: more of them, further apart"
+
+
 def not_judged_text(verdict: Verdict, report: Report) -> str:
-    text = "not judged, too few good answers"
-    if report.options.series.reuse:
-        text += " on a kept connection"
-    if verdict.where:
-        text += f" at {verdict.where}"
+    text = "not judged, "
+    if verdict.where or not verdict.dependent:
+        text += "too few good answers"
+        text += " on a kept connection" if report.options.series.reuse else ""
+        text += f" at {', '.join(verdict.where)}" if verdict.where else ""
+    else:
+        text += DEPENDENT
     if report.runs < report.planned:
         text += f", stopped after {report.runs} of {report.planned} runs"
     return text
@@ -9138,6 +9262,8 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
     if series or verdict.not_judged:
         document["not_judged"] = list(verdict.not_judged)
+    if verdict.undecided is not None:
+        document["undecided"] = list(dict.fromkeys(each.key for each in verdict.undecided))
     return document
 
 
@@ -9205,6 +9331,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "ci95_ms": each.interval and [to_ms(us) for us in each.interval],
         }
         for key, each in comparison.differences.items()
+        if comparison.number or key == "total"
     }
     return {
         "side": comparison.side,
@@ -10171,6 +10298,19 @@ def violation_text(violation: Violation, report: Report) -> str:
     return text
 
 
+def undecided_text(open_one: Undecided) -> str:
+    amount, low, high = open_one.allowance, *open_one.ends_ms
+    text = f"{open_one.key}=+{shortest(amount.amount)}{'%' if amount.percent else ''}"
+    text += f" at {open_one.variant}" if open_one.variant else ""
+    allowed, *sizes = plain_ms(ms * 1000 for ms in (open_one.allowed_ms, low, high))
+    ends = [f"{'−' if end < 0 else '+'}{size}" for end, size in zip((low, high), sizes)]
+    text += f": cannot tell, {allowed} ms lies between {ends[0]} and {ends[1]} ms"
+    if open_one.runs:
+        what = "rounds" if open_one.paired else "runs on each side"
+        text += f"; about {float(f'{open_one.runs:.2g}'):.0f} {what} would"
+    return text
+
+
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
@@ -10187,6 +10327,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     words = [violation_text(violation, report) for violation in verdict.violations]
     words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
     lines += [Span(f"• {text}", "bad") for text in words]
+    lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.undecided or ()]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10412,7 +10553,7 @@ class VariantRow:
 
 
 def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
-    """Return what a step was like, of each variant that came so far, in the order of the first round."""
+    """Return what a step was like, of each variant that came so far."""
     groups = group_by(lambda sample: sample.variant, samples)
     steps = ([each for each in group if each.number == number] for group in groups.values())
     return [VariantRow(step) for step in steps if step]
@@ -10585,16 +10726,8 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 # ---------------------------------------------------------------------------------------------------------
-NEEDED = {True: 6, False: 7}  # values for an interval: of paired rounds, of each of two series
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
-
-
-def plain_ms(us: Iterable[float]) -> list[str]:
-    """Return times in ms, without a sign, all with one decimal, or with three where one leaves nothing."""
-    sizes = [abs(each) / 1000 for each in us]
-    decimals = 1 if max(sizes) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
-    return [f"{size:.{decimals}f}" for size in sizes]
 
 
 def change_text(us: float | None) -> str:
@@ -10603,45 +10736,77 @@ def change_text(us: float | None) -> str:
     return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
-def cause_words(parts: Sequence[Comparison], middle: float) -> str:
-    """Name the one or two phases that make most of a difference (us). A phase counts if at least half of the
-    rounds have it: on kept connections few have those of the set-up.
+def large_phases(found: Comparison) -> dict[str, float]:
+    """Return the phases that make a large part of a difference (us), in its direction or not, by their size.
+
+    A phase counts if at least half of the rounds have it: on kept connections few have those of the set-up.
     """
-    sums = {}
+    sizes, least = {}, LARGE_PART * abs(found.differences["total"].median or 0)
     for phase in PHASES:
-        differences = [part.differences[phase] for part in parts if 2 * part.differences[phase].n >= part.n]
-        sums[phase] = sum(each.median or 0 for each in differences)
-    large = [phase for phase in PHASES if middle and sums[phase] / middle >= LARGE_PART]
-    causes = sorted(large, key=lambda phase: -abs(sums[phase]))[:2]
-    sizes = plain_ms([middle, *(sums[phase] for phase in causes)])[1:]
-    named = " and ".join(f"{phase} {size}" for phase, size in zip(causes, sizes))
+        each = found.differences[phase]
+        if each.median and abs(each.median) >= least and 2 * each.n >= found.n:
+            sizes[phase] = each.median
+    return dict(sorted(sizes.items(), key=lambda size: -abs(size[1])))
+
+
+def more_or_less(us: float) -> str:
+    return f"{number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
+
+
+def cause_words(found: Comparison) -> str:
+    """Name the one or two phases that make most of a difference, or two that go in opposite directions."""
+    whole, sizes = found.differences["total"].median or 0, large_phases(found)
+    along = [phase for phase in sizes if sizes[phase] * whole > 0]
+    opposite = [phase for phase in sizes if sizes[phase] * whole < 0]
+    if along and opposite:
+        both = sorted([along[0], opposite[0]], key=list(sizes).index)
+        return "".join(f", {phase} {more_or_less(sizes[phase])}" for phase in both)
+    texts = plain_ms([whole, *(min(abs(sizes[phase]), abs(whole)) for phase in along[:2])])[1:]
+    named = " and ".join(f"{phase} {text}" for phase, text in zip(along, texts))
     return f", most of it {named}" if named else ""
 
 
-def verdict_sentence(comparison: Comparison, parts: Sequence[Comparison]) -> str:
-    """Say which of two is better, or why that cannot be said; `parts` are the comparisons of their steps."""
-    paired, against = comparison.side is not None, comparison.against
-    name, total = comparison.side or NOW, comparison.differences["total"]
+def too_few_words(found: Comparison) -> str:
+    """Say why there is no verdict: too few values, and on which side, or values that depend on each other."""
+    if found.n >= found.needed:
+        return f"Too few runs: {DEPENDENT}"
+    few = f"{found.needed} good ones on both sides are needed"
+    if found.side:
+        return f"Too few rounds: {few}, there are {found.n}"
+    now, before = found.good
+    advice = []
+    if before < found.needed:
+        advice.append(f"{found.against} has {before}: export it anew with --count 20")
+    if now < found.needed:
+        advice.append(f"{NOW} has {now}: --count 20")
+    return f"Too few runs: {few}, {', '.join(advice)}"
+
+
+def verdict_sentence(found: Comparison) -> str:
+    """Say which of two is better, or why that cannot be said, and whose slow runs are more."""
+    against, name, total = found.against, found.side or NOW, found.differences["total"]
     middle, interval = total.median, total.interval
-    if comparison.verdict == "unlike":
-        words = f"{name.capitalize()} answers {comparison.statuses[0]}, {against} {comparison.statuses[1]}: "
+    if found.verdict == "unlike":
+        words = f"{name.capitalize()} answers {found.statuses[0]}, {against} {found.statuses[1]}: "
         words += "the times are of different work"
         if middle is not None:
             words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
         return words
     if middle is None or interval is None:
-        needed = f"{NEEDED[paired]} good ones on both sides are needed"
-        if paired:
-            return f"Too few rounds: {needed}, there are {comparison.n}"
-        return f"Too few runs: {needed} (--count {NEEDED[paired]}), one has {comparison.n}"
-    if comparison.verdict == "no_difference":
+        return too_few_words(found)
+    if found.verdict == "no_difference":
         low, high = plain_ms(interval)
-        within = f"total within {low} ms faster and {high} ms slower"
-        return f"No difference shows between {against} and {name}: {within}"
-    size, *ends = plain_ms([middle, *sorted(interval, key=abs)])
-    than = "" if paired else f" than {against}"
-    words = f"{name.capitalize()} is {comparison.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
-    return words + cause_words(parts, middle)
+        words = f"No difference shows between {against} and {name}: "
+        words += f"total between {low} ms faster and {high} ms slower in the usual time"
+    else:
+        size, *ends = plain_ms([middle, *sorted(interval, key=abs)])
+        than = "" if found.side else f" than {against}"
+        words = f"{name.capitalize()} is {found.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
+        words += cause_words(found)
+    if are_apart(found.slow, found.good):
+        parts = [f"{who} {few} of {of}" for who, few, of in zip((name, against), found.slow, found.good)]
+        words += f"; slow runs: {', '.join(reversed(parts))}"
+    return words
 
 
 # Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
@@ -10654,15 +10819,15 @@ HABITS: dict[str, Callable[[Sample], str]] = {
 }
 
 
-def unlike_words(own: Sequence[Sample], other: Sequence[Sample]) -> str:
-    """Say in what two sides differ besides their times, if both have answers."""
+def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Collection[str]) -> str:
+    """Say in what two sides differ besides their times and what was intended, if both have answers."""
     ends = [usable(each for each in part if each.last) for part in (own, other)]
     if not all(ends):
         return ""
     words = []
     for name, habit in HABITS.items():
         mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
-        if mine != theirs:
+        if mine != theirs and name not in intended:
             words.append(f"{name} {mine} and {theirs}")
     size, before = (median(known("body_bytes", part)) for part in ends)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
@@ -10675,11 +10840,13 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     parts = [each for each in report.comparisons if each.side == side]
     if not parts:
         return
-    whole, steps = parts[-1], [each for each in parts if each.number]
+    whole = parts[-1]
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
     named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
-    yield Span(named + verdict_sentence(whole, steps), tone)
-    words = unlike_words(report.samples_of(side), other)
+    yield Span(named + verdict_sentence(whole), tone)
+    families = {each.options.family for each in report.options.sides if each.name in (side, SIDES[0])}
+    intended = ("address family",) if len(families) > 1 else ()
+    words = unlike_words(report.samples_of(side), other, intended)
     if words:
         yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
 
@@ -10688,10 +10855,8 @@ COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
 
 
-def sides_table(rows: Sequence[VariantRow], changes: Mapping[str, str], width: int) -> Table:
+def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, str], width: int) -> Table:
     """Compare sides: medians in ms, and how far total is above that of the first side."""
-    first, *others = [row.variant for row in rows]
-    heading = f"{others[0]} − {first}" if len(others) == 1 and first != BEFORE else "change"
     for count in range(len(FIRST_LEFT_OUT) + 1):
         keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
         headings = ["Side", "Status", *keys, heading]
@@ -10719,6 +10884,7 @@ def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, width: int) -> Iterator[Block]:
     """Show sides below each other, step by step; `against` is the side that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
+    heading = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
     for number, first in sorted(firsts.items()):
         alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
         rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
@@ -10726,7 +10892,7 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, wid
         changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:
             yield Span(f"Step {number}: {first.method} {clip(first.url)}", "strong")
-        yield sides_table(rows, changes, width)
+        yield sides_table(rows, heading, changes, width)
         yield from strips_table(rows, width)
         for row in rows:
             for count, failure in row.whole.failures.values():
@@ -11485,6 +11651,7 @@ class Results:
         self.lacking = 0  # runs in which a client certificate was asked for in vain
         self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
         self.lookup_us: int | None = None
+        self.variants: Sequence[str | None] = ()
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
@@ -11605,25 +11772,27 @@ class Results:
     def report(self, planned: int) -> Report:
         """Sum up all runs; `planned` is how many there were to be."""
         options, verdicts, comparisons = self.options, {}, []
-        parts = group_by(lambda sample: sample.variant, self.samples)
-        paired = options.baseline is None
+        places = {variant: place for place, variant in enumerate(self.variants)}
+        samples = sorted(self.samples, key=lambda sample: places.get(sample.variant, 0))
+        parts = group_by(lambda sample: sample.variant, samples)
+        sides = max(0, len(options.sides) - 1)
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
             verdict = judge(options.thresholds, own)
-            relative = hold_allowances(options.allowances, own, other, paired)
+            relative = hold_allowances(options.allowances, own, other, sides)
             if verdict and relative and verdict.left_out:
                 relative = relative._replace(left_out={})  # these runs are counted already
             verdicts[variant] = join_verdicts([verdict, relative], variant)
             if other and own is not other:
-                comparisons += compare(own, other, paired)
+                comparisons += compare(own, other, sides)
         single = self.last_run
         return Report(
             options=options,
             host=os.uname().nodename,
-            samples=self.samples,
+            samples=samples,
             planned=planned,
             duration_us=max(0, self.ended - self.begun) // 1000,
-            summaries=sum_up_all(self.samples),
+            summaries=sum_up_all(samples),
             verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
             lookup_us=self.lookup_us,
             newest=self.newest,
@@ -11820,8 +11989,8 @@ def each_turn(
     """Give each variant with the place of its next run, when that is due."""
     number = 0
     for round_number in range(1, live.planned // len(variants) + 1):
-        backwards = results.options.sides and round_number % 2 == 0  # the first one may be at a disadvantage
-        for place, variant in enumerate(reversed(variants) if backwards else variants):
+        # Drawn by lot: what a server does in turn, or every so often, keeps step with no order of its own.
+        for place, variant in enumerate(sorted(variants, key=lambda _: os.urandom(8))):
             due = live.wait(1 if place else round_number)  # the others of a round follow at once
             if due is None:
                 return
@@ -11877,6 +12046,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     if not variants:
         return
     live.expect(len(variants))
+    results.variants = [variant.name for variant in variants]
     runs = live.planned
     if options.tracing and runs > MAX_TRACES:
         if series.duration:

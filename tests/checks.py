@@ -138,6 +138,9 @@ def without_relative(slo: dict[str, Any], relative: Sequence[str]) -> dict[str, 
     violations = [each for each in slo["violations"] if each["key"] not in relative]
     not_judged = [key for key in slo.get("not_judged", ()) if key not in relative]
     rest = {key: value for key, value in slo["thresholds_ms"].items() if key not in relative}
+    slo = dict(slo)
+    undecided = slo.pop("undecided", [])
+    assert len(set(undecided)) == len(undecided) and set(undecided) <= set(relative)
     left = {**slo, "thresholds_ms": rest, "violations": violations, "pass": not (violations or not_judged)}
     return {**left, "not_judged": not_judged} if "not_judged" in slo else left
 
@@ -511,13 +514,15 @@ def check_spread(found: dict[str, Any], values: Sequence[Decimal]) -> None:
     check_interval(found["median_ci95"], ordered)
 
 
-def check_interval(found: list[Any] | None, values: Sequence[Decimal]) -> None:
-    """Prove what is said to hold the median of values in 95 of 100 cases."""
+def check_interval(found: list[Any] | None, values: Sequence[Decimal], sides: int = 1) -> None:
+    """Prove what is said to hold the median of values in 95 of 100 cases, or all of so many sides'."""
     ordered, count = sorted(values), len(values)
     ranks = [
-        k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) * 20 <= 2**count
+        k
+        for k in range(1, count // 2 + 1)
+        if 2 * sum(math.comb(count, i) for i in range(k)) * 20 * sides <= 2**count
     ]
-    assert bool(ranks) == (count >= 6)
+    assert bool(ranks) == (count >= {1: 6, 2: 7, 3: 7, 4: 8, 5: 8, 6: 8, 7: 9}[sides])
     if not ranks:
         assert found is None
         return
@@ -579,10 +584,13 @@ def check_sides(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> Non
     assert 2 <= len(names) <= 8 and names == list("ABCDEFGH")[: len(names)]
     assert [each["words"] is None for each in document["sides"]] == [True] + [False] * (len(names) - 1)
     assert document["sides"][0]["url"] == document["initial_url"]
+    turns = -(-len(document["runs"]) // len(names))
     for number, run in enumerate(document["runs"]):
-        turn, place = divmod(number, len(names))
+        turn = number // len(names)
         assert run["round"] == turn + 1 and run["target"] is None
-        assert run["side"] == (names[::-1] if turn % 2 else names)[place]
+    for turn in range(turns):
+        drawn = [run["side"] for run in document["runs"] if run["round"] == turn + 1]
+        assert len(set(drawn)) == len(drawn) and (set(drawn) == set(names) or turn == turns - 1)
     parts = {name: [run for run in document["runs"] if run["side"] == name] for name in names}
     found = document["comparisons"]
     wanted = []
@@ -590,12 +598,12 @@ def check_sides(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> Non
         steps = [
             {step["step_number"] for run in parts[each] for step in run["steps"]} for each in ("A", name)
         ]
-        if parts[name]:
+        if parts[name] and parts["A"]:
             wanted += [(name, number) for number in sorted(steps[0] & steps[1])]
             wanted += [(name, None)] * (max(steps[0] | steps[1]) > 1)
     assert [(each["side"], each["step_number"]) for each in found] == wanted
     for each in found:
-        check_comparison(each, parts[each["side"]], parts["A"], good)
+        check_comparison(each, parts[each["side"]], parts["A"], good, len(names) - 1)
 
 
 def steps_by_round(
@@ -617,8 +625,9 @@ def check_comparison(
     own: Sequence[dict[str, Any]],
     other: Sequence[dict[str, Any]],
     good: Sequence[dict[str, Any]],
+    sides: int,
 ) -> None:
-    """Prove the difference of a step, or of whole chains, and the verdict on it."""
+    """Prove the difference of a step, or of whole chains, and the verdict; `sides` are compared with A."""
     number = found["step_number"]
     keys = TIMING_FIELDS.split() if number else ["total_ms"]
     check_fields(found, " ".join(["side against step_number n dependence verdict", *keys]))
@@ -637,7 +646,12 @@ def check_comparison(
             assert near(found[key]["median_ms"], Decimal(statistics.median(differences)))
         else:
             assert found[key]["median_ms"] is None
-        check_interval(found[key]["ci95_ms"], [Decimal(each) for each in differences])
+        check_interval(found[key]["ci95_ms"], [Decimal(each) for each in differences], sides)
+    both = [turn for turn in rounds if mine[turn][-1] in good and theirs[turn][-1] in good]
+    if both:
+        statuses, others = (
+            [part[turn][-1]["response"]["status"] for turn in both] for part in (mine, theirs)
+        )
     low, high = found["total_ms"]["ci95_ms"] or (None, None)
     assert found["verdict"] == expected_verdict(usual(statuses), usual(others), low, high)
 

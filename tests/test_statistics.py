@@ -178,12 +178,12 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
 
 def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():
     rows = tool.rows_of([sample(1, 9, status=200)._replace(variant=side) for side in "AB"], 1)
-    whole = tool.sides_table(rows, {"B": "+1.0 ms"}, 1000)
+    whole = tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, 1000)
     assert "dns" in whole.headings
     cells = [[cell.text for cell in row] for row in whole.rows]
     width = tool.table_width([whole.headings, *cells])
-    assert tool.sides_table(rows, {"B": "+1.0 ms"}, width).headings == whole.headings
-    narrower = tool.sides_table(rows, {"B": "+1.0 ms"}, width - 1)
+    assert tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, width).headings == whole.headings
+    narrower = tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, width - 1)
     assert narrower.headings == [each for each in whole.headings if each != "dns"]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from checks import check_usage_error, flat, parse_compact
 from conftest import has
+from inside import tool
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
 
 SECRET = "hunter2hunter2"
@@ -47,6 +48,14 @@ def requests_of(document):
     return {run["side"]: run["steps"][0]["request"] for run in reversed(document["runs"])}
 
 
+def by_side(document, things):
+    """Put things, one of each run in the order of measurement, in the order of the sides in each round."""
+    runs = document["runs"]
+    assert len(runs) == len(things)
+    ordered = sorted(range(len(runs)), key=lambda place: (runs[place]["round"], runs[place]["side"]))
+    return [things[place] for place in ordered]
+
+
 def late(start, seconds=0.0):
     """Answer each request later than the one before, by `seconds`."""
     count = iter(range(10_000))
@@ -56,17 +65,29 @@ def late(start, seconds=0.0):
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-def test_sides_are_measured_in_turn_and_the_turn_is_reversed_in_every_second_round(call_tool, server):
-    result = call_tool(
-        "--compact", "--count", 3, server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c")
-    )
+def test_the_order_of_each_round_is_drawn_by_lot(call_tool, server):
+    words = ("--count", 40, server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c"))
+    result = call_tool("--compact", *words)
     assert result.code == 0
-    assert [each.target for each in server.requests] == [f"/{side}" for side in "abccbaabc"]
+    asked = "".join(each.target[1] for each in server.requests)
     lines = result.out.splitlines()
-    titles = [re.match(r"(Run \d+ Step 1 [A-C]): ", line)[1] for line in lines[:9]]
-    assert titles == [f"Run {number} Step 1 {side}" for number, side in enumerate("ABCCBAABC", 1)]
-    assert [re.search(r" side=([A-C])", line)[1] for line in lines[9:]] == ["A", "B", "C"]
-    assert [" verdict=too_few" in line for line in lines[9:]] == [False, True, True]
+    titles = [re.match(r"Run (\d+) Step 1 ([A-C]): ", line).groups() for line in lines[:120]]
+    assert titles == [(str(number), side.upper()) for number, side in enumerate(asked, 1)]
+    rounds = [asked[place : place + 3] for place in range(0, 120, 3)]
+    assert {"".join(sorted(each)) for each in rounds} == {"abc"}
+    assert len(set(rounds)) >= 4, "of six orders"
+    assert [re.search(r" side=([A-C])", line)[1] for line in lines[120:]] == ["A", "B", "C"]
+    assert [" verdict=" in line for line in lines[120:]] == [False, True, True]
+
+
+def test_sides_are_told_in_their_own_order_whichever_was_first(call_tool, server, tmp_path):
+    path = tmp_path / "out.json"
+    for _ in range(5):
+        result = call_tool("--count", 1, "--json", path, server.url("/a"), "--vs", server.url("/b"))
+        assert [each["side"] for each in result.json(path)["statistics"]] == ["A", "B"]
+        rows = re.findall(r"^│ ([AB]) +│ 200", result.out, re.MULTILINE)
+        assert rows == ["A", "B"]
+        assert f"\nGET {server.url('/a')}\n" in result.out, "the title is the first side's"
 
 
 def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, server):
@@ -90,7 +111,7 @@ def test_a_round_that_is_not_whole_is_not_compared(start_tool, tmp_path):
 
     def script(peer):
         peer.read_request()
-        if peer.number == 4:  # in the third round: B
+        if peer.number == 5:  # the second of the third round
             arrived.set()
             peer.wait(20)
         peer.send(OK)
@@ -102,31 +123,35 @@ def test_a_round_that_is_not_whole_is_not_compared(start_tool, tmp_path):
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
     document = json.loads(path.read_text())
-    assert "Stopped after 4 of 18 runs." in out.decode()
-    assert [run["side"] for run in document["runs"]] == ["A", "B", "B", "A"]
+    assert "Stopped after 5 of 18 runs." in out.decode()
+    assert len(document["runs"]) == 5
     assert differences(document)["B"]["n"] == 2
 
 
 def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path):
     arrived, path = threading.Event(), tmp_path / "out.json"
 
+    seen = []
+
     def script(peer):
-        request = peer.read_request()
-        if request.target == "/c":
+        seen.append(peer.read_request().target)
+        if len(seen) == 3:
             arrived.set()
             peer.wait(20)
         peer.send(OK)
 
     with scripted(script) as server:
-        process = start_tool(
-            "--json", path, server.url(), "--vs", server.url("/b"), "--vs", server.url("/c"), "--count", 9
-        )
+        words = ("--json", path, server.url("/a"), "--vs", server.url("/b"), "--vs", server.url("/c"))
+        process = start_tool(*words, "--count", 9)
         assert arrived.wait(20)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
     document = json.loads(path.read_text())
-    assert list(differences(document)) == ["B"] and "B: Too few rounds" in flat(out.decode())
+    there = {target[1].upper() for target in seen[:2]}
+    compared = sorted(there - {"A"}) if "A" in there else []
+    assert list(differences(document)) == compared
+    assert [f"{side}: Too few rounds" in flat(out.decode()) for side in compared] == [True] * len(compared)
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -144,7 +169,7 @@ def test_words_change_what_they_name_and_nothing_else(compare):
         sides = [word for each in words for word in ("--vs", each)]
         base = ("-d", '{"a": 1}', "-H", "X-One: 0", "-H", "X-Two: 0")
         document = compare("--count", 1, *base, server.url("/base"), *sides)
-        asked = [*server.requests[:4], *other.requests, *server.requests[4:]]
+        asked = [*server.requests, *other.requests]
     shown = [
         (
             each.method,
@@ -157,17 +182,16 @@ def test_words_change_what_they_name_and_nothing_else(compare):
         for each in asked
     ]
     data = b'{"a": 1}'
-    assert shown == [
+    assert sorted(shown) == sorted([
         ("POST", "/base", data, ["0"], ["0"], []),
         ("POST", "/base", data, ["1"], ["0"], ["2"]),
         ("PUT", "/base", data, ["0"], ["0"], []),
         ("POST", "/base", b"a=b", ["0"], ["0"], []),
         ("POST", "/there", data, ["0"], ["0"], []),
         ("POST", "/here", data, [""], ["3"], []),
-    ]
-    assert [each.values("content-type") for each in asked] == [["application/json"]] * 3 + [["a/b"]] + [
-        ["application/json"]
-    ] * 2
+    ])  # fmt: skip
+    types = {each.body: each.values("content-type") for each in asked}
+    assert types == {data: ["application/json"], b"a=b": ["a/b"]}
     assert [each["url"] for each in document["sides"]][3:] == [
         server.url("/base"),
         other.url("/there"),
@@ -183,7 +207,7 @@ def test_words_that_begin_with_a_minus_are_taken_as_they_stand(compare, server, 
 
 def test_eight_sides_are_measured_and_no_more(call_tool, compare, server):
     document = compare("--count", 1, server.url(), *["--vs", ""] * 7)
-    assert [run["side"] for run in document["runs"]] == list("ABCDEFGH")
+    assert sorted(run["side"] for run in document["runs"]) == list("ABCDEFGH")
     check_usage_error(call_tool(server.url(), *["--vs", ""] * 8), "--versus was given 8 times, 7 at most")
     words = ("--count", 5001, server.url(), "--vs", "")
     check_usage_error(call_tool(*words), "--count 5001: 2 sides are 10002 runs, at most 10000")
@@ -201,7 +225,7 @@ def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_ot
         code=75,
     )
     errors = [run["steps"][0]["error"] for run in document["runs"]]
-    assert [bool(error) for error in errors] == [True, False, False]
+    assert [bool(error) for error in by_side(document, errors)] == [True, False, False]
 
 
 def test_only_an_address_that_no_side_uses_is_warned_of(compare, server):
@@ -279,14 +303,14 @@ def test_words_without_quotes_are_answered_with_quotes(call_tool):
 
 
 def bodies(server):
-    return [(each.body, each.values("content-type")) for each in server.requests]
+    return sorted((each.body, each.values("content-type")) for each in server.requests)
 
 
 @pytest.mark.parametrize("name", ["@-", "@/dev/stdin"])
 def test_standard_input_of_the_base_is_that_of_all_sides(run_tool, server, name):
     words = ("-d", name, server.url(), "--vs", "-m 7", "--vs", f"-H 'Content-Type: a/b' -d {name}")
     assert run_tool(*ONCE, *words, stdin=b'{"a": 1}').code == 0
-    assert bodies(server) == [(b'{"a": 1}', [each]) for each in ["application/json"] * 2 + ["a/b"]]
+    assert bodies(server) == [(b'{"a": 1}', [each]) for each in ["a/b"] + ["application/json"] * 2]
 
 
 def test_sides_that_read_standard_input_by_the_same_words_all_get_it(run_tool, server):
@@ -295,7 +319,7 @@ def test_sides_that_read_standard_input_by_the_same_words_all_get_it(run_tool, s
     assert bodies(server) == [(b"", []), (b'{"a": 1}', ["a/b"]), (b'{"a": 1}', ["application/json"])]
     server.requests.clear()
     assert run_tool(*ONCE, server.url(), "--vs", "-H @-", "--vs", "-H @-", stdin=b"X-A: b\n").code == 0
-    assert [each.values("x-a") for each in server.requests] == [[], ["b"], ["b"]]
+    assert sorted(each.values("x-a") for each in server.requests) == [[], ["b"], ["b"]]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +350,7 @@ def test_a_pipe_is_read_once_for_all_sides(run_tool, server, tmp_path):
     words = ("-d", f"@{body}", server.url(), "--vs", "-L", "--vs", f"-H @{fields}", "--vs", f"-H @{fields}")
     assert run_tool(*ONCE, *words, "--vs", f"-d @{body}").code == 0
     assert bodies(server) == [(b'{"a": 1}', ["application/json"])] * 5
-    assert [each.values("x-a") for each in server.requests] == [[], [], ["b"], ["b"], []]
+    assert sorted(each.values("x-a") for each in server.requests) == [[], [], [], ["b"], ["b"]]
 
 
 def test_a_file_that_changes_is_read_anew_by_the_next_start(call_tool, server, tmp_path):
@@ -449,7 +473,7 @@ def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, auth
     with http_server() as server, http_server() as other:
         base = ("-H", f"authorization: {BASIC}", "-H", f"X-Token: {SECRET}", "-H", "X-Plain: 1")
         words = (other.url(), "-H 'AUTHORIZATION: other' " + other.url(), server.url("/same"))
-        compare(
+        document = compare(
             *("--count", 1, *base, "--cert", certificate, server.url()),
             *[word for each in words for word in ("--vs", each)],
             warned=[
@@ -458,7 +482,9 @@ def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, auth
                 "--versus 2: another origin is not sent X-Token, --cert unless these words",
             ],
         )
-        asked = [server.requests[0], *other.requests, server.requests[1]]
+        place = {server.port: iter(server.requests), other.port: iter(other.requests)}
+        ports = [run["steps"][0]["network"]["port"] for run in document["runs"]]
+        asked = by_side(document, [next(place[port]) for port in ports])
     assert [each.values("authorization") for each in asked] == [[BASIC], [], ["other"], [BASIC]]
     assert [each.values("x-token") for each in asked] == [[SECRET], [], [], [SECRET]]
     assert [each.values("x-plain") for each in asked] == [["1"]] * 4
@@ -468,7 +494,7 @@ def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin(compare):
     with http_server() as proxy:
         words = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url())
         compare(*words, "http://a.test/", "--vs", "http://b.test/")
-    assert [each.target for each in proxy.requests] == ["http://a.test/", "http://b.test/"]
+    assert sorted(each.target for each in proxy.requests) == ["http://a.test/", "http://b.test/"]
     assert [each.values("proxy-authorization") for each in proxy.requests] == [[BASIC]] * 2
 
 
@@ -543,8 +569,8 @@ def test_each_side_shows_its_own_client_certificate(compare, asking, authority, 
     )
     expected = [(here, "one"), (here, "two"), (here, "one"), (there, None), (there, "two"), (here, "two")]
     turn = [(server.port, name) for server, name in expected]
-    assert seen == turn + turn[::-1]
-    shown = [run["steps"][0]["network"]["client_cert"] for run in document["runs"][:6]]
+    assert by_side(document, seen) == turn + turn
+    shown = [run["steps"][0]["network"]["client_cert"] for run in by_side(document, document["runs"])[:6]]
     assert shown == [True, True, True, None, True, True]
 
 
@@ -554,7 +580,7 @@ def test_kept_connections_are_each_sides_own(compare, asking, authority):
     words = ("--reuse", "--count", 3, "--cacert", authority.file, "--cert", one, here.url())
     document = compare(*words, "--vs", f"--cert {two}")
     assert here.accepted == 2
-    assert [name for _, name in seen] == ["one", "two", "two", "one", "one", "two"]
+    assert by_side(document, [name for _, name in seen]) == ["one", "two"] * 3
     reused = [run["steps"][0]["network"]["reused"] for run in document["runs"]]
     assert reused == [False] * 2 + [True] * 4
 
@@ -563,7 +589,7 @@ def test_each_side_trusts_whom_it_says(compare, authority, tls):
     with http_server(tls=tls) as server:
         words = ("--count", 1, server.url(), "--vs", "-k", "--vs", f"--cacert {authority.file}")
         document = compare(*words, code=75)
-    steps = [run["steps"][0] for run in document["runs"]]
+    steps = [run["steps"][0] for run in by_side(document, document["runs"])]
     assert [each["error"] and each["error"]["kind"] for each in steps] == ["tls", None, None]
     assert [each["network"]["tls_verified"] for each in steps] == [False, False, True]
 
@@ -598,8 +624,8 @@ def test_a_proxy_beside_the_direct_way(compare, server):
         words = ("--count", 2, "-x", proxy.url(), server.url(), "--vs", '-x ""')
         document = compare(*words, warned=[])
     assert [len(proxy.requests), len(server.requests)] == [2, 2]
-    used = [run["steps"][0]["network"]["proxy_url"] for run in document["runs"]]
-    assert used == [proxy.url("").rstrip("/"), None, None, proxy.url("").rstrip("/")]
+    used = by_side(document, [run["steps"][0]["network"]["proxy_url"] for run in document["runs"]])
+    assert used == [proxy.url("").rstrip("/"), None] * 2
 
 
 @pytest.mark.needs("ipv6")
@@ -608,7 +634,8 @@ def test_the_families_replace_each_other(run_tool):
         with dns_server({"a.test": ["127.0.0.1", "::1"]}) as names:
             words = (*ONCE, "-4", four.url(host="a.test"), "--vs", "-6", "--vs", "")
             result = run_tool(*words, resolver=names.address)
-    assert re.findall(r" (\w): .* family=(\S+) ", result.out) == [("A", "IPv4"), ("B", "IPv6"), ("C", "IPv4")]
+    found = sorted(re.findall(r" (\w): .* family=(\S+) ", result.out))
+    assert found == [("A", "IPv4"), ("B", "IPv6"), ("C", "IPv4")]
 
 
 @pytest.mark.needs("ipv6")
@@ -658,7 +685,7 @@ def test_a_failed_side_is_named_as_everywhere_where_its_reason_is_all_that_is_to
     with refused_port() as port:
         result = call_tool("-s", "--count", 1, server.url(), "--vs", f"http://127.0.0.1:{port}/")
     assert (result.code, result.out) == (75, "")
-    assert result.err.startswith("httphases: error: run 2 step 1 B: no connection to 127.0.0.1 port ")
+    assert re.match(r"httphases: error: run [12] step 1 B: no connection to 127.0.0.1 port ", result.err)
 
 
 def test_an_error_page_is_other_work(call_tool, tmp_path):
@@ -743,7 +770,7 @@ def test_chains_of_other_lengths_are_compared_as_a_whole(call_tool, tmp_path):
 def test_a_side_may_follow_alone(compare):
     with http_server({"/": Reply(), "/r": redirect("/")}) as server:
         document = compare("--count", 1, server.url("/r"), "--vs", "-L")
-    assert [len(run["steps"]) for run in document["runs"]] == [1, 2]
+    assert [len(run["steps"]) for run in by_side(document, document["runs"])] == [1, 2]
     assert differences(document)["B"]["verdict"] == "unlike"
 
 
@@ -812,7 +839,7 @@ def test_a_budget_holds_for_each_side(call_tool, tmp_path):
 
 def test_all_budgets_are_told_where_the_first_side_never_answers(call_tool, server, tmp_path):
     path = tmp_path / "out.json"
-    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 2)
+    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 6)
     with refused_port() as port:
         words = (*budgets, f"http://127.0.0.1:{port}/", "--vs", server.url())
         result = call_tool("--metrics-only", "--json", path, *words)
@@ -844,14 +871,14 @@ def test_every_export_names_the_side(call_tool, tmp_path):
     spans = json.loads(request.body)["resourceSpans"][0]["scopeSpans"][0]["spans"]
     values = [{each["key"]: each["value"] for each in span.get("attributes", ())} for span in spans]
     sides = [each["httphases.side"]["stringValue"] for each in values if "httphases.side" in each]
-    assert sides == list("ABCCBA")
+    assert sorted(sides) == list("AABBCC")
     assert not any("httphases.target" in each for each in values)
 
 
 @pytest.mark.parametrize("style", ["rich", "plain", "ascii"])
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_the_report_fits(run_tool, server, style, columns):
-    words = ("--count", 6, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
+    words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
     env = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     settings = {"rich": {}, "plain": {"without": ("rich",)}, "ascii": {"without": ("rich",), "env": env}}
     result = run_tool(*words, terminal="out", columns=columns, **settings[style])
@@ -860,7 +887,7 @@ def test_the_report_fits(run_tool, server, style, columns):
     lines = [line.rstrip("\r") for line in report.splitlines() if not line.startswith("Run ")]
     assert max(map(len, lines)) <= columns
     told = flat(report)
-    assert "6 rounds of 3 sides" in told and "A as given" in told
+    assert "7 rounds of 3 sides" in told and "A as given" in told
     assert len(re.findall(r"faster|slower", told)) >= 2
     assert any(re.search("[│|] +dns [│|]", line) for line in lines) == (columns > 40)
     assert report.isascii() == (style == "ascii")
@@ -889,3 +916,155 @@ def test_words_are_split_as_a_shell_does(compare, server):
     document = compare("--count", 1, server.url(), "--vs", words)
     sent = {each["name"]: each["value"] for each in requests_of(document)["B"]["headers"]}
     assert (sent["X-A"], sent["X-B"], sent["X-C"]) == ("a b", "'c' \"d\"", "e")
+
+
+def held(own, other, amount, sides=1):
+    """Hold rounds of totals (us), None where there was no good answer, of B against those of A."""
+    from test_statistics import sample
+
+    parts = [
+        [
+            sample(run, us or 1, status=503 if us is None else 200)._replace(variant=side)
+            for run, us in enumerate(part, 1)
+        ]
+        for side, part in (("B", own), ("A", other))
+    ]
+    return tool.hold_allowances(tool.parse_slo([f"total={amount}"]), *parts, sides), tool.compare(
+        *parts, sides
+    )[-1]
+
+
+def test_a_gate_has_three_outcomes():
+    """Of six rounds the interval is from the least difference to the largest: here from 1 to 6 ms."""
+    base = [20_000] * 6
+    own = [20_000 + 1000 * number for number in range(1, 7)]
+    for amount, outcome in (("+0.999", "violated"), ("+1", "open"), ("+5.999", "open"), ("+6", "held")):
+        verdict, _ = held(own, base, amount)
+        found = "violated" if verdict.violations else "open" if verdict.undecided else "held"
+        assert found == outcome, amount
+        assert verdict.passed is (outcome != "violated")
+        assert not verdict.not_judged
+
+
+def test_a_gate_that_cannot_tell_says_so_and_how_many_rounds_would():
+    """20 rounds; half of the interval is 2, the distance 0.5: 20 times 16."""
+    base, own = [20_000] * 20, [20_000] * 9 + [22_000] * 2 + [24_000] * 9
+    verdict, _ = held(own, base, "+2.5")
+    [text] = map(tool.undecided_text, verdict.undecided)
+    assert text == "total=+2.5: cannot tell, 2.5 ms lies between +0.0 and +4.0 ms; about 320 rounds would"
+    verdict, _ = held(own, base, "+10%")
+    [text] = map(tool.undecided_text, verdict.undecided)
+    assert text == "total=+10%: cannot tell, 2.0 ms lies between +0.0 and +4.0 ms", "the difference is 2.0"
+
+
+def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
+    path, count = tmp_path / "out.json", iter(range(1000))
+
+    def page(request):
+        number = next(count)
+        return Reply(wait=0.03 * (number % 2))
+
+    with http_server({"/": page}) as server:
+        words = ("--count", 20, "--slo", "total=+4", "--json", path, server.url(), "--vs", "")
+        drawn = call_tool(*words)
+        document = drawn.json(path, relative=("total",))
+        lines = call_tool(*words, "--metrics-only").out.splitlines()
+    assert drawn.code == 0
+    slo = document["summary"]["slo"]
+    assert (slo["pass"], slo["violations"], slo["not_judged"], slo["undecided"]) == (True, [], [], ["total"])
+    told = flat(drawn.out)
+    assert "SLO: pass" in told
+    assert re.search(r"total=\+4 at B: cannot tell, 4\.0 ms lies between −\d+\.\d and \+\d+\.\d ms", told)
+    assert lines[-1].endswith(" slo=pass slo_undecided=total") and "undecided" not in lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "needed"),
+    [(["--vs", ""], 5, 6), (["--vs", "", "--vs", ""], 6, 7), (["--vs", "", "--reuse"], 6, 7)],
+)
+def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server, words, count, needed):
+    gate = ("--slo", "total=+10%", server.url(), *words)
+    result = call_tool("--count", count, *gate)
+    check_usage_error(result, "SLO Error", "'total'", f"--count {needed} or more")
+    assert server.accepted == 0
+    assert call_tool("--metrics-only", "--count", needed, *gate).code in (0, 4)
+
+
+def test_error_pages_that_leave_too_few_rounds_leave_a_gate_unjudged_at_their_side():
+    """A canary that was good in one round of twenty passed, with a warning."""
+    few = [None] * 15 + [20_000] * 5
+    for own, other, side in ((few, [20_000] * 20, "B"), ([20_000] * 20, few, "A")):
+        verdict, compared = held(own, other, "+900%")
+        assert verdict.not_judged == ("total",) and verdict.passed is False
+        assert verdict.where == (side,)
+        assert compared.verdict == "too_few"
+    apart = [None] * 8 + [20_000] * 8, [20_000] * 8 + [None] * 8
+    assert held(*apart, "+900%")[0].where == ("A", "B"), "each has enough, but in other rounds"
+    assert held([20_000] * 6 + [None] * 14, [20_000] * 20, "+900%")[0].passed is True
+
+
+def test_sides_are_unlike_by_the_rounds_that_are_compared(call_tool, tmp_path):
+    """A answers 503 more often than not. The good rounds are alike, whichever answer came last."""
+    one, two = [20_000] * 8 + [None] * 12, [20_000] * 20
+    assert held(one, two, "+1")[1].verdict == held(two, one, "+1")[1].verdict == "no_difference"
+    assert held([None] * 20, two, "+1")[1].verdict == "unlike"
+    assert held([None] * 20, two, "+1")[1].statuses == (503, 200)
+
+
+def test_with_more_sides_each_interval_is_wider():
+    """Together they are wrong in one of twenty, not in one of ten."""
+    base, own = [20_000] * 12, [20_000 + 100 * number for number in range(12)]
+    intervals = [held(own, base, "+1", sides)[1].differences["total"].interval for sides in (1, 2, 7)]
+    assert intervals == [(200, 900), (100, 1000), (100, 1000)]
+    assert [held(own[:7], base[:7], "+1", sides)[1].needed for sides in (1, 2, 3, 4, 7)] == [6, 7, 7, 8, 9]
+
+
+def test_slow_runs_that_are_not_alike_are_told_beside_the_verdict():
+    usual = [20_000 + 10 * (number % 7) for number in range(50)]
+    with_tail = [90_000 if number % 8 == 3 else us for number, us in enumerate(usual)]
+    one_slow = [*usual[:20], 90_000, *usual[21:]]
+    sentence = tool.verdict_sentence(held(with_tail, one_slow, "+1")[1])
+    assert re.fullmatch(
+        r"No difference shows between A and B: total between [\d.]+ ms faster and [\d.]+ ms slower "
+        r"in the usual time; slow runs: A 1 of 50, B 6 of 50",
+        sentence,
+    )
+    for own in (usual, one_slow):
+        assert "slow runs" not in tool.verdict_sentence(held(own, one_slow, "+1")[1])
+
+
+def chained(us, *, steps=2, wait=0):
+    """Make a chain of which each step takes so long, or longer in wait and shorter in connect."""
+    from test_statistics import sample
+
+    for number in range(1, steps + 1):
+        step = sample(1, us, number=number)
+        timing = step.timing._replace(wait=us // 2 + wait, connect=us // 2 - wait)
+        yield step._replace(timing=timing, last=number == steps)
+
+
+def rounds_of(side, **settings):
+    steps = [list(chained(20_000, **settings)) for _ in range(8)]
+    return [
+        each._replace(run=number, round=number, variant=side)
+        for number, run in enumerate(steps, 1)
+        for each in run
+    ]
+
+
+def test_a_step_that_one_side_alone_has_is_a_cause_and_counts_for_a_budget_on_total():
+    longer, shorter = rounds_of("B", steps=2), rounds_of("A", steps=1)
+    found = tool.compare(longer, shorter, 1)
+    assert [each.number for each in found] == [1, None]
+    sentence = "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0"
+    assert tool.verdict_sentence(found[-1]) == sentence
+    verdict = tool.hold_allowances(tool.parse_slo(["total=+10%", "wait=+10%"]), longer, shorter, 1)
+    assert [each.key for each in verdict.violations] == ["total"], "wait is of the last step"
+    assert verdict.thresholds["total"] == 22
+
+
+def test_phases_that_go_in_opposite_directions_are_both_told():
+    own, other = rounds_of("B", steps=1, wait=5_000), rounds_of("A", steps=1)
+    own = [each._replace(timing=each.timing._replace(total=each.timing.total + 1000)) for each in own]
+    sentence = tool.verdict_sentence(tool.compare(own, other, 1)[-1])
+    assert sentence == "B is slower: total by 1.0 ms (1.0 to 1.0), connect 5.00 less, wait 5.00 more"

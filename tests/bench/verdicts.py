@@ -118,7 +118,7 @@ def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
     last = tool.compare(own, other, paired)[-1]
     low, high = last.differences["total"].interval or (-math.inf, math.inf)
     gate = tool.hold_allowances(GATE, own, other, paired)
-    return Judged(last.verdict, low / 1000, high / 1000, not gate.passed)
+    return Judged(last.verdict, low / 1000, high / 1000, bool(gate.violations))
 
 
 def simulate(draw: Draw, count: int, shift: float, paired: bool, chance: random.Random) -> Judged:
