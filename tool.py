@@ -7952,6 +7952,12 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
     )
 
 
+def name_variant(found: Sequence[Thing], variant: str | None) -> list[Thing]:
+    """Name the variant of what a verdict has found, where none is named yet."""
+    outcomes: Any = found
+    return [each._replace(variant=each.variant or variant) for each in outcomes]
+
+
 def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
     """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none.
 
@@ -7973,18 +7979,14 @@ def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None
             counts.setdefault(key, []).append(int(count))
         if verdict.not_judged:
             lacking += verdict.where or filter(None, [variant])
-
-    def joined(name: str) -> list[Any]:
-        found = [each for verdict in held for each in getattr(verdict, name) or ()]
-        named = (isinstance(each, str) or each.variant for each in found)
-        return [each if done else each._replace(variant=variant) for each, done in zip(found, named)]
-
-    relative = any(verdict.undecided is not None for verdict in held)
+    violations = [each for verdict in held for each in verdict.violations]
+    relative = [verdict.undecided for verdict in held if verdict.undecided is not None]
+    undecided = tuple(each for open_ones in relative for each in name_variant(open_ones, variant))
     return held[0]._replace(
         thresholds=thresholds,
-        violations=tuple(sorted(joined("violations"), key=lambda violation: violation.key)),
-        not_judged=tuple(dict.fromkeys(joined("not_judged"))),
-        undecided=tuple(joined("undecided")) if relative else None,
+        violations=tuple(sorted(name_variant(violations, variant), key=lambda violation: violation.key)),
+        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
+        undecided=undecided if relative else None,
         counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
         where=tuple(dict.fromkeys(lacking)),
         dependent=any(verdict.dependent for verdict in held),

@@ -533,7 +533,7 @@ def test_a_file_of_addresses_is_refused_with_the_advice(call_tool, tmp_path, sit
     words = ["--resolve", f"{place}:127.0.0.1", "--resolve", f"{place}:127.0.0.2", "--count", "2"]
     path = export("--all-addresses", "--interval", "0", *words, url, codes=(0, 75))
     result = call_tool("--baseline", path, NOBODY)
-    check_usage_error(result, "127.0.0.1, 127.0.0.2", "--resolve", "several addresses")
+    check_usage_error(result, "127.0.0.1", "127.0.0.2", "--resolve", "several addresses")
 
 
 @pytest.mark.parametrize(

@@ -961,11 +961,10 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
     path, count = tmp_path / "out.json", iter(range(1000))
 
     def page(request):
-        number = next(count)
-        return Reply(wait=0.03 * (number % 2))
+        return Reply(wait=0.03 * (next(count) % 2))
 
-    with http_server({"/": page}) as server:
-        words = ("--count", 20, "--slo", "total=+4", "--json", path, server.url(), "--vs", "")
+    with http_server({"/": Reply(), "/b": page}) as server:
+        words = ("--count", 20, "--slo", "total=+9", "--json", path, server.url(), "--vs", server.url("/b"))
         drawn = call_tool(*words)
         document = drawn.json(path, relative=("total",))
         lines = call_tool(*words, "--metrics-only").out.splitlines()
@@ -974,7 +973,7 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
     assert (slo["pass"], slo["violations"], slo["not_judged"], slo["undecided"]) == (True, [], [], ["total"])
     told = flat(drawn.out)
     assert "SLO: pass" in told
-    assert re.search(r"total=\+4 at B: cannot tell, 4\.0 ms lies between −\d+\.\d and \+\d+\.\d ms", told)
+    assert re.search(r"total=\+9 at B: cannot tell, 9\.0 ms lies between [−+]\d+\.\d and \+\d+\.\d ms", told)
     assert lines[-1].endswith(" slo=pass slo_undecided=total") and "undecided" not in lines[-2]
 
 
