@@ -7958,40 +7958,47 @@ def name_variant(found: Sequence[Thing], variant: str | None) -> list[Thing]:
     return [each._replace(variant=each.variant or variant) for each in outcomes]
 
 
-def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
-    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none.
+def add_up(counts: Iterable[Mapping[int, int]]) -> Mapping[int, int]:
+    total: collections.Counter[int] = collections.Counter()
+    for each in counts:
+        total.update(each)
+    return total
 
-    How many values a statistic had is then a range, 10-12, where the variants differ.
-    """
+
+def join_counts(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """Return how many values each statistic had: a range, 10-12, where verdicts differ."""
+    pairs = [pair for verdict in verdicts for pair in verdict.counts.items()]
+    sizes = {
+        key: sorted(int(size) for _, size in same) for key, same in group_by(itemgetter(0), pairs).items()
+    }
+    return {key: "-".join(map(str, sorted({each[0], each[-1]}))) for key, each in sizes.items()}
+
+
+def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
+    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none."""
     held = [verdict for verdict in verdicts if verdict]
     if not held:
         return None
     thresholds: dict[str, float] = {}
-    counts: dict[str, list[int]] = {}
-    bad: collections.Counter[int] = collections.Counter()
-    left_out: collections.Counter[int] = collections.Counter()
     lacking: list[str] = []
+    violations: list[Violation] = []
+    undecided: list[Undecided] = []
     for verdict in held:
         thresholds.update(verdict.thresholds)
-        bad.update(verdict.bad_statuses)
-        left_out.update(verdict.left_out)
-        for key, count in verdict.counts.items():
-            counts.setdefault(key, []).append(int(count))
+        violations += name_variant(verdict.violations, variant)
+        undecided += name_variant(verdict.undecided or (), variant)
         if verdict.not_judged:
             lacking += verdict.where or filter(None, [variant])
-    violations = [each for verdict in held for each in verdict.violations]
-    relative = [verdict.undecided for verdict in held if verdict.undecided is not None]
-    undecided = tuple(each for open_ones in relative for each in name_variant(open_ones, variant))
     return held[0]._replace(
         thresholds=thresholds,
-        violations=tuple(sorted(name_variant(violations, variant), key=lambda violation: violation.key)),
+        violations=tuple(sorted(violations, key=lambda violation: violation.key)),
         not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
-        undecided=undecided if relative else None,
-        counts={key: "-".join(map(str, sorted({min(each), max(each)}))) for key, each in counts.items()},
+        undecided=None if all(verdict.undecided is None for verdict in held) else tuple(undecided),
+        counts=join_counts(held),
         where=tuple(dict.fromkeys(lacking)),
         dependent=any(verdict.dependent for verdict in held),
-        bad_statuses=bad,
-        left_out=left_out,
+        bad_statuses=add_up(verdict.bad_statuses for verdict in held),
+        left_out=add_up(verdict.left_out for verdict in held),
     )
 
 
@@ -10304,9 +10311,9 @@ def undecided_text(open_one: Undecided) -> str:
     amount, low, high = open_one.allowance, *open_one.ends_ms
     text = f"{open_one.key}=+{shortest(amount.amount)}{'%' if amount.percent else ''}"
     text += f" at {open_one.variant}" if open_one.variant else ""
-    allowed, *sizes = plain_ms(ms * 1000 for ms in (open_one.allowed_ms, low, high))
-    ends = [f"{'−' if end < 0 else '+'}{size}" for end, size in zip((low, high), sizes)]
-    text += f": cannot tell, {allowed} ms lies between {ends[0]} and {ends[1]} ms"
+    decimals = 1 if max(abs(low), abs(high)) >= 1 else 3
+    ends = " and ".join(f"{'−' if end < 0 else '+'}{abs(end):.{decimals}f}" for end in (low, high))
+    text += f": cannot tell, {open_one.allowed_ms:.{decimals}f} ms lies between {ends} ms"
     if open_one.runs:
         what = "rounds" if open_one.paired else "runs on each side"
         text += f"; about {float(f'{open_one.runs:.2g}'):.0f} {what} would"
