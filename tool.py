@@ -320,6 +320,7 @@ STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, whe
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
 LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
+LEAST_QUIET_US = 500_000  # what came later still flows
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
 # RFC 9110 section 5.6.2
@@ -766,6 +767,7 @@ class Failure(NamedTuple):
     phase: str
     message: str
     hint: str
+    evidence: tuple[tuple[str, int | None], ...] = ()  # of a time-out: what the kernel had counted
 
 
 class Network(NamedTuple):
@@ -794,8 +796,7 @@ class Counters(NamedTuple):
     segment: int  # bytes that a full segment carries
     rtt_us: int | None  # the smallest round trip so far
     quiet_us: int  # since the newest data came
-    outstanding: int  # segments out that are not acknowledged
-    beyond_gap: int  # of these, what came behind one that is missing, as the other side says (RFC 2018)
+    beyond_gap: int  # segments that came there behind one that is missing, as the other side says (RFC 2018)
     retransmits: int
     sent: int | None  # bytes that have left, each counted once
     acknowledged: int  # bytes of these
@@ -810,6 +811,10 @@ class Counters(NamedTuple):
         """Return by how much a count grew since an earlier instant, 0 where the kernel does not tell."""
         first, last = getattr(earlier, name, None), getattr(self, name)
         return 0 if first is None or last is None else last - first
+
+
+# Of a connection that has sent nothing yet but its SYN, which Linux counts as acknowledged.
+JUST_CONNECTED = Counters(False, *[0] * (len(Counters._fields) - 1))._replace(acknowledged=1)
 
 
 class Resolver(NamedTuple):
@@ -2553,7 +2558,9 @@ def samples_of_run(
         if response is None and error is None:
             raise ValueError("neither a response nor an error")
         code = None if response is None else pick(response, "status", int)
-        failure = None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields))
+        failure = (
+            None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields[:4]))
+        )
         good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
         yield Sample(
             run=number,
@@ -3502,6 +3509,7 @@ class Log:
         self.asking = 0  # the number of the hop that asks for addresses
         self.received = 0  # bytes of the body: its reads are too many to be events
         self.addresses: tuple[str, ...] = ()  # of the first hop
+        self.hello_bytes: int | None = None  # of the ClientHello for the target
         self.answered_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
@@ -3649,10 +3657,10 @@ class Log:
         return self.last(Connected) or Connected()
 
 
-# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, unacked 24, sacked 28, last_data_recv 52,
+# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, sacked 28, last_data_recv 52,
 # total_retrans 100, bytes_acked 120, bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152,
 # data_segs_out 156.
-TCP_INFO = struct.Struct("@5xB10xI4xII20xI44xI16xQQI8xIII")
+TCP_INFO = struct.Struct("@5xB10xI8xI20xI44xI16xQQI8xIII")
 SENT = struct.Struct("@QQ")  # tcpi_bytes_sent, bytes_retrans (Linux 4.19)
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
 SENT_PLACE = 200
@@ -3676,7 +3684,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     """
     if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    flags, segment, unacked, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = (
+    flags, segment, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = (
         TCP_INFO.unpack_from(info)
     )
     sent = None
@@ -3688,7 +3696,6 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segment=segment,
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         quiet_us=quiet * 1000,
-        outstanding=unacked,
         beyond_gap=sacked,
         retransmits=resent,
         sent=sent,
@@ -4143,6 +4150,38 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
     if musl and not wanted:
         hint += " Or try -4 or -6: this C library gives up where the question for one family fails."
     return NetworkError("dns", message, hint, host, reason_of(error))
+
+
+def explain_silence(phase: str, host: str, counted: Counters, facts: Mapping[str, int | None]) -> str:
+    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing. What
+    holds an `upload` back of which all that has left was acknowledged is the other side's window.
+
+    Full segments that get lost while smaller ones pass look like packets that are too large for the path. If
+    none of a server's segments passes, nothing comes, as of a program that is silent: both are named then.
+    """
+    large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
+    acknowledged = facts["acknowledged_bytes"] or 0
+    missing = (facts["sent_bytes"] or 0) - acknowledged
+    again = f"{missing} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
+    if counted.beyond_gap:
+        return f"{again}, while what came behind them was: {large}; or they were lost."
+    if missing and facts["retransmits"]:
+        if missing <= counted.segment:
+            return f"{again}: lost on the way; check routing and firewalls."
+        return (
+            f"{again}{', while smaller segments were' if acknowledged else ''}: {large}; or they were lost."
+        )
+    if facts["out_of_order"]:
+        return f"What came out of order waits for larger segments before it: {large}; or these were lost."
+    if missing or phase == "upload":
+        return ""
+    silence = "nothing came back"
+    if facts["received_bytes"]:
+        silence = f"nothing more came for {counted.quiet_us / 1_000_000:.1f} s"
+    return (
+        f"All that was sent was acknowledged, and {silence}: the machine answers, the program behind it does "
+        f"not: look at its load and log; or {large}.{'' if phase == 'tls' else f' Or {RAISE_M}'}"
+    )
 
 
 def not_http(line: bytes) -> NetworkError:
@@ -4923,6 +4962,7 @@ class TlsStream(Stream):
             self._try_handshake()
         except ssl.SSLError as error:
             self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
+        self.hello_bytes = self._outgoing.pending
 
     def shake_hands(self, inner: Stream) -> None:
         """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
@@ -6602,7 +6642,7 @@ class Tls(Hop):
             self.place, self._given = (proxy.host, proxy.port), "proxy"
         self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
         if not proxy:
-            self.stream.tap.note = self.note
+            self.stream.tap.note, self.log.hello_bytes = self.note, self.stream.hello_bytes
 
     def source(self) -> bytes:
         return self.stream.ciphertext()
@@ -7149,6 +7189,34 @@ def describe_network(
     )
 
 
+def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence) -> Failure:
+    """Return the failure of a time-out with what the kernel had counted, and what that means.
+
+    Of a kept connection only what was counted since it was taken. Without a `host`, behind a proxy, it means
+    nothing: the other side is the proxy.
+    """
+    last, phase = evidence.ended, failure.phase
+    if failure.kind != "timeout" or phase not in ("tls", "wait", "xfer") or not last or last.sent is None:
+        return failure
+    begun = evidence.connected if history.kept else JUST_CONNECTED
+    entered = (evidence.sent or begun) if phase != "tls" else begun
+    facts: dict[str, int | None] = {
+        "sent_bytes": last.since(begun, "sent"),
+        "acknowledged_bytes": last.since(begun, "acknowledged"),
+        "received_bytes": last.since(entered, "received"),
+        "retransmits": last.since(entered, "retransmits"),
+        "out_of_order": last.since(entered, "disorder"),
+        "client_hello_bytes": history.hello_bytes,
+    }
+    flows = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
+    unsent = phase == "wait" and not history.instant("sent")
+    failure = failure._replace(evidence=tuple(facts.items()))
+    if flows or not host:
+        return failure
+    hint = explain_silence("upload" if unsent else phase, host, last, facts)
+    return failure._replace(hint=hint or failure.hint)
+
+
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
     url, failure, failed_at = current.request.url, None, history.instant("looked up")
@@ -7161,6 +7229,9 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing.dns)
+    if failure:
+        host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
+        failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
     exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -8469,7 +8540,7 @@ def lost_request(case: Case) -> Finding | None:
     text = f"{what} was lost or late and sent again, {times_text(again)}"
     if abs(left - cost) <= ALIKE * left:
         text += "; the server took about as long again, or its answer was lost too"
-    elif again > 1:
+    elif again > 1 and case.answered:
         text += "; part of this may be the server's own time"
     evidence = {"retransmits": again, **case.ms("wait", "rtt")}
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
@@ -9253,7 +9324,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "timing": {f"{key}_ms": step.timing.ms(key) for key in STAT_KEYS},
         "network": network_document(step),
         "response": response_document(step),
-        "error": step.error and step.error._asdict(),
+        "error": step.error and {**step.error._asdict(), "evidence": dict(step.error.evidence)},
         "findings": list(map(finding_document, step_findings(step))),
     }
 
@@ -11731,6 +11802,7 @@ class Results:
             network, response = step.network, step.response
             findings = step_findings(step) if self._reads else ()
             server = show_server(step)
+            error = step.error and step.error._replace(evidence=())
             yield Sample(
                 run=run.turn.number,
                 round=run.turn.round,
@@ -11743,7 +11815,7 @@ class Results:
                 code=response and response.status,
                 body_bytes=step.body_bytes if response else None,
                 good=step.good,
-                failure=step.error and self._known.setdefault(step.error, step.error),
+                failure=error and self._known.setdefault(error, error),
                 reused=network.reused,
                 late=run.late_us is not None,
                 refused=network.reuse_refused,

@@ -44,7 +44,7 @@ RESPONSE_FIELDS = (
 )
 METRIC_FIELDS = "name duration_ms description"
 CACHE_FIELDS = "status age_s via source"
-ERROR_FIELDS = "kind phase message hint"
+ERROR_FIELDS = "kind phase message hint evidence"
 SUMMARY_FIELDS = "total_time_ms final_status final_url final_bytes errors findings"
 FINDING_FIELDS = "id phase cost_ms certainty text evidence"
 SLO_FIELDS = "pass thresholds_ms violations"

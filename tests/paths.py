@@ -50,7 +50,8 @@ SYN, RST, ACK = 0x02, 0x04, 0x10
 class Rule(NamedTuple):
     """What happens to one packet of every connection, or of every exchange with a name server.
 
-    `way` is "up" (from the client) or "down"; `what` is "syn" (a SYN-ACK on the way down), "data", or "any".
+    `way` is "up" (from the client) or "down"; `what` is "syn" (a SYN-ACK on the way down), "data", "large"
+    (of more than 1,400 bytes), or "any".
     `nth` counts such packets from 1, those that were seen before (sent again) not; 0 means each of them.
     """
 
@@ -300,7 +301,12 @@ class Relay:
         flow, fresh = known
         if rule.way != packet.way or (rule.address and rule.address != packet.flow[0]):
             return False
-        kinds = {"syn": bool(packet.flags & SYN), "data": packet.length > 0, "any": True}
+        kinds = {
+            "syn": bool(packet.flags & SYN),
+            "data": packet.length > 0,
+            "large": packet.length > 1400,
+            "any": True,
+        }
         if not kinds[rule.what]:
             return False
         if rule.nth == 0:

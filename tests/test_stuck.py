@@ -1,0 +1,129 @@
+"""A time-out says what the kernel had counted: a program that is silent, lost packets, too large ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_findings import lab, on_a_path
+
+from paths import ANY, FAR, Rule
+from servers import Reply, http_server, scripted
+
+assert lab  # a fixture
+BODY = Reply(body=b"x" * 100_000)
+ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
+MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {FAR}"
+PROGRAM = "the machine answers, the program behind it does not"
+LOST = "lost on the way"
+
+
+def silent(peer: Any) -> None:
+    peer.wait(60)
+
+
+def half(peer: Any) -> None:
+    peer.read_until(b"\r\n\r\n")
+    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nbeginning")
+    peer.wait(60)
+
+
+class Stuck:
+    """Servers at the far end of a short path, and the failure of a request to them that gets no further."""
+
+    def __init__(self, lab: Any) -> None:
+        self.lab = lab.start(0.002)
+        large = lab.tls(*(f"name-{number}.a.long.example.test" for number in range(200)))
+        self.urls = {
+            "http": lab.serve(http_server(ROUTES, host=ANY)).url("", FAR),
+            "https": lab.serve(http_server(ROUTES, host=ANY, tls=large)).url("", FAR),
+            "mute": lab.serve(scripted(silent, host=ANY)).url("", FAR),
+            "half": lab.serve(scripted(half, host=ANY)).url("", FAR),
+        }
+        self.urls["mute tls"] = self.urls["mute"].replace("http", "https")
+
+    def error(self, server: str, *arguments: Any, path: str = "/", rules: Any = ()) -> dict[str, Any]:
+        self.lab.way.change(rules=list(rules))
+        (step,) = self.lab.ask("-m", "1.5", *arguments, self.urls[server] + path, code=75)["steps"]
+        assert step["error"]["kind"] == "timeout", step
+        return step["error"]
+
+
+@pytest.fixture
+def stuck(lab: Any) -> Stuck:
+    return Stuck(lab)
+
+
+@on_a_path
+def test_a_program_that_is_silent_is_told_from_a_machine_that_is(stuck):
+    for server, path, phase in (("mute tls", "/", "tls"), ("http", "/slow", "wait"), ("half", "/", "xfer")):
+        error = stuck.error(server, path=path)
+        hint, counted = error["hint"], error["evidence"]
+        assert error["phase"] == phase
+        assert "All that was sent was acknowledged" in hint and "overloaded" not in hint
+        assert hint.index(PROGRAM) < hint.index(MTU)
+        assert counted["sent_bytes"] == counted["acknowledged_bytes"] > 0 == counted["retransmits"]
+        assert ("nothing came back" in hint) == (counted["received_bytes"] == 0) == (phase != "xfer")
+    assert counted["client_hello_bytes"] is None
+    hello = stuck.error("mute tls")["evidence"]
+    assert hello["client_hello_bytes"] == hello["sent_bytes"] > 200
+
+
+@on_a_path
+def test_a_request_that_is_never_acknowledged_is_lost_on_the_way(stuck):
+    for server, phase in (("http", "wait"), ("https", "tls")):
+        error = stuck.error(server, rules=[Rule("up", "data", 0)])
+        assert error["phase"] == phase and LOST in error["hint"] and MTU not in error["hint"]
+        assert error["evidence"]["acknowledged_bytes"] == 0 < error["evidence"]["retransmits"]
+
+
+@on_a_path
+def test_large_packets_that_do_not_come_here_are_told_by_small_ones_that_do(stuck):
+    error = stuck.error("https", rules=[Rule("down", "large", 0)])
+    assert error["phase"] == "tls" and error["evidence"]["out_of_order"] > 0
+    assert MTU in error["hint"] and PROGRAM not in error["hint"]
+    # Nothing small follows the body's beginning: a program that is silent looks alike.
+    error = stuck.error("http", rules=[Rule("down", "large", 0)])
+    assert error["hint"].index(PROGRAM) < error["hint"].index(MTU)
+
+
+@on_a_path
+def test_large_packets_that_do_not_get_there_are_told_by_small_ones_that_do(stuck):
+    upload = [Rule("up", "large", 0)]
+    for server, size in (("http", 100_000), ("http", 1_900), ("https", 100_000)):
+        body = stuck.lab.folder / "body"
+        body.write_bytes(b"x" * size)
+        error = stuck.error(server, "-d", f"@{body}", rules=upload)
+        assert MTU in error["hint"] and PROGRAM not in error["hint"] and LOST not in error["hint"]
+        assert error["evidence"]["acknowledged_bytes"] > 0 < error["evidence"]["retransmits"]
+
+
+@on_a_path
+def test_what_still_flows_is_no_silence(stuck):
+    def drip(peer: Any) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
+        while not peer.wait(0.1):
+            peer.send("x")
+
+    stuck.urls["drip"] = stuck.lab.serve(scripted(drip, host=ANY)).url("", FAR)
+    hint = stuck.error("drip")["hint"]
+    assert "a slow path" in hint and PROGRAM not in hint and MTU not in hint
+
+
+@on_a_path
+def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
+    def open_way(peer: Any) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+        peer.wait(60)
+
+    proxy = stuck.lab.serve(scripted(open_way, host=ANY)).url("", FAR)
+    error = stuck.error("https", "-x", proxy)
+    assert PROGRAM not in error["hint"] and MTU not in error["hint"]
+    assert error["evidence"]["sent_bytes"] == error["evidence"]["acknowledged_bytes"]
+
+
+def test_other_failures_have_no_counts(run_tool):
+    result = run_tool("--json", "-", "http://127.0.0.1:1/")
+    assert result.json()["steps"][0]["error"]["evidence"] == {}
