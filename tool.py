@@ -1266,6 +1266,7 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
 
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+TICK = 0.02  # seconds: longer than one of the clock that files get their times from
 
 
 def descriptor_of(path: str) -> int | None:
@@ -1439,24 +1440,29 @@ class Place:
         return descriptor
 
     def _check_planted(self, opened: os.stat_result, private: bool) -> None:
-        # Looked at again: a second name may have been the one that was opened, and be gone by now.
-        found, folder = self._look(), os.fstat(self.folder)
-        regular = stat.S_ISREG(found.st_mode)
-        foreign = found.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(found.st_mode))
-        planted = ""
-        if not os.path.samestat(found, opened):
-            planted = "it was swapped meanwhile"
-        elif foreign and (private or folder.st_mode & stat.S_ISVTX):
-            planted = "it belongs to another user"
-        elif regular and found.st_nlink > 1 and is_shared(folder):
-            planted = "it has a second name elsewhere, and others may write to its folder"
-        if planted:
-            raise OSError(errno.EACCES, f"{planted}: name another file")
+        folder = os.fstat(self.folder)
+        regular, sticky = stat.S_ISREG(opened.st_mode), folder.st_mode & stat.S_ISVTX
+        foreign = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
+        if foreign and (private or sticky):
+            raise OSError(errno.EACCES, "it belongs to another user: name another file")
+        if not (regular and is_shared(folder)):
+            return
+        found = opened
+        if not sticky or folder.st_uid not in (0, os.geteuid()):
+            # What was opened may have been a second name, which others remove. That changes its ctime.
+            time.sleep(TICK)
+            found = self._look()
+        same = os.path.samestat(found, opened) and found.st_ctime_ns == opened.st_ctime_ns
+        if not (same and found.st_nlink == opened.st_nlink == 1):
+            why = (
+                "it has a second name elsewhere, or is changed meanwhile, and others may write to its folder"
+            )
+            raise OSError(errno.EACCES, f"{why}: name another file")
 
 
 def open_local(path: str, any_link: bool) -> int:
     """Open a file for reading without waiting; raises OSError."""
-    if any_link:
+    if any_link or descriptor_of(path) is not None:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with Place(path, read=True) as place:
         return place.open(os.O_RDONLY)

@@ -351,8 +351,8 @@ def test_a_second_name_of_one_s_own_file_is_not_written(base_environment, server
     assert untouched(private)
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone-after"])
-def test_a_second_name_is_not_written_in_another_user_s_folder(shared, private, monkeypatch, gone):
+@pytest.mark.parametrize("then", ["stays", "goes", "comes back"])
+def test_a_second_name_is_not_written_in_another_user_s_folder(shared, private, monkeypatch, then):
     """Nor when its maker removes it in the moment after it was opened: then the file has one name again."""
     given_away(shared).chmod(0o755)
     os.link(private / "precious", shared / "out")
@@ -360,13 +360,18 @@ def test_a_second_name_is_not_written_in_another_user_s_folder(shared, private, 
 
     def open_and_remove(path, *how, **where):
         descriptor = opened(path, *how, **where)
-        if gone and path == "out":
+        if path == "out" and then != "stays":
             (shared / "out").unlink()
         return descriptor
 
+    def put_back(_):
+        if then == "comes back":
+            (private / "precious").rename(shared / "out")
+
     with tool.Place(str(shared / "out")) as place:
         monkeypatch.setattr(os, "open", open_and_remove)
-        with pytest.raises(OSError, match="second name" if not gone else "No such file"):
+        monkeypatch.setattr(time, "sleep", put_back)
+        with pytest.raises(OSError, match="No such file" if then == "goes" else "second name"):
             place.open(os.O_WRONLY)
 
 
