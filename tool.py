@@ -185,6 +185,7 @@ try:
     import collections
     import datetime
     import io
+    import math
     import mmap
     import re
     import select
@@ -197,8 +198,8 @@ try:
     import urllib.parse
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
-    from functools import cache, partial
-    from itertools import combinations, groupby, islice
+    from functools import cache, cached_property, partial
+    from itertools import accumulate, combinations, groupby, islice
     from operator import itemgetter, mul, ne
 
     http_client = import_http_client()
@@ -278,6 +279,7 @@ MAX_BASELINE = 256 << 20
 MAX_DURATION = 24 * 3600  # seconds
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
+MAX_GROUP = 100  # runs of a group, in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_COLLECTOR_ANSWER = 64 * 1024
@@ -1017,6 +1019,7 @@ class Sample(NamedTuple):
     findings: tuple[Finding, ...] = ()
     rtt_us: int | None = None
     retransmits: int | None = None
+    traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
 
     @property
     def error(self) -> str | None:
@@ -7603,17 +7606,22 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
         term = term * (count - rank + 1) // rank
 
 
+def centred_ranks(values: Sequence[float]) -> list[int]:
+    """Return twice the rank of each value, less the mean; of equal ones the middle."""
+    count, ordered = len(values), sorted(values)
+    last = dict(zip(ordered, range(count)))
+    first = dict(zip(reversed(ordered), reversed(range(count))))
+    return [first[value] + last[value] + 1 - count for value in values]
+
+
 def dependence(values: Sequence[float]) -> float:
     """Return how many values of a series, in the order of measurement, tell as much as one would that did not
     depend on the one before it: 1 to 39. It rests on the correlation of ranks with the next, less its bias.
     """
-    count, ordered = len(values), sorted(values)
-    last = dict(zip(ordered, range(count)))
-    first = dict(zip(reversed(ordered), reversed(range(count))))
-    ranks = [first[value] + last[value] + 1 - count for value in values]  # of equal ones the middle; mean 0
+    ranks = centred_ranks(values)
     squares = sum(rank * rank for rank in ranks)
     found = sum(map(mul, ranks, ranks[1:])) / squares if squares else 0.0
-    unbiased = min(0.95, max(0.0, found + (1 + 3 * found) / max(1, count)))
+    unbiased = min(0.95, max(0.0, found + (1 + 3 * found) / max(1, len(ranks))))
     return (1 + unbiased) / (1 - unbiased)
 
 
@@ -7726,6 +7734,218 @@ def join_servers(shown: Iterable[ServerInfo]) -> ServerInfo:
     return ServerInfo(**joined)
 
 
+LEVEL_RUNS, GROUP_RUNS = 24, 20  # fewer cannot tell a level, two groups
+LEVEL_RISK = 0.001  # of a level where there is none
+LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
+LEVEL_SHARE, LEVEL_US = 0.1, 1_000  # a smaller change of the median is not worth telling
+GROUP_SHARE, GROUP_MADS, GROUP_GAP_US = 0.15, 3, 5_000
+LEAST_RUNS = 5  # of each group or part
+MOST, FEW = 0.9, 0.1  # of the runs on both sides: what goes with one of them
+TRAIT_RISK = 0.01  # of naming something that goes with them by chance alone
+
+
+class Companion(NamedTuple):
+    """What sets some runs apart from others: `having` of these and `others` of the others have it."""
+
+    name: str
+    value: str
+    having: int
+    others: int
+
+
+class Level(NamedTuple):
+    """How the median of total (us) changed during a series: at once (`shift`) or slowly (`trend`)."""
+
+    kind: str
+    until: int | None  # the last run before a shift
+    first: Sample | None  # the first one after it
+    before: float  # of a trend: in the first quarter
+    after: float  # of a trend: in the last quarter
+    quarters: tuple[float, ...]
+    phases: dict[str, float]  # what makes it (us), the largest first
+    companion: Companion | None
+
+
+class Groups(NamedTuple):
+    """Quick and slow runs of a series in which nothing lies between them."""
+
+    low: Sequence[Sample]
+    high: Sequence[Sample]
+    companion: Companion | None  # of the slow ones
+
+    @property
+    def smaller(self) -> Sequence[Sample]:
+        return min(self.low, self.high, key=len)
+
+
+def family_of(ip: str) -> str:
+    return "IPv6" if ":" in ip else "IPv4"
+
+
+def traits_of(sample: Sample) -> Iterable[tuple[str, str]]:
+    """Return the names and values that may go with the time or the status of a run."""
+    server = sample.server
+    certificate = server.certificate and (server.certificate.sha256 or "")[:8]
+    known = {
+        "address": server.ip,
+        "family": server.ip and family_of(server.ip),
+        "certificate": certificate,
+        "protocol": server.http_version,
+        "connection": {True: "kept", False: "new", None: None}[sample.reused],
+        "status": sample.status and str(sample.status),
+    }
+    return {**dict(sample.traits), **{name: value for name, value in known.items() if value}}.items()
+
+
+def count_traits(samples: Iterable[Sample]) -> collections.Counter[tuple[str, str]]:
+    return collections.Counter(trait for sample in samples for trait in traits_of(sample))
+
+
+def by_chance(having: int, elsewhere: int, count: int, every: int) -> float:
+    """Return the greatest probability that `count` of `every` runs, chosen by lot, hold so many of those that
+    have a value: `having` of them, where `elsewhere` more have it.
+    """
+    return math.comb(count, having) * math.comb(having + elsewhere, having) / math.comb(every, having)
+
+
+def find_companion(
+    these: Sequence[Sample], others: Sequence[Sample], of_status: bool = False
+) -> Companion | None:
+    """Return what nearly all of these have and hardly any of the others; where a status sets them apart, also
+    what all of these have, but not only they. None where chance may have made it: of hundreds of values one
+    may fit.
+    """
+    if min(len(these), len(others)) < LEAST_RUNS:
+        return None
+    mine, theirs = map(count_traits, (these, others))
+    count, every = len(these), len(these) + len(others)
+    tried = sum(1 for both in (mine + theirs).values() if both < every)
+    found = []
+    for trait, having in mine.items():
+        share, elsewhere = having / count, theirs[trait] / len(others)
+        apart = share >= MOST and elsewhere <= FEW
+        if of_status:
+            apart = trait[0] != "status" and (apart or (share == 1 and elsewhere < 1))
+        if apart and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
+            found.append((elsewhere - share, len("".join(trait)), Companion(*trait, having, theirs[trait])))
+    return min(found)[-1] if found else None
+
+
+def distances(values: Iterable[float]) -> list[float]:
+    """Return, for each beginning of the values, the sum of their distances from its median."""
+    from bisect import insort
+
+    ordered: list[float] = []
+    total, sums = 0.0, []
+    for value in values:
+        if ordered:
+            low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+            total += max(0, low - value, value - high)
+        insort(ordered, value)
+        sums.append(total)
+    return sums
+
+
+def is_level(values: Sequence[float], factor: float) -> bool:
+    """Tell whether chance alone may have put values in this order (Pettitt 1979), which depend on each other
+    by this factor.
+    """
+    count = len(values)
+    greatest = max(map(abs, accumulate(centred_ranks(values))))
+    return 2 * math.exp(-6 * greatest**2 / (factor * (count**3 + count**2))) > LEVEL_RISK
+
+
+def best_split(values: Sequence[float]) -> tuple[int, float]:
+    """Return how many values lie before the step that fits them best, and the distances that it leaves."""
+    before, after = distances(values), distances(reversed(values))
+    count = len(values)
+    sums = [(before[at - 1] + after[count - at - 1], at) for at in range(LEAST_RUNS, count - LEAST_RUNS + 1)]
+    left, place = min(sums)
+    return place, left
+
+
+def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[float]:
+    """Return what is left of values without a straight line through the medians of their quarters."""
+    apart = len(values) / 4
+    slope = median(
+        (end - begin) / (at * apart) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
+    )
+    rest = [value - slope * number for number, value in enumerate(values)]
+    middle = median(rest)
+    return [value - middle for value in rest]
+
+
+def changed_phases(before: Sequence[Sample], after: Sequence[Sample], change: float) -> dict[str, float]:
+    """Return the phases that make a fifth of a change of total or more, and by how much (us) they changed."""
+    sums = {}
+    for phase in PHASES:
+        values = [values_of_key(phase, part) for part in (before, after)]
+        if all(values):
+            old, new = (median(us for us, _ in part) for part in values)
+            sums[phase] = new - old
+    large = [phase for phase in sums if sums[phase] / change >= LARGE_PART]
+    return {phase: sums[phase] for phase in sorted(large, key=lambda phase: -abs(sums[phase]))}
+
+
+def find_level(samples: Sequence[Sample]) -> Level | None:
+    """Return how the total of good runs of one step changed while they were measured. None if it did not, or
+    if they are fewer than LEVEL_RUNS.
+
+    A line that leaves less than the best step is a trend. What is left without either tells how much the
+    runs depend on each other, and so how much chance may do.
+    """
+    values = [sample.timing.total for sample in samples]
+    count = len(values)
+    if count < LEVEL_RUNS or is_level(values, 1):
+        return None
+    place, left = best_split(values)
+    parts = samples[:place], samples[place:]
+    quarters = tuple(median(values[count * at // 4 : count * (at + 1) // 4]) for at in range(4))
+    rest, kind = without_line(values, quarters), "trend"
+    steady = sorted(quarters) in (list(quarters), list(reversed(quarters)))
+    if steady and sum(map(abs, rest)) < left:
+        parts = samples[: count // 4], samples[count * 3 // 4 :]
+    else:
+        kind, rest = "shift", []
+        for part in (values[:place], values[place:]):
+            middle = median(part)
+            rest += [value - middle for value in part]
+    if is_level(values, dependence(rest)):
+        return None
+    before, after = (median(sample.timing.total for sample in part) for part in parts)
+    if abs(after - before) < max(LEVEL_US, LEVEL_SHARE * before):
+        return None
+    phases = changed_phases(*parts, after - before)
+    if kind == "trend":
+        return Level(kind, None, None, before, after, quarters, phases, None)
+    companion = find_companion(parts[1], parts[0])
+    return Level(kind, parts[0][-1].run, parts[1][0], before, after, quarters, phases, companion)
+
+
+def spread(values: Iterable[float]) -> float:
+    """Return the median distance of values from their median."""
+    values = list(values)
+    middle = median(values)
+    return median(abs(value - middle) for value in values)
+
+
+def find_groups(samples: Sequence[Sample]) -> Groups | None:
+    """Return the two groups into which the totals of runs fall, at the widest gap between them, None if they
+    do not, or are too few.
+    """
+    ordered = sorted(samples, key=lambda sample: sample.timing.total)
+    totals = [sample.timing.total for sample in ordered]
+    least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(totals)))
+    if len(totals) < max(GROUP_RUNS, 2 * least):
+        return None
+    gap, place = max((totals[at] - totals[at - 1], at) for at in range(least, len(totals) - least + 1))
+    widest = max(spread(totals[:place]), spread(totals[place:]))
+    if gap <= max(GROUP_GAP_US, GROUP_MADS * widest):
+        return None
+    low, high = (sorted(part, key=lambda sample: sample.run) for part in (ordered[:place], ordered[place:]))
+    return Groups(low, high, find_companion(high, low))
+
+
 class Summary:
     """What the samples of a step and URL have in common, of one variant, cold or on a kept connection.
 
@@ -7758,9 +7978,31 @@ class Summary:
         self.retransmits = sum(resent) if resent else None
         values = {key: values_of_key(key, self.used) for key in STAT_KEYS}
         self.distributions = {key: measure_distribution(us for us, _ in values[key]) for key in STAT_KEYS}
-        self.outliers = {key: find_outliers(values[key]) for key in OUTLIER_KEYS}
         middle = self.stat("total") or 0  # a typical run is the nearest to it
         self.typical = min(self.used, key=lambda sample: abs(sample.timing.total - middle), default=None)
+
+    @cached_property
+    def level(self) -> Level | None:
+        return find_level([sample for sample in self.used if sample.good])
+
+    @cached_property
+    def groups(self) -> Groups | None:
+        """Return the two groups of totals; a shift is not also two groups."""
+        if self.level and self.level.kind == "shift":
+            return None
+        return find_groups([sample for sample in self.used if sample.good])
+
+    @cached_property
+    def outliers(self) -> dict[str, tuple[int, ...]]:
+        """Return the runs far from the median; none of a group, which is no accident."""
+        of_group = {sample.run for sample in self.groups.smaller} if self.groups else set()
+        found = {key: find_outliers(values_of_key(key, self.used)) for key in OUTLIER_KEYS}
+        return {key: tuple(run for run in runs if run not in of_group) for key, runs in found.items()}
+
+    def companion_of(self, status: int) -> Companion | None:
+        """Return what goes with a status that is not good."""
+        these = [sample for sample in self.answered if sample.status == status and not sample.good]
+        return find_companion(these, [sample for sample in self.answered if sample.good], of_status=True)
 
     @property
     def errors(self) -> dict[str, int]:
@@ -8117,6 +8359,9 @@ class Report(NamedTuple):
     outages: Mapping[int, Outage]  # by the run with which each began
     comparisons: tuple[Comparison, ...]  # of each side in its turn
 
+    def start_of(self, run: int) -> datetime.datetime:
+        return next(sample.started_at for sample in self.samples if sample.run == run)
+
     def samples_of(self, variant: str | None) -> list[Sample]:
         return [sample for sample in self.samples if sample.variant == variant]
 
@@ -8347,10 +8592,6 @@ def lost_syn(case: Case) -> Finding | None:
     )
     evidence = {"retransmits": again, "attempt_ms": to_ms(took), **case.ms("rtt")}
     return Finding("syn_lost", "connect", took - case.rtt, "seen", text, evidence)
-
-
-def family_of(ip: str) -> str:
-    return "IPv6" if ":" in ip else "IPv4"
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -8770,14 +9011,165 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
 # ---------------------------------------------------------------------------------------------------------
-USUAL_RUNS = 50  # the last good ones, which tell what is usual
+USUAL_RUNS = 50  # which tell what is usual
 USUAL_AGAIN = 3  # usual runs that end a row of slow ones
 ALIKE_RUNS = 10  # so many with one label are steady
-FLAPPING = 5  # changes within so many runs are told as one
+FLAPPING = 5  # changes within so many runs, or rows of slow ones within USUAL_RUNS, are told as one
+LEAST_SLOW_US = 5_000  # a slow run is so much above what is usual, at the least
+NEWEST_RUNS = 10  # which tell whether there is a new level. For that
+BEYOND = {1: 9, -1: 10}  # so many lie above three quarters of what is usual, or below,
+NEW_LEVEL, NEW_LEVEL_US = 0.2, 1_000  # their median is so far from what is usual, at the least,
+QUARTILES = 2.25  # and so many times further than the quartile, times the runs' dependence
+BACK = 7  # of them lie no longer there: that level is over
+EVENT_TONES = {"slow": "slow", "level": "slow", "recovered": "good", "flapping": "bad", "missed": "slow"}
 
 
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
     return f"{(end - begin).total_seconds():.1f} s"
+
+
+def span_of(outage: Outage) -> str:
+    """Return how long an outage was; nothing for a single run that is too short to tell, or the last."""
+    span = span_text(outage.began, outage.until)
+    return "" if outage.runs == 1 and span == "0.0 s" else span
+
+
+def whole_ms(us: float, least: float | None = None) -> str:
+    """Return a time in ms, with a decimal where it, or the least of several, is below 10 ms."""
+    return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
+
+
+def totals_of(samples: Iterable[Sample]) -> list[int]:
+    return [sample.timing.total for sample in samples]
+
+
+class Pace:
+    """Finds what changes in the totals of the good runs of a variant, on new connections or on kept ones.
+
+    The reference is the newest runs but for ten; slow ones are left out. A single run may be slow, and the
+    newest ten may lie on another level. The reference waits until that is over, or has lasted for fifty runs:
+    then it is the reference.
+    """
+
+    def __init__(self) -> None:
+        self._reference: list[Sample] = []
+        self._newest: list[Sample] = []
+        self._flags: list[int] = []  # of the last runs: 0 not slow, 1 slow, 2 a row of slow ones begins
+        self._row: list[Sample] = []  # the slow runs under way
+        self._back: list[Sample] = []  # the runs since the last of them
+        self._often = False  # rows come too often to be told one by one
+        self._level: list[Sample] = []  # the runs since a new level began
+        self._sign = 1  # it is above the reference, or below (-1)
+
+    def look(self, sample: Sample) -> Iterator[tuple[str, str, Sample]]:
+        """Give the events of the next run: kind, text, and the run with which each began."""
+        usual = self._reference
+        if len(usual) < OUTLIER_VALUES:
+            recent = zip(self._newest, self._flags[-len(self._newest) :])
+            usual = [*usual, *(each for each, flag in recent if not flag)]
+        middle = median(totals_of(usual)) if usual else 0
+        yield from self._slow_runs(sample, usual, middle)
+        self._newest.append(sample)
+        if len(self._newest) > NEWEST_RUNS:
+            oldest = self._newest.pop(0)
+            if not (self._level or self._flags[-NEWEST_RUNS - 1]):
+                self._reference = [*self._reference[1 - USUAL_RUNS :], oldest]
+            if len(self._reference) >= OUTLIER_VALUES:
+                yield from self._levels(middle)
+
+    def _is_slow(self, sample: Sample, usual: Sequence[Sample], middle: float) -> bool:
+        """Tell whether a run lies far above what is usual, and above the new level if there is one."""
+        total = sample.timing.total
+        if len(usual) < OUTLIER_VALUES or total - middle <= LEAST_SLOW_US:
+            return False
+        # Where runs depend on those before them, chance takes them further.
+        for totals in (totals_of(runs) for runs in (usual, self._level) if runs):
+            centre, reach = usual_range(totals)
+            if total - centre <= reach or total - centre <= reach * math.sqrt(dependence(totals)):
+                return False
+        return True
+
+    def _slow_runs(
+        self, sample: Sample, usual: Sequence[Sample], middle: float
+    ) -> Iterator[tuple[str, str, Sample]]:
+        """Give the beginning and the end of a row of slow runs."""
+        slow = self._is_slow(sample, usual, middle)
+        begins = slow and not self._row
+        self._flags = [*self._flags[1 - USUAL_RUNS :], slow + begins]
+        if slow:
+            self._row.append(sample)
+            self._back = []
+            if begins:
+                self._often = self._flags.count(2) >= FLAPPING
+                yield "slow", self._slow_text(sample, usual, middle), sample
+        elif self._row:
+            returned = self._often or self._level or sample.timing.total <= self._usual_end(usual, middle)
+            self._back = [*self._back, sample] if returned else []
+            if len(self._back) == (USUAL_RUNS if self._often else USUAL_AGAIN):
+                if not self._level:
+                    yield self._again(self._row[0], self._back[0], counted(len(self._row), "slow run"))
+                self._row, self._often = [], False
+
+    @staticmethod
+    def _usual_end(usual: Sequence[Sample], middle: float) -> float:
+        """Return up to where a total (us) is no sign of another level."""
+        top = nearest_rank(sorted(totals_of(usual)), 75)
+        return max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
+
+    def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
+        span = span_text(first.started_at, back.started_at)
+        return "recovered", f"usual again, after {span} ({runs})", self._back[-1]
+
+    def _slow_text(self, sample: Sample, usual: Sequence[Sample], middle: float) -> str:
+        """Name the time of a slow run, and the phase that made it."""
+        if self._often:
+            slow = len(self._flags) - self._flags.count(0)
+            return f"slow again and again: {slow} of the last {len(self._flags)} runs"
+        excess = {}
+        for phase in PHASES:
+            took, others = getattr(sample.timing, phase), values_of_key(phase, usual)
+            if took is not None and others:
+                excess[phase] = took - median(us for us, _ in others)
+        phase = max(excess, key=lambda phase: excess[phase])
+        total = f"total {sample.timing.total / 1000:.1f} ms, usually {middle / 1000:.1f}"
+        return f"{total}: {phase} {whole_ms(getattr(sample.timing, phase))}"
+
+    def _levels(self, middle: float) -> Iterator[tuple[str, str, Sample]]:
+        """Give the beginning and the end of a level that is not the reference's."""
+        totals = totals_of(self._reference)
+        ordered = sorted(totals)
+        ends = {1: nearest_rank(ordered, 75), -1: nearest_rank(ordered, 25)}
+        if self._level:
+            yield from self._go_on(ends[self._sign])
+            return
+        now = median(totals_of(self._newest))
+        for sign, needed in BEYOND.items():
+            beyond = [each for each in self._newest if sign * (each.timing.total - ends[sign]) > 0]
+            change = sign * (now - middle)
+            if len(beyond) < needed or change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
+                continue
+            if change >= QUARTILES * dependence(totals) * abs(ends[sign] - middle):
+                self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
+                self._row, self._often = [], False
+                least = min(now, middle)
+                text = f"total {whole_ms(now, least)} ms since then, usually {whole_ms(middle, least)}"
+                yield "level", text, beyond[0]
+
+    def _go_on(self, end: float) -> Iterator[tuple[str, str, Sample]]:
+        """Give the end of a level: the newest runs are back, or it has become usual."""
+        newest = self._newest[-1]
+        self._level.append(newest)
+        back = [each for each in self._newest if self._sign * (each.timing.total - end) <= 0]
+        if len(back) >= BACK:
+            runs = counted(len(self._level) - len(back), "run")
+            span = span_text(self._level[0].started_at, back[0].started_at)
+            yield "recovered", f"usual again, after {span} ({runs})", newest
+        elif len(self._level) >= USUAL_RUNS:
+            self._reference = self._level[:-NEWEST_RUNS]
+            yield "renewed", f"usual now: {whole_ms(median(totals_of(self._level)))} ms", newest
+        else:
+            return
+        self._level = []
 
 
 class VariantEvents:
@@ -8791,9 +9183,7 @@ class VariantEvents:
         self._good: str | None = None  # the label of the last good run
         self._labels: list[str] = []  # of the last runs
         self._flapping = False
-        self._totals: dict[bool | None, list[int]] = {}  # of good runs, cold and warm ones
-        self._slow: list[datetime.datetime] = []  # the starts of the slow runs in a row
-        self._usual: list[datetime.datetime] = []  # of the usual runs since the last slow one
+        self._paces: dict[bool | None, Pace] = {}  # of good runs, cold and warm ones
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
         self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
@@ -8803,12 +9193,16 @@ class VariantEvents:
         if sample.good or not disturbed:
             yield from self._changes_of_status(sample)
         if sample.good and not disturbed:
-            yield from self._changes_of_speed(sample)
+            for kind, text, first in self._paces.setdefault(sample.reused, Pace()).look(sample):
+                yield self._event(kind, text)._replace(at=first.started_at, run=first.run)
         yield from self._new_things(sample.server)
 
     def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
         """Return the events of a run's label; while labels change too often, that alone is said."""
-        label = str(sample.error or sample.status)
+        label = str(sample.status)
+        if sample.failure:
+            redirect = sample.failure.kind == "redirect"
+            label = f"failed {'before the request' if redirect else f'in {sample.failure.phase}'}"
         events = list(self._compare_label(sample, label))
         self._labels = [*self._labels[-ALIKE_RUNS:], label]
         recent = self._labels[-ALIKE_RUNS:]
@@ -8840,31 +9234,13 @@ class VariantEvents:
         if self._outage:
             outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
             again = f"{label} again" if label == self._good else label
-            runs = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}"
-            text = f"{again}, after {span_text(outage.began, at)} ({runs})"
+            runs, span = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}", span_of(outage)
+            text = f"{again}, after {span} ({runs})" if span else f"{again}, after {runs}"
             yield self._event("recovered", text, outage=self._outage)
             self._outage = None
         if self._good not in (None, label):
             yield self._event("status", f"{label} after {self._good}")
         self._good = label
-
-    def _changes_of_speed(self, sample: Sample) -> Iterator[SeriesEvent]:
-        """Give the beginning and the end of a row of slow runs."""
-        total, before = sample.timing.total, self._totals.setdefault(sample.reused, [])
-        middle, reach = usual_range(before)
-        before.append(total)
-        del before[:-USUAL_RUNS]
-        if total - middle > reach:
-            if not self._slow:
-                yield self._event("slow", f"total {total / 1000:.1f} ms, usually {middle / 1000:.1f} ms")
-            self._slow.append(sample.started_at)
-            self._usual = []
-        elif self._slow:
-            self._usual.append(sample.started_at)
-            if len(self._usual) == USUAL_AGAIN:
-                span, slow = span_text(self._slow[0], self._usual[0]), counted(len(self._slow), "slow run")
-                yield self._event("recovered", f"usual again, after {span} ({slow})")
-                self._slow = []
 
     def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
@@ -9078,6 +9454,10 @@ def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str
     return f"{title}: {failure.message.rstrip('.')}. {failure.hint}"
 
 
+def event_tone(event: SeriesEvent) -> str:
+    return "bad" if event.kind == "status" and event.outage else EVENT_TONES.get(event.kind, "")
+
+
 def event_line(event: SeriesEvent) -> str:
     run = " ".join(filter(None, (f"run {event.run}", event.variant)))
     return f"{clock_text(event.at)} {run}: {event.text}"
@@ -9085,8 +9465,8 @@ def event_line(event: SeriesEvent) -> str:
 
 def outage_line(outage: Outage) -> str:
     """Describe an outage, from its beginning to its end or to the last run so far."""
-    labels, runs = ", ".join(outage.labels), counted(outage.runs, "run")
-    line = f"{labels} from {clock_text(outage.began)} for {span_text(outage.began, outage.until)}, {runs}"
+    labels, runs, span = ", ".join(outage.labels), counted(outage.runs, "run"), span_of(outage)
+    line = f"{labels} from {clock_text(outage.began)}{f' for {span}' if span else ''}, {runs}"
     if not outage.over:
         line += " so far"
     return f"{outage.variant}: {line}" if outage.variant else line
@@ -9389,7 +9769,50 @@ def distribution_document(distribution: Distribution) -> dict[str, Any]:
     return document
 
 
+def companion_document(companion: Companion | None) -> dict[str, Any] | None:
+    return companion and dict(zip(("name", "value", "with", "without"), companion))
+
+
+def level_document(level: Level, report: Report) -> dict[str, Any]:
+    """Return a change of level; times in ms."""
+    return {
+        "kind": level.kind,
+        "run_number": level.first and level.first.run,
+        "at": level.first and instant_text(report.start_of(level.first.run)),
+        "before_ms": to_ms(level.before),
+        "after_ms": to_ms(level.after),
+        "quarters_ms": [to_ms(us) for us in level.quarters],
+        "phases": {phase: to_ms(us) for phase, us in level.phases.items()},
+        "goes_with": companion_document(level.companion),
+    }
+
+
+def groups_document(groups: Groups) -> dict[str, Any]:
+    """Return two groups of runs; their medians in ms."""
+    return {
+        "low_ms": to_ms(median(totals_of(groups.low))),
+        "high_ms": to_ms(median(totals_of(groups.high))),
+        "low_n": len(groups.low),
+        "high_n": len(groups.high),
+        "high_runs": [sample.run for sample in groups.high[:MAX_GROUP]],
+        "goes_with": companion_document(groups.companion),
+    }
+
+
+def change_fields(report: Report) -> dict[str, Any]:
+    """Return what was not the same all through a series, of each variant and step."""
+    lists: dict[str, list[dict[str, Any]]] = {"levels": [], "groups": []}
+    for summary in report.summaries:
+        step = {**variant_fields(summary.variant), "step_number": summary.number}
+        if summary.level:
+            lists["levels"].append({**step, **level_document(summary.level, report)})
+        if summary.groups:
+            lists["groups"].append({**step, **groups_document(summary.groups)})
+    return lists
+
+
 def statistics_document(summary: Summary) -> dict[str, Any]:
+    """Return what the runs of one step and URL have in common; times in ms."""
     return {
         **variant_fields(summary.variant),
         "step_number": summary.number,
@@ -9401,7 +9824,11 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
         "errors": summary.errors,
         "statuses": {str(status): count for status, (count, _) in summary.statuses.items()},
         "by_status": {
-            str(status): {"n": count, "median_ms": to_ms(middle)}
+            str(status): {
+                "n": count,
+                "median_ms": to_ms(middle),
+                "goes_with": companion_document(summary.companion_of(status)),
+            }
             for status, (count, middle) in summary.statuses.items()
         },
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
@@ -9482,6 +9909,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
+        **change_fields(report),
         "events": list(map(event_document, report.events[:MAX_EVENTS])),
         "runs": [],
     }
@@ -10549,12 +10977,91 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     return words
 
 
+def signed(number: float, decimals: int) -> str:
+    return f"{number:+.{decimals}f}".replace("-", "−")
+
+
+def level_text(level: Level, report: Report) -> str:
+    """Say how total changed during a series."""
+    if level.kind == "trend":
+        times = ", ".join(whole_ms(us, min(level.quarters)) for us in level.quarters)
+        return f"total {'rises' if level.after > level.before else 'falls'}: {times} ms in the four quarters"
+    least = min(level.before, level.after)
+    before, after = whole_ms(level.before, least), whole_ms(level.after, least)
+    share = signed(100 * (level.after / max(1, level.before) - 1), 0)
+    phases = ", ".join(
+        f"{phase} {signed(us / 1000, int(least < 10_000))}" for phase, us in level.phases.items()
+    )
+    text = f"total {before} ms until run {level.until}"
+    if level.first:
+        at = clock_text(report.start_of(level.first.run))
+        text += f", {after} from run {level.first.run} on ({at}), {share} %"
+    return f"{text}: {phases}" if phases else text
+
+
+def trait_text(companion: Companion) -> str:
+    return f"{companion.name}: {companion.value}"
+
+
+def companion_text(companion: Companion, these: int, others: int) -> str:
+    """Say what slow runs have, and the others have not."""
+    own = f"all {these}" if companion.having == these else f"{companion.having} of {these}"
+    among = "none of the" if not companion.others else f"{companion.others} of the"
+    return f"{own} have {trait_text(companion)}, {among} {others} others"
+
+
+def status_companion_text(status: int, companion: Companion, summary: Summary) -> str:
+    """Say what comes with a status that is not good."""
+    count, good = summary.statuses[status][0], sum(sample.good for sample in summary.answered)
+    if companion.others and companion.having == count:
+        own = f"all {count} answers with {status} have {trait_text(companion)}"
+        return f"{own}; so have {companion.others} of {good} good ones"
+    also = f"; of good ones {companion.others} of {good}" if companion.others else ""
+    return f"{status} comes with {trait_text(companion)} ({companion.having} of {count}{also})"
+
+
+def since_text(run: int, companion: Companion, summary: Summary) -> str:
+    """Say what the runs since a shift have, and the ones before have not."""
+    before = sum(sample.run < run for sample in summary.used)
+    after = len(summary.used) - before
+    text = f"since run {run} {trait_text(companion)}"
+    if companion.having < after or companion.others:
+        text += f" ({companion.having} of {after}; before {companion.others} of {before})"
+    return text
+
+
+def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
+    """Say what is not the same all through a series, and what goes with it."""
+    step = (
+        f"step {summary.number}"
+        if summary.variant and max(each.number for each in report.summaries) > 1
+        else ""
+    )
+    name = "".join(f"{part}: " for part in (summary.variant, step) if part)
+    level, groups = summary.level, summary.groups
+    if level:
+        yield "Level", Span(name + level_text(level, report), "slow")
+        if level.companion and level.first:
+            yield "", since_text(level.first.run, level.companion, summary)
+    if groups:
+        low, high = (median(totals_of(part)) for part in (groups.low, groups.high))
+        near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
+        yield "Groups", f"{name}{near}, {len(groups.high)} near {whole_ms(high, low)}"
+        if groups.companion:
+            yield "", companion_text(groups.companion, len(groups.high), len(groups.low))
+    for status in summary.statuses:
+        companion = summary.companion_of(status)
+        if companion:
+            yield "Statuses", Span(name + status_companion_text(status, companion, summary), "warn")
+
+
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
     for count, failure in summary.failures.values():
         yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
         yield "Statuses", Span(status_sentence(summary), "warn")
+    yield from change_rows(summary, report)
     for sentence in outlier_sentences(summary, report.samples[0].run):
         yield "Outliers", sentence
     for reason, count in summary.refused.items():
@@ -10564,6 +11071,37 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield "Reuse", warmth
     often = {finding.id: f"in {runs} of {counted(summary.runs, 'run')}" for finding, runs in summary.findings}
     yield from reading_rows((finding for finding, _ in summary.findings), often)
+
+
+# What a server shows, by the row that says it; in a series each is counted where it is not always the same.
+SHOWN: dict[str, Callable[[ServerInfo], str | None]] = {
+    "Address": lambda server: server.ip,
+    "Protocol": lambda server: server.http_version,
+    "Certificate": lambda server: server.certificate and (server.certificate.sha256 or "")[:8],
+    "Server": lambda server: server.software and clip(server.software, 40),
+}
+
+
+def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
+    """Return how often a server showed what, where that is not always the same; the most frequent first."""
+    counts = {
+        label: collections.Counter(filter(None, (shown(sample.server) for sample in summary.answered)))
+        for label, shown in SHOWN.items()
+    }
+    return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
+
+
+def header_of_series(summary: Summary, report: Report, step: Step) -> Iterator[Row]:
+    """Say how the server was reached and what it answered: as one run has it, and in numbers what varies."""
+    counts = varying(summary)
+    before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
+    for label, line in step_rows(step, None if counts else before, report.options.include):
+        if label == "Chain" and "Certificate" in counts:
+            continue  # it is of one of the certificates
+        if label not in counts:
+            yield label, line
+    for label, each in counts.items():
+        yield label, and_more([f"{value} ×{count}" for value, count in each.items()], 8, ", …")
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
@@ -10577,10 +11115,10 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     if typical:
         step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and step.url == summary.url:
-            before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
-            yield Fields(step_rows(step, before, report.options.include))
+            yield Fields(header_of_series(summary, report, step))
+        own = ", ".join(filter(None, (SHOWN[label](typical.server) for label in varying(summary))))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
-        yield f"Run {typical.run} of {report.runs}{nearest}:"
+        yield f"Run {typical.run} of {report.runs}{f' ({own})' if own else ''}{nearest}:"
         yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, width)
     yield Fields(series_rows(summary, report))
@@ -10591,15 +11129,15 @@ SHOWN_EVENTS = 20  # the last ones
 
 def events_rows(report: Report) -> Iterator[Row]:
     """Tell what has changed. An outage has one line, in the place of its first event."""
-    lines: dict[SeriesEvent | int, str] = {}
+    lines: dict[SeriesEvent | int, Span] = {}
     for event in report.events:
         if event.outage is None:
-            lines[event] = event_line(event)
+            lines[event] = Span(event_line(event), event_tone(event))
         else:
-            lines[event.outage] = outage_line(report.outages[event.outage])
+            lines[event.outage] = Span(outage_line(report.outages[event.outage]), "bad")
     shown = list(lines.values())[-SHOWN_EVENTS:]
     if len(lines) > len(shown):
-        shown.insert(0, f"{len(lines) - len(shown)} more before these")
+        shown.insert(0, Span(f"{len(lines) - len(shown)} more before these"))
     for number, line in enumerate(shown):
         yield "" if number else "Events", line
 
@@ -10812,7 +11350,6 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 # ---------------------------------------------------------------------------------------------------------
-LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
 
 
@@ -11036,8 +11573,10 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from versus_blocks(report, width)
     elif report.samples[0].variant:
         yield from addresses_blocks(report, width)
-    else:
-        for summary in report.summaries:
+    for summary in report.summaries:
+        if summary.variant:
+            yield Fields(change_rows(summary, report))
+        else:
             yield from summary_blocks(summary, report, width)
     yield Fields(events_rows(report))
 
@@ -11070,6 +11609,7 @@ SHADES = {
     "total": "bold",
     "strong": "bold",
     "label": "color(243)",
+    "slow": "color(130)",
     "good": "color(28)",
     "warn": "color(130)",
     "bad": "color(161)",
@@ -11077,7 +11617,7 @@ SHADES = {
 # With fewer colours, only those that can be read on usual backgrounds; "" is the terminal's own colour.
 COLOURS = {
     **dict.fromkeys(SHADES, ""),
-    **dict.fromkeys(("ttfb", "total", "strong"), "bold"),
+    **dict.fromkeys(("ttfb", "total", "strong", "slow"), "bold"),
     **dict.fromkeys(("tls", "warn"), "magenta"),
     **dict.fromkeys(("xfer", "good"), "green"),
     "dns": "cyan",
@@ -11099,7 +11639,7 @@ class Glyphs(NamedTuple):
 
 UNICODE = Glyphs("▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
 ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
-ASCII_FORMS = {"←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
+ASCII_FORMS = {"×": "x", "←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
 
 
 def choose_glyphs(encoding: str) -> Glyphs:
@@ -11698,6 +12238,12 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 MAX_TEXTS = 64 << 20  # bytes of compressed exports; with more, further runs are kept in brief
 BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
+MAX_TRAITS, MAX_VALUES, MAX_TRAIT = 32, 8, 40  # fields of responses, values of each, characters of a value
+# Fields of each answer, or of its body: none of them tells where an answer came from.
+ABOUT_AN_ANSWER = (
+    *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
+    *("trailer", "accept-ranges", "vary"),
+)
 TOLD_IN_FULL = 20  # with more runs, a waterfall on a terminal has no line for each
 
 
@@ -11725,6 +12271,14 @@ def show_server(step: Step) -> ServerInfo:
     )
 
 
+def is_trait(name: str, value: bytes) -> bool:
+    """Tell whether a field may be what goes with slow or bad answers: it is short, and neither a credential
+    nor about this one answer.
+    """
+    about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
+    return not about_it and len(value) <= MAX_TRAIT and not is_credential(name, value)
+
+
 class Results:
     """What is kept of a series: a few numbers of each step, and the texts of its exports."""
 
@@ -11747,6 +12301,8 @@ class Results:
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, set[str]] = {}  # by the number of the step
+        self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
+        self._dropped: set[str] = set()  # fields with too many values, or too long ones, and credentials
         self._listings = listings(options)
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
@@ -11776,7 +12332,8 @@ class Results:
             kind = (run.turn.variant, step.number, step.network.reused)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        return run, self.events.add(samples[-1], standstill)
+        begun = samples[-1]._replace(started_at=samples[0].started_at)
+        return run, self.events.add(begun, standstill)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
@@ -11800,6 +12357,34 @@ class Results:
         known.add(step.url)
         same: str = self._known.setdefault(step.url, step.url)
         return same
+
+    def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
+        """Return the fields of a response that may go with its time: those with few values, all short."""
+        traits = {}
+        for name, value in response.headers if response and not self._single else ():
+            if name in self._dropped:
+                continue
+            values = self._traits.setdefault(name, {})
+            if value not in values:
+                if len(values) == MAX_VALUES or len(self._traits) > MAX_TRAITS or not is_trait(name, value):
+                    self._dropped.add(name)
+                    del self._traits[name]
+                    continue
+                values[value] = (name.lower(), decode(value))
+            traits[name] = values[value]
+        if traits and response and response.cache and response.cache.status:
+            traits["cache"] = ("cache", response.cache.status)
+        found = tuple(traits.values())
+        same: tuple[tuple[str, str], ...] = self._known.setdefault(found, found)
+        return same
+
+    def _without_dropped(self) -> None:
+        """Take the fields that were dropped from the samples that came before."""
+        dropped = {name.lower() for name in self._dropped}
+        for place, sample in enumerate(self.samples):
+            if not dropped.isdisjoint(name for name, _ in sample.traits):
+                kept = tuple(trait for trait in sample.traits if trait[0] not in dropped)
+                self.samples[place] = sample._replace(traits=kept)
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
@@ -11831,6 +12416,7 @@ class Results:
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
                 server=self._known.setdefault(server, server),
+                traits=self._traits_of(response),
             )
 
     def warnings(self, report: Report) -> Iterator[str]:
@@ -11858,6 +12444,7 @@ class Results:
 
     def report(self, planned: int) -> Report:
         """Sum up all runs; `planned` is how many there were to be."""
+        self._without_dropped()
         options, verdicts, comparisons = self.options, {}, []
         places = {variant: place for place, variant in enumerate(self.variants)}
         samples = sorted(self.samples, key=lambda sample: places.get(sample.variant, 0))
@@ -11900,6 +12487,7 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
+NO_GAP = -(10**18), 0
 STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
 # It goes on while the machine sleeps; perf_counter does not.
 WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -11924,18 +12512,26 @@ class Schedule:
         self._later = 0  # rounds missed so far
         self._missed = self._stopped = 0  # rounds, and ns, that are yet to be told
         self._looked = read_clocks()
+        self._gap = NO_GAP  # the last long time between two looks: when it ended, and how long it was
 
     def look(self) -> None:
         """Note whether this process was stopped since the look before."""
         before, self._looked = self._looked, read_clocks()
         ran, passed = (now - then for now, then in zip(self._looked, before))
         asleep, continued = passed - ran, INTERRUPTION.continued
+        if passed > STANDSTILL:
+            self._gap = self._looked[0], passed
         INTERRUPTION.continued = False
-        if asleep > STANDSTILL or (continued and passed > STANDSTILL):
-            self._resumed = self._looked[0]
+        if asleep > STANDSTILL:
             self._stopped += passed
             if self._interval:
-                self._missed += max(0, asleep) // self._interval
+                self._missed += asleep // self._interval
+        elif continued and self._looked[0] - self._gap[0] < STANDSTILL:
+            # Another thread may be the one that takes the signal, and this one may look before it has.
+            self._stopped += self._gap[1]
+        else:
+            return
+        self._resumed, self._gap = self._looked[0], NO_GAP
 
     def due(self, number: int) -> int | None:
         """Return when a round is due: 0 for at once, None if the series is over by then."""
@@ -12030,7 +12626,7 @@ class LiveReport:
 
     def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [event_line(event) for event in events]
+        blocks: list[Block] = [Span(event_line(event), event_tone(event)) for event in events]
         error = run.steps[-1].error
         if error and error.kind not in self._explained:
             self._explained.add(error.kind)

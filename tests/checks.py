@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -51,12 +51,14 @@ SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
     "schema_version tool_version started_at initial_url count duration_s interval_s host label summary "
-    "statistics events runs"
+    "statistics levels groups events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n dependence verdict"
 EVENT_FIELDS = "at run_number kind text target side"
-EVENT_KINDS = "status recovered flapping slow address certificate protocol missed".split()
+EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol missed".split()
+LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
+GROUPS_FIELDS = "target step_number low_ms high_ms low_n high_n high_runs goes_with"
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
@@ -409,6 +411,13 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
     assert 1 <= max(run["round"] for run in runs) <= (document["count"] or 10_000)
     for event in document["events"]:
         check_event(event, runs)
+    for level in document["levels"]:
+        check_fields(level, LEVEL_FIELDS + " side" * sides)
+        check_level(level, runs)
+    for groups in document["groups"]:
+        check_fields(groups, GROUPS_FIELDS + " side" * sides)
+        assert groups["low_ms"] + 5 < groups["high_ms"] and min(groups["low_n"], groups["high_n"]) >= 5
+        assert len(groups["high_runs"]) == min(100, groups["high_n"])
     failures = [step["error"]["kind"] for run in runs for step in run["steps"] if step["error"]]
     check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     assert summary["runs"] == len(runs)
@@ -437,8 +446,18 @@ def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
     check_fields(event, EVENT_FIELDS)
     assert event["kind"] in EVENT_KINDS and event["text"] == event["text"].strip() != ""
     run = runs[event["run_number"] - 1]
-    assert event["at"] == run["steps"][-1]["started_at"]
+    assert event["at"] == run["started_at"]
     assert event["target"] == (None if event["kind"] == "missed" else run["target"])
+
+
+def check_level(level: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
+    """Prove that a change of level is told of a run, or of none if it is a trend."""
+    assert level["kind"] in ("shift", "trend") and len(level["quarters_ms"]) == 4
+    assert abs(level["after_ms"] - level["before_ms"]) >= max(1, level["before_ms"] / 10) - 0.001
+    if level["kind"] == "trend":
+        assert (level["run_number"], level["at"]) == (None, None)
+        return
+    assert level["at"] == runs[level["run_number"] - 1]["started_at"]
 
 
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
@@ -457,13 +476,24 @@ def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
         check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))
-        check_group(each, groups[name], good)
+        high = [other for other in document["groups"] if step_of(other) == step_of(each)]
+        check_group(each, groups[name], good, {run for other in high for run in other["high_runs"]})
+
+
+def step_of(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the variant and the step that something in a document is about."""
+    return variant_of(record), record["step_number"]
 
 
 def check_group(
-    found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]], good: Sequence[dict[str, Any]]
+    found: dict[str, Any],
+    members: Sequence[tuple[int, dict[str, Any]]],
+    good: Sequence[dict[str, Any]],
+    grouped: Collection[int],
 ) -> None:
-    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers."""
+    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers. Runs
+    that are `grouped` with others are no outliers.
+    """
     answered = [(run, step) for run, step in members if step["error"] is None]
     used = [(run, step) for run, step in answered if step in good]
     assert found["bad_status"] == len(answered) - len(used)
@@ -477,7 +507,7 @@ def check_group(
     assert found["statuses"] == {status: len(values) for status, values in totals.items()}
     assert set(found["by_status"]) == set(totals)
     for status, values in totals.items():
-        check_fields(found["by_status"][status], "n median_ms")
+        check_fields(found["by_status"][status], "n median_ms goes_with")
         assert found["by_status"][status]["n"] == len(values)
         assert near(found["by_status"][status]["median_ms"], statistics.median(values))
     for key in TIMING_FIELDS.split():
@@ -485,7 +515,8 @@ def check_group(
         check_spread(found[key], times)
     check_fields(found["outliers"], "total_ms wait_ms")
     for key, runs in found["outliers"].items():
-        assert runs == far_away([(exact(step["timing"][key]), run) for run, step in used])
+        far = far_away([(exact(step["timing"][key]), run) for run, step in used])
+        assert runs == far or (grouped and set(runs) <= set(far))
 
 
 def near(printed: Any, value: Decimal) -> bool:

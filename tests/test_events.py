@@ -36,6 +36,8 @@ def run(number, label=200, total=20_000, **changes):
     """Make the sample of a run's last step; the label is its status, or the kind of its failure."""
     outcome = {"error": label} if isinstance(label, str) else {"status": label}
     made = sample(number, total, reused=changes.pop("reused", None), **outcome)
+    if made.failure:
+        made = made._replace(failure=made.failure._replace(phase="connect"))
     return made._replace(started_at=started(number), server=FIRST)._replace(**changes)
 
 
@@ -58,15 +60,15 @@ def test_of_runs_that_are_alike_nothing_is_said():
 def test_an_outage_is_said_when_it_begins_when_it_changes_and_when_it_ends():
     assert told(labels(200, 502, 502, "network", "network", "network", 200, 200)) == [
         (2, "status", "502 after 200"),
-        (4, "status", "network after 502"),
-        (7, "recovered", "200 again, after 2.5 s (5 runs: 502, network)"),
+        (4, "status", "failed in connect after 502"),
+        (7, "recovered", "200 again, after 2.5 s (5 runs: 502, failed in connect)"),
     ]
 
 
 def test_the_first_run_s_failure_is_said_and_nothing_is_called_again_that_never_was():
     assert told(labels("network", "network", 200)) == [
-        (1, "status", "network"),
-        (3, "recovered", "200, after 1.0 s (2 runs: network)"),
+        (1, "status", "failed in connect"),
+        (3, "recovered", "200, after 1.0 s (2 runs: failed in connect)"),
     ]
 
 
@@ -117,16 +119,27 @@ USUAL = [20_900, 21_000, 21_100, 21_000]  # us; the MAD is 0.05 ms, what is slow
 def test_a_row_of_slow_runs_is_one_event_and_three_usual_ones_end_it():
     totals = [*USUAL * 2, 812_400, *[700_000] * 4, 21_000, 21_000, 650_000, 21_000, 21_000, 21_000]
     assert told(speeds(*totals)) == [
-        (9, "slow", "total 812.4 ms, usually 21.0 ms"),
+        (9, "slow", "total 812.4 ms, usually 21.0: wait 812"),
         (19, "recovered", "usual again, after 4.0 s (6 slow runs)"),
     ]
+
+
+def test_a_slow_run_names_the_phase_that_was_longer_than_usual_with_its_own_time():
+    """Not the phase that takes longest."""
+    usual, slow = run(1), run(9, total=5_100_000)
+    runs = [usual._replace(run=number, started_at=started(number)) for number in range(1, 9)]
+    slow = slow._replace(timing=slow.timing._replace(dns=5_021_400, wait=79_000))
+    assert told([*runs, slow]) == [(9, "slow", "total 5100.0 ms, usually 20.0: dns 5021")]
+    long = [each._replace(timing=each.timing._replace(wait=50, xfer=4000)) for each in runs]
+    slow = slow._replace(timing=slow.timing._replace(dns=0, wait=8_300, xfer=4_001, total=30_000))
+    assert told([*long, slow]) == [(9, "slow", "total 30.0 ms, usually 20.0: wait 8.3")]
 
 
 @pytest.mark.parametrize(
     "totals",
     [
         [*USUAL, *USUAL[:3], 812_400],  # only seven tell what is usual
-        [*USUAL * 2, 21_741],
+        [*USUAL * 2, 26_000],  # 5 ms above
         [*USUAL * 2, 1_000],  # quick is not slow
     ],
 )
@@ -134,8 +147,102 @@ def test_what_is_not_slow(totals):
     assert told(speeds(*totals)) == []
 
 
-def test_slow_is_what_lies_above_the_reach_of_the_usual():
-    assert [each[1] for each in told(speeds(*USUAL * 2, 21_742))] == ["slow"]
+def test_slow_is_what_lies_5_ms_and_14_826_deviations_above_the_usual():
+    assert [each[1] for each in told(speeds(*USUAL * 2, 26_001))] == ["slow"]
+    wide = [20_000, 22_000] * 25  # the deviation is 1 ms: 14.8 ms above 21
+    assert told(speeds(*wide, 35_800)) == []
+    assert [each[1] for each in told(speeds(*wide, 35_900))] == ["slow"]
+
+
+def test_runs_that_depend_on_those_before_them_must_be_further_away_to_be_slow():
+    waves = [20_000, 21_000, 22_000, 23_000, 24_000, 23_000, 22_000, 21_000] * 5
+    assert told(speeds(*waves, 45_000)) == []
+    assert [each[1] for each in told(speeds(*waves, 90_000))] == ["slow"]
+    mixed = [20_000, 23_000, 21_000, 24_000, 22_000, 23_000, 21_000, 22_000] * 5
+    assert [each[1] for each in told(speeds(*mixed, 45_000))] == ["slow"]
+
+
+def test_from_the_fifth_row_of_slow_runs_on_one_line_says_so_until_fifty_are_not_slow():
+    totals = [*USUAL * 2, *[90_000, *USUAL] * 12, *USUAL * 13]
+    events = told(speeds(*totals))
+    assert events[:2] == [
+        (9, "slow", "total 90.0 ms, usually 21.0: wait 90"),
+        (12, "recovered", "usual again, after 0.5 s (1 slow run)"),
+    ]
+    assert [kind for _, kind, _ in events[:8]] == ["slow", "recovered"] * 4
+    assert events[8:] == [
+        (29, "slow", "slow again and again: 5 of the last 29 runs"),
+        (114, "recovered", "usual again, after 18.0 s (8 slow runs)"),
+    ]
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+NOISE = [98_000, 101_000, 99_000, 103_000, 100_000, 97_000, 102_000]
+
+
+def noisy(count, times=1.0):
+    return [round(NOISE[number % 7] * times) for number in range(count)]
+
+
+def test_a_new_level_is_said_once_of_its_first_run_and_after_fifty_it_is_usual():
+    events = told(speeds(*noisy(58), *noisy(100, 1.25)))
+    assert events == [
+        (59, "level", "total 124 ms since then, usually 100"),
+        (108, "renewed", "usual now: 125 ms"),
+    ]
+
+
+def test_a_level_is_over_when_seven_of_ten_are_back_and_not_before():
+    events = told(speeds(*noisy(58), *noisy(30, 2), *noisy(40)))
+    assert events == [
+        (59, "slow", "total 196.0 ms, usually 100.0: wait 196"),
+        (59, "level", "total 199 ms since then, usually 100"),
+        (96, "recovered", "usual again, after 15.0 s (31 runs)"),
+    ]
+
+
+def test_of_a_lasting_slowdown_nobody_says_that_it_is_usual_again():
+    """In it single runs are quicker than the rest, but none as quick as before."""
+    slowed = [170_000, 400_000, 160_000, 165_000, 160_000] * 40
+    texts = [text for _, _, text in told(speeds(*noisy(60), *slowed))]
+    assert texts[1] == "total 162 ms since then, usually 100"
+    assert texts[-1] == "usual now: 165 ms"
+    assert not [text for text in texts if "again," in text]
+
+
+def test_what_has_become_quicker_is_said_where_ten_of_ten_are():
+    assert told(speeds(*noisy(60), *noisy(12, 0.7)))[-1] == (
+        61,
+        "level",
+        "total 70 ms since then, usually 100",
+    )
+    odd = [*noisy(9, 0.7), 100_000] * 2
+    assert told(speeds(*noisy(60), *odd)) == []
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        noisy(17, 1) + noisy(0),
+        noisy(58) + noisy(7, 1.25) + noisy(20),  # seven of ten, and the usual ones beyond
+        noisy(60) + noisy(30, 1.15),  # less than a fifth
+        [each // 30 for each in noisy(60)] + [each // 30 + 900 for each in noisy(30)],  # less than 1 ms
+    ],
+)
+def test_what_is_no_new_level(totals):
+    assert told(speeds(*totals)) == []
+
+
+def test_a_run_that_is_slow_on_a_new_level_is_said_and_nothing_is_usual_again_after_it():
+    events = told(speeds(*noisy(58), *noisy(22, 1.25), 5_000_000, *noisy(20, 1.25)))
+    assert events[1:] == [(81, "slow", "total 5000.0 ms, usually 100.0: wait 5000")]
+
+
+def test_levels_are_found_by_side_and_by_the_connection():
+    warm = [run(number, total=total, reused=True) for number, total in enumerate(noisy(60), 1)]
+    cold = [run(number, total=total, reused=False) for number, total in enumerate(noisy(10, 3), 61)]
+    assert told([*warm, *cold]) == []
 
 
 def test_runs_that_are_not_good_say_nothing_of_what_is_usual():
@@ -153,7 +260,7 @@ def test_cold_and_warm_runs_are_usual_in_their_own_way():
 
 def test_a_server_that_has_become_slow_for_good_is_usual_in_time():
     kinds = [kind for _, kind, _ in told(speeds(*USUAL * 13, *[800_000, 800_500] * 50))]
-    assert kinds == ["slow", "recovered"]
+    assert kinds == ["slow", "level", "renewed"]
 
 
 OTHER = FIRST._replace(
@@ -192,7 +299,10 @@ def test_rounds_that_were_missed_are_one_event_and_what_was_stopped_is_neither_s
     missed = (9, "missed", "24 rounds missed: this process stood still for 12.3 s")
     assert told([*usual, run(9, total=12_360_000)], {9: during}) == [missed]
     assert told([*usual, run(9, "timeout")], {9: during}) == [missed]
-    assert told([*usual, run(9, "timeout")], {9: before}) == [missed, (9, "status", "timeout after 200")]
+    assert told([*usual, run(9, "timeout")], {9: before}) == [
+        missed,
+        (9, "status", "failed in connect after 200"),
+    ]
     assert told([*usual, run(9)], {9: tool.Standstill(0.6, 0, False)}) == []
 
 
@@ -213,7 +323,8 @@ def events_in(text):
 def calm_events(document):
     """Return the events of a document but for slow runs, which a busy machine makes: (run, kind, text)."""
     events = [(event["run_number"], event["kind"], event["text"]) for event in document["events"]]
-    return [each for each in events if each[1] != "slow" and not each[2].startswith("usual again")]
+    speed = ("slow", "level", "renewed")
+    return [each for each in events if each[1] not in speed and not each[2].startswith("usual again")]
 
 
 def breaking(replies, usual=None):
@@ -234,7 +345,7 @@ def test_on_a_terminal_events_stand_in_place_of_the_lines_of_many_runs(run_tool,
     assert calm_events(document)[1] == (14, "status", "503 after 502")
     assert re.fullmatch(r"200 again, after \d\.\d s \(3 runs: 502, 503\)", calm_events(document)[2][2])
     *_, slow = (each for each in document["events"] if each["run_number"] <= 25)
-    assert re.fullmatch(r"total \d+\.\d ms, usually \d+\.\d ms", slow["text"])
+    assert re.fullmatch(r"total \d+\.\d ms, usually \d+\.\d: [a-z]+ [\d.]+", slow["text"])
     assert re.match(r"total 15\d\d\.", slow["text"]) or slow["run_number"] < 25, (
         "a busy machine began the row"
     )
@@ -275,9 +386,11 @@ def test_runs_are_counted_not_rounds(run_tool):
         options = ("--all-addresses", *given, "--interval", "0", server.url(host="two.test"), "--count")
         many = run_tool(*options, "11", terminal="out", columns=120)
         few = run_tool(*options, "10", terminal="out", columns=120)
-    assert re.search(rf"^{TIME} run 2 127\.0\.0\.2: 404$", many.out, re.M)
-    assert re.search(rf"^{TIME} run 4 127\.0\.0\.2: 200, after \d\.\d s \(1 run: 404\)$", many.out, re.M)
-    assert re.search(rf"127\.0\.0\.2: 404 from {TIME} for \d\.\d s, 1 run$", many.out, re.M)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", many.out)
+    broken = re.search(rf"^{TIME} run 2 (127\.0\.0\.[12]): 404$", shown, re.M)[1]
+    ended = r"200, after (0\.[1-9] s \(1 run: 404\)|1 run: 404)"
+    assert re.search(rf"^{TIME} run [34] {broken}: {ended}$", shown, re.M)
+    assert re.search(rf"{broken}: 404 from {TIME}( for 0\.[1-9] s)?, 1 run$", shown, re.M)
     assert "Run 1 Step" not in many.out
     assert "Run 1 Step" in few.out
 
@@ -289,7 +402,8 @@ def test_the_export_says_which_address_an_event_is_of(run_tool):
         result = run_tool("--interval", "0", *options, "--metrics-only")
     document = json.loads(result.out)
     assert result.err.startswith("Run 1 Step 1")
-    assert [(each["target"], each["side"]) for each in document["events"]] == [("127.0.0.2", None)] * 2
+    broken = document["runs"][1]["target"]
+    assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 
 @pytest.mark.parametrize("columns", [40, 100])
@@ -304,7 +418,7 @@ def test_the_first_failure_of_a_kind_is_explained_on_a_terminal(run_tool, column
         result = run_tool(*options, terminal="out", columns=columns)
     live = re.sub(r"\x1b\[[0-9;]*m", "", result.out).partition("\nStep 1")[0]
     assert re.findall(r"^  (Why|Try) ", live, re.M) == ["Why", "Try"]
-    assert live.index("protocol after 200") < live.index("Why") < live.index("run 4")
+    assert live.index("failed in wait after 200") < live.index("Why") < live.index("run 4")
     assert max(map(len, live.splitlines())) <= columns
 
 
@@ -432,9 +546,9 @@ def test_a_server_that_is_stopped_and_started_is_one_outage(watching, nginx, aut
     document = process.finish()
     first, *_, last = calm_events(document)
     assert (first[1], last[1]) == ("status", "recovered")
-    assert re.fullmatch("[a-z]+ after 200", first[2])
+    assert re.fullmatch("failed in [a-z]+ after 200", first[2])
     failed = document["summary"]["failed"]
-    assert re.fullmatch(rf"200 again, after \d+\.\d s \({failed} runs: .*network.*\)", last[2])
+    assert re.fullmatch(rf"200 again, after \d+\.\d s \({failed} runs: .*failed in connect.*\)", last[2])
 
 
 def test_a_reload_is_said_where_it_brings_another_certificate(watching, nginx, authority):
@@ -615,6 +729,29 @@ def test_after_a_stop_the_schedule_goes_on_and_nothing_is_slow_or_late_for_it(st
     late = [run for run in document["runs"] if (run["late_ms"] or 0) > 1000]
     slow = [each for each in document["events"] if re.match(r"total \d{4}", each["text"])]
     assert late == slow == []
+
+
+@pytest.mark.parametrize("seen_at_once", [True, False])
+def test_a_stop_is_noticed_also_where_its_signal_is_seen_after_the_gap(monkeypatch, seen_at_once):
+    """Another thread may take the signal: then the clocks are looked at before it is seen."""
+    clock = [10**9]
+    monkeypatch.setattr(tool, "read_clocks", lambda: (clock[0], clock[0]))
+    schedule = tool.Schedule(tool.Series(20, 0.1))
+
+    def look(after, continued):
+        clock[0] += after
+        tool.INTERRUPTION.continued = continued
+        schedule.look()
+        return schedule._resumed
+
+    assert look(10**8, continued=False) == 0
+    assert look(2 * 10**9, continued=seen_at_once) == (clock[0] if seen_at_once else 0)
+    if not seen_at_once:
+        assert look(10**8, continued=True) == clock[0]
+    resumed = schedule._resumed
+    assert look(10**9, continued=False) == resumed, "a busy machine is no stop"
+    look(10**9 // 2, continued=False)
+    assert look(10**8 * 4, continued=True) == resumed, "this one lasted no time"
 
 
 @pytest.mark.needs("linux")
