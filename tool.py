@@ -1045,6 +1045,9 @@ class Baseline(NamedTuple):
     host: str | None
     label: str | None
     samples: tuple[Sample, ...]
+    times: int  # of its series, 0 of a single run
+    interval: float  # seconds
+    seconds: float  # that its series took
 
 
 class Standstill(NamedTuple):
@@ -2603,6 +2606,16 @@ def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
+def series_of_export(document: Mapping[str, Any]) -> tuple[int, float, float]:
+    """Return how often an export was measured, 0 for a single run, its interval, and how long it took (s)."""
+    if "runs" not in document:
+        return 0, 0.0, 0.0
+    fields = {"count": None, "interval_s": 0, **document}
+    count = pick(fields, "count", int, ABSENT) or len(document["runs"])
+    took = pick({"duration_ms": 0, **pick(document, "summary", dict)}, "duration_ms", int, float)
+    return count, pick(fields, "interval_s", int, float), took / 1000
+
+
 # What reading a document of another form may raise; OverflowError comes from infinite numbers.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
@@ -2625,7 +2638,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         if not samples:
             raise ValueError("no run")
         host, label = (pick(document, name, str, ABSENT) for name in ("host", "label"))
-        return Baseline(path, started_at, host, label, tuple(samples))
+        return Baseline(path, started_at, host, label, tuple(samples), *series_of_export(document))
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
     except NO_EXPORT:
@@ -2867,7 +2880,11 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 KEY_OF = ", the client certificate that the key belongs to"
 NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
+    (
+        "--interval",
+        ("--count", "--duration", "--versus", "--baseline"),
+        ": it is for several runs, for example --count 20",
+    ),
     ("--reuse", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
@@ -3238,6 +3255,14 @@ def side_fields(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
     )
 
 
+def repeat_series(args: argparse.Namespace, baseline: Baseline) -> Series:
+    """Return the series that is asked for, or without one, that of the baseline, as far apart."""
+    if baseline.times and not is_series(args):
+        args.count = str(min(baseline.times, DEFAULT_ROUNDS))
+        args.interval = args.interval or f"{baseline.interval:f}"
+    return choose_series(args)
+
+
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of a command line, but for its sides; raises UsageError."""
     options = side_fields(args, environ)
@@ -3246,10 +3271,13 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    expected = parse_expect(args.expect)
+    baseline = read_baseline(args.baseline, expected, options.max_time)
+    if baseline:
+        options = options._replace(series=repeat_series(args, baseline))
     needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
     needed.update(dict.fromkeys(relative, needed_values(len(args.versus))))
     check_statistics(needed, options.series.times if is_series(args) else 0, options.series.reuse)
-    expected = parse_expect(args.expect)
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
@@ -3258,7 +3286,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         exports=list_exports(args),
         thresholds=absolute,
         allowances=relative,
-        baseline=read_baseline(args.baseline, expected, options.max_time),
+        baseline=baseline,
         label=args.label and whole_characters(args.label),
         tracing=choose_tracing(args, environ),
         expected=expected,
@@ -9571,6 +9599,7 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
         yield f"{where}{said}: {option} makes that exit 22"
 
 
+SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 DEPENDENT = "the runs depend on each other: more of them, further apart"
 
 
@@ -9585,6 +9614,15 @@ def not_judged_text(verdict: Verdict, report: Report) -> str:
     if report.runs < report.planned:
         text += f", stopped after {report.runs} of {report.planned} runs"
     return text
+
+
+def short_series(report: Report) -> Iterator[str]:
+    """Warn where a series that is compared with another one took so little time that its runs are alike."""
+    if report.options.baseline:
+        took = {BEFORE: report.options.baseline.seconds, NOW: report.duration_us / 1e6}
+        short = [f"{name} was measured within {took[name]:.1f} s" for name in took if 0 < took[name] < SHORT]
+        if short:
+            yield f"{', '.join(short)}: it tells of these seconds alone; --interval 1 or more tells more"
 
 
 def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
@@ -9866,8 +9904,8 @@ def comparison_fields(report: Report) -> dict[str, Any]:
             for name, options, words in report.options.sides
         ]
     if report.options.baseline:
-        fields["baseline"] = {**report.options.baseline._asdict()}
-        del fields["baseline"]["samples"]
+        before = report.options.baseline._asdict()
+        fields["baseline"] = {name: before[name] for name in ("path", "started_at", "host", "label")}
     if fields:
         fields["comparisons"] = list(map(comparison_document, report.comparisons))
     return fields
@@ -11434,6 +11472,7 @@ def verdict_sentence(found: Comparison) -> str:
 
 # Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
+    "method": lambda end: end.method,
     "protocol": lambda end: end.server.http_version or "none",
     "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
     "certificate": lambda end: ((end.server.certificate or NO_CERTIFICATE).sha256 or "none")[:8],
@@ -12430,6 +12469,7 @@ class Results:
             yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
         if report.single:
             return
+        yield from short_series(report)
         if self.starved:
             yield f"in {self.starved} of {runs} runs {STARVED.format('')}"
         if self.lacking:

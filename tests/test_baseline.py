@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import statistics
 import threading
 from pathlib import Path
@@ -203,10 +204,53 @@ def test_an_interval_needs_seven_good_runs_on_both_sides(call_tool, site, export
 @pytest.mark.parametrize("now", [(), of_many()], ids=["single", "series"])
 def test_single_runs_and_series_go_together(call_tool, site, export, before, now):
     document, last = compared(call_tool, scaled(export(*before, site.url()), 0.001), *now, site.url())
-    assert ("steps" in document) == (not now)
-    assert last["verdict"] == ("slower" if before and now else "too_few")
-    assert last["n"] == (30 if before and now else 1)
+    assert ("steps" in document) == (not now and not before)
+    assert last["verdict"] == ("slower" if before else "too_few")
+    assert (
+        last["n"]
+        == {(False, False): 1, (False, True): 1, (True, False): 20, (True, True): 30}[bool(before), bool(now)]
+    )
     assert last["total_ms"]["median_ms"] > 0
+
+
+def test_without_a_count_it_is_measured_as_often_and_as_far_apart_as_before(call_tool, site, export):
+    for words, count, interval in (
+        (("--count", 9, "--interval", 0.05), 9, 0.05),
+        (("--count", 30, "--interval", 0), 20, 0),
+        (("--duration", "1", "--interval", 0.2), 5, 0.2),
+        (("--count", 1), 1, 1),
+    ):
+        path = export(*words, site.url())
+        document, _ = compared(call_tool, path, site.url())
+        assert (document["count"], document["interval_s"]) == (count, interval)
+        assert len(document["runs"]) == count
+    path = export("--count", 3, "--interval", 1, site.url())
+    document, _ = compared(call_tool, path, "--interval", 0, site.url())
+    assert (document["count"], document["interval_s"]) == (3, 0)
+
+
+def test_a_count_of_the_file_that_cannot_decide_a_gate_is_refused(call_tool, site, export, server):
+    path = export("--count", 6, "--interval", 0, site.url())
+    gate = ("--baseline", path, "--slo", "total=+10%")
+    check_usage_error(call_tool(*gate, server.url()), "SLO Error", "--count 6", "--count 7 or more")
+    single = export(site.url())
+    result = call_tool("--baseline", single, "--slo", "total=+10%", server.url())
+    check_usage_error(result, "SLO Error", "needs --count")
+    assert server.accepted == 0
+
+
+def test_a_series_of_under_ten_seconds_is_warned_of_where_it_is_compared(call_tool, site, export):
+    path = export("--count", 2, "--interval", 0, site.url())
+    words = "before was measured within 0.0 s, now was measured within 0.0 s: "
+    assert words in call_tool("--metrics-only", "--baseline", path, site.url()).raw
+    changed(path, "summary", "duration_ms", 19_000)
+    assert ": now was measured within" in call_tool("--metrics-only", "--baseline", path, site.url()).raw
+    assert call_tool("--metrics-only", *of_many(site.url())).raw == "", "it is not compared"
+
+
+def test_the_method_is_named_where_it_differs(call_tool, site, export):
+    path = export("-X", "HEAD", site.url())
+    assert "differ besides: method GET and HEAD" in flat(call_tool("--baseline", path, site.url()).out)
 
 
 def test_chains_are_compared_step_by_step_and_as_a_whole(call_tool, site, export):
@@ -589,7 +633,7 @@ def test_no_line_is_wider_than_the_terminal(run_tool, site, export, columns, wit
     drawn = [line.rstrip("\r") for line in lines_of(result.out) if not line.startswith("Run ")]
     assert [line for line in drawn if cells(line) > columns] == []
     assert "before" in result.out
-    assert "Now is slower than before" in flat(result.out)
+    assert re.search("Now is slower than before|the runs depend on each other", flat(result.out))
 
 
 def test_the_medians_shown_are_of_all_runs_where_a_redirect_has_a_new_url_every_time(call_tool, export):
