@@ -290,6 +290,7 @@ MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
+MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
 MAX_RESOLVER_FILE = 64 * 1024
 MAX_CA_BUNDLE = 16 << 20
 MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
@@ -321,6 +322,8 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
+LEAST_SKEW_S = 60  # between clocks that are worth a word
+MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
@@ -741,6 +744,9 @@ class Response(NamedTuple):
     header_bytes: int | None
     timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
+    clock_skew_s: int | None = (
+        None  # by how much the server's clock is ahead of this machine's, if that is much
+    )
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -4189,6 +4195,32 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
     return NetworkError("dns", message, hint, host, reason_of(error))
 
 
+def no_port_left(peer: Peer) -> str:
+    """Say that this machine has too many connections to a place for another one; empty where it has not.
+
+    Linux lists them, those that wait in TIME-WAIT too, with addresses as words of 32 bits (proc(5)).
+    """
+    packed = socket.inet_pton(peer.family, peer.ip.partition("%")[0])
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    place = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
+    try:
+        listed = "/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp"
+        found = read_local("connections", listed, MAX_CONNECTIONS_FILE, 1.0, any_link=True)
+        ports = read_local(
+            "ports", "/proc/sys/net/ipv4/ip_local_port_range", MAX_RESOLVER_FILE, 1.0, any_link=True
+        )
+        first, last = map(int, ports.split())
+    except (UsageError, ValueError):
+        return ""
+    count = sum(line.split()[2:3] == [place.encode("ascii")] for line in found.splitlines())
+    if count < (last - first + 1) / 2:
+        return ""
+    return (
+        f"no local port is left for this destination: {count} connections to it "
+        "(ip_local_port_range, TIME_WAIT)"
+    )
+
+
 def explain_silence(phase: str, host: str, counted: Counters, facts: Mapping[str, int | None]) -> str:
     """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing. What
     holds an `upload` back of which all that has left was acknowledged is the other side's window.
@@ -4371,6 +4403,7 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
 FURTHER_UP = "a certificate further up the chain"
+TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 VALIDITY = {  # those on a certificate's times: in short, in full, and what to try
     9: (
         "is not valid yet",
@@ -4437,6 +4470,8 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             message = f"the certificate {by_how_much}"
             if each is not failure.certificate:
                 message = f"{FURTHER_UP} {by_how_much}: {{}}"
+            if early:
+                message += f" (notBefore {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
             return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
     if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
@@ -6636,8 +6671,13 @@ class Tcp(Hop):
         if len(failed) > 1:
             message += f" ({len(failed)} addresses tried)"
         hint = CONNECT_HINTS.get(getattr(error, "errno", 0) or 0, "Check the network of this machine.")
-        words = words_of_system(error)
-        return NetworkError("network", message, hint, self._where(history, failed[:1]), words)
+        words, used_up = words_of_system(error), ""
+        peers = [peer for _, (_, peer) in history.all(AttemptBegun) if peer]
+        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and peers and not self._options.interface:
+            used_up = no_port_left(peers[0])
+        if used_up:
+            hint = "`ss -tan` or `netstat -tan` lists them: keep connections in use, or give more ports."
+        return NetworkError("network", message, hint, self._where(history, failed[:1]), used_up or words)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
@@ -7137,6 +7177,21 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
     return Failure(error.kind, phase, message, hint)
 
 
+def clock_skew(response: Response, received_at: datetime.datetime) -> int | None:
+    """Return by how many seconds the server's clock is ahead; None for a minute or less, or from a cache."""
+    if response.get("age") is not None:
+        return None
+    try:  # RFC 9110 section 5.6.7
+        _, day, month, year, clock, _ = (response.get("date") or "").split(" ")
+        hour, minute, second = map(int, clock.split(":"))
+        date = int(year), MONTHS.index(month) + 1, int(day)
+        sent_at = datetime.datetime(*date, hour, minute, second, tzinfo=datetime.timezone.utc)
+    except (ValueError, OverflowError):
+        return None
+    ahead = round((sent_at - received_at).total_seconds())
+    return ahead if abs(ahead) > LEAST_SKEW_S else None
+
+
 def shown_response(response: Response, secrets: Secrets) -> Response:
     """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
@@ -7292,7 +7347,11 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         span_id=current.span_id,
     )
     step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
-    return step._replace(response=step.response and shown_response(step.response, options.secrets))
+    if not step.response:
+        return step
+    received_at = step.started_at + datetime.timedelta(microseconds=timing.ttfb or 0)
+    response = step.response._replace(clock_skew_s=clock_skew(step.response, received_at))
+    return step._replace(response=shown_response(response, options.secrets))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9721,6 +9780,7 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "interim": list(step.interim),
         "server_timing": [metric._asdict() for metric in step.timings],
         "cache": response.cache and response.cache._asdict(),
+        "clock_skew_s": response.clock_skew_s,
     }
 
 
@@ -10706,6 +10766,13 @@ def header_rows(response: Response) -> Iterator[Row]:
         yield "Header", (Span(f"{name}: ", "strong"), Span(value))
 
 
+def skew_text(seconds: int) -> str:
+    units = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    unit, length = next(each for each in units if abs(seconds) >= 1.9 * each[1])
+    where = "ahead of" if seconds > 0 else "behind"
+    return f"the server's clock is {round(abs(seconds) / length)} {unit} {where} this machine's"
+
+
 def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
@@ -10725,6 +10792,8 @@ def response_rows(step: Step) -> Iterator[Row]:
         if location is not None:
             yield "Location", clip(location)
         yield from claim_rows(response)
+        if response.clock_skew_s:
+            yield "Note", Span(skew_text(response.clock_skew_s), "warn")
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", Span(starved_text(step), "warn")
     if lacks_certificate(step):
