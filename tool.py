@@ -628,6 +628,7 @@ class Options(NamedTuple):
     unix_socket: str | None = None
     interface: str | None = None  # where connections begin: its name, or an address of this machine
     label: str | None = None
+    cert_days: int | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
     body_copy: bytearray | None = None  # takes the body of the response: of a collector alone
@@ -972,6 +973,18 @@ class Undecided(NamedTuple):
     variant: str | None = None
 
 
+class CertificateBudget(NamedTuple):
+    """How many days the certificates of a server shall have left, and how many the first to end has."""
+
+    threshold_days: int
+    actual_days: float | None  # None where no certificate came
+    variant: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.actual_days is not None and self.actual_days >= self.threshold_days
+
+
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
 
@@ -985,10 +998,12 @@ class Verdict(NamedTuple):
     undecided: tuple[Undecided, ...] | None = None  # None without relative budgets
     bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
     left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
+    certificate: CertificateBudget | None = None
 
     @property
     def passed(self) -> bool:
-        return not self.violations and not self.not_judged
+        kept = self.certificate is None or self.certificate.passed
+        return kept and not self.violations and not self.not_judged
 
 
 class ServerInfo(NamedTuple):
@@ -2235,11 +2250,11 @@ def parse_amount(option: str, text: str | None, otherwise: float, expected: str,
         raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
 
 
-def parse_count(text: str) -> int:
-    """Read how many runs are wanted; raises UsageError."""
+def parse_count(option: str, text: str) -> int:
+    """Read how many runs, or days, are wanted; raises UsageError."""
     if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_COUNT:
         return int(text)
-    raise UsageError(f"--count '{text}': expected a whole number from 1 to {MAX_COUNT}")
+    raise UsageError(f"{option} '{clip(text)}': expected a whole number from 1 to {MAX_COUNT}")
 
 
 def parse_duration(text: str) -> int:
@@ -2844,6 +2859,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "latency budgets": (
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
+        ("--cert-days", "N", "exit 4 when a certificate of the server's ends in less than N days"),
     ),
     "about": (
         ("-h --help", "", "show this and exit"),
@@ -3014,7 +3030,7 @@ def choose_series(args: argparse.Namespace) -> Series:
         return Series(single=not args.all_addresses, every_address=args.all_addresses)
     times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
     if args.count is not None:
-        times = parse_count(args.count)
+        times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
     interval = parse_amount("--interval", args.interval, interval, expected, zero=True)
     duration = None if args.duration is None else parse_duration(args.duration)
@@ -3294,6 +3310,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         allowances=relative,
         baseline=baseline,
         label=args.label and whole_characters(args.label),
+        cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
         tracing=choose_tracing(args, environ),
         expected=expected,
     )
@@ -4041,6 +4058,10 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     "network: waiting": ("{} before any answer came", CUT),
     "network: header": ("{} in the middle of the header", CLOSED_EARLY),
     "network: body": ("{} after {} bytes of the body", CLOSED_EARLY),
+    "network: answered": (
+        "answered {} {}, then {} after {} bytes of the body",
+        "The answer says why: not all that was sent is read then, which cuts the connection.",
+    ),
     # What a step was waiting for when the time of -m was over.
     "timeout: start": (
         "the time of {} was over before this step began",
@@ -5851,13 +5872,20 @@ class Exchange(Stage):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
+        response, words = history.last(Response), words_of_system(error)
+        if response and (response.status >= 300 or history.instant("sent") is None):  # RFC 9112 section 9.5
+            said = (response.status, foreign(response.reason))
+            found = network_error("network: answered", *said, words, history.received)
+            if response.status == 407:
+                found.hint = PROXY_HINTS[407]
+            return found
         if history.phase == "xfer":  # from the first byte on
-            broken = "network: body" if history.last(Response) else "network: header"
+            broken = "network: body" if response else "network: header"
         elif history.instant("sent") is not None:
             broken = "network: waiting"
         else:
             broken = "network: sending" if self.request.body is None else "network: upload"
-        found = network_error(broken, words_of_system(error), history.received)
+        found = network_error(broken, words, history.received)
         if found.hint == CUT:
             found.hint += LOOK_AT_LOG if self.request.url.secure else TRY_HTTPS
         return found
@@ -8358,10 +8386,33 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
     )
 
 
+def first_to_end(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
+    """Return the sample whose certificates end first, and in how many days (to 0.001); None without any."""
+    unit = datetime.timedelta(days=1) / 1000
+    found = [(each, each.server.not_after) for each in samples if not each.failure]
+    left = [((end - each.started_at) // unit / 1000, each) for each, end in found if end]
+    return min(left, key=itemgetter(0), default=None)
+
+
+def judge_certificates(days: int | None, samples: Sequence[Sample]) -> Verdict | None:
+    """Hold the certificates of one variant's runs against --cert-days; None without it, or an answer."""
+    judged = [sample.number for sample in samples if sample.judged]
+    if days is None or not judged:
+        return None
+    first = first_to_end(samples)
+    return Verdict(max(judged), {}, (), certificate=CertificateBudget(days, first and first[0]))
+
+
 def name_variant(found: Sequence[Thing], variant: str | None) -> list[Thing]:
     """Name the variant of what a verdict has found, where none is named yet."""
     outcomes: Any = found
     return [each._replace(variant=each.variant or variant) for each in outcomes]
+
+
+def worst_certificate(held: Iterable[Verdict], variant: str | None) -> CertificateBudget | None:
+    """Return what the verdicts have of the certificate that ends first; one that never came is worse."""
+    ends = name_variant([verdict.certificate for verdict in held if verdict.certificate], variant)
+    return min(ends, key=lambda end: (end.actual_days is not None, end.actual_days or 0), default=None)
 
 
 def add_up(counts: Iterable[Mapping[int, int]]) -> Mapping[int, int]:
@@ -8405,6 +8456,7 @@ def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None
         dependent=any(verdict.dependent for verdict in held),
         bad_statuses=add_up(verdict.bad_statuses for verdict in held),
         left_out=add_up(verdict.left_out for verdict in held),
+        certificate=worst_certificate(held, variant),
     )
 
 
@@ -9447,6 +9499,8 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
     if not verdict.passed:
         keys = {*verdict.not_judged, *(violation.key for violation in verdict.violations)}
+        if verdict.certificate and not verdict.certificate.passed:
+            keys.add("cert")
         yield "slo_violations=" + ",".join(sorted(keys))
     if verdict.undecided:
         yield "slo_undecided=" + ",".join(sorted({each.key for each in verdict.undecided}))
@@ -9568,16 +9622,18 @@ FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
 }
 
 
-def lacks_certificate(step: Step) -> bool:
-    """Tell whether a request may have been refused because no client certificate was given."""
-    tls, answer = step.network.tls, step.answer
-    refused = answer is not None and 400 <= answer.status < 500
-    return refused and tls.wanted and tls.cert_fate == "none given"
-
-
 # These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
 STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
+SHOWN_IN_VAIN = "the client certificate of --cert was shown; the server refused the request"
+
+
+def certificate_note(step: Step) -> str | None:
+    """Say that a request may have been refused for its client certificate, or for the lack of one."""
+    tls, status = step.network.tls, step.answer.status if step.answer else 0
+    if tls.wanted and tls.cert_fate == "none given" and 400 <= status < 500:
+        return LACKING
+    return SHOWN_IN_VAIN if tls.cert_fate == "sent" and status in (400, 401, 403, 421) else None
 
 
 def starved_text(step: Step) -> str:
@@ -9660,6 +9716,36 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 DEPENDENT = "the runs depend on each other: more of them, further apart"
+
+
+ENDS_SOON = datetime.timedelta(days=7)
+
+
+def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
+    """Say which certificate is the first to end, if it is one of the next days."""
+    days, sample = first_to_end(samples) or (None, samples[0])
+    end = sample.server.not_after
+    if days is not None and end and days <= ENDS_SOON.days:
+        host = sample.url.split("/")[2:3] or [sample.url]
+        when = f"ends in {in_days(end, sample.started_at)}"
+        if days < 0:
+            when = f"ended {in_days(end, sample.started_at)} ago"
+        yield f"a certificate of {host[0]} {when} ({end:%Y-%m-%d})"
+
+
+def certificate_violation(verdict: Verdict) -> Iterator[str]:
+    """Say that certificates have fewer days left than --cert-days allows, if so."""
+    budget = verdict.certificate
+    if budget and not budget.passed:
+        text = "cert: no certificate came"
+        if budget.actual_days is not None:
+            left = round(budget.actual_days)
+            if left >= budget.threshold_days:
+                text = f"cert: {budget.actual_days // 0.1 / 10:g}"
+            else:
+                text = f"cert: {left}"
+            text += f" days < {counted(budget.threshold_days, 'day')}"
+        yield f"{text} at {budget.variant}" if budget.variant else text
 
 
 def not_judged_text(verdict: Verdict, report: Report) -> str:
@@ -9826,6 +9912,10 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
     if series or verdict.not_judged:
         document["not_judged"] = list(verdict.not_judged)
+    if verdict.certificate:
+        threshold, actual, _ = verdict.certificate
+        passed = verdict.certificate.passed
+        document["certificate"] = {"threshold_days": threshold, "actual_days": actual, "pass": passed}
     if verdict.undecided is not None:
         document["undecided"] = list(dict.fromkeys(each.key for each in verdict.undecided))
     return document
@@ -10641,8 +10731,8 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     distance = in_days(certificate.not_after, now)
     expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
     tone = "good" if days >= 30 else "warn"
-    if days < 7:
-        tone = "bad"
+    if certificate.not_after - now <= ENDS_SOON:
+        expiry, tone = f"! {expiry}", "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
@@ -10796,8 +10886,9 @@ def response_rows(step: Step) -> Iterator[Row]:
             yield "Note", Span(skew_text(response.clock_skew_s), "warn")
     if step.starved_us > max(STARVED_US, step.timing.total // 10):
         yield "Note", Span(starved_text(step), "warn")
-    if lacks_certificate(step):
-        yield "Note", Span(f"in step {step.number} {LACKING}", "warn")
+    note = certificate_note(step)
+    if note:
+        yield "Note", Span(f"in step {step.number} {note}", "warn")
 
 
 def failure_rows(error: Failure, often: str = "") -> Iterator[Row]:
@@ -10933,8 +11024,11 @@ def undecided_text(open_one: Undecided) -> str:
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
+    """Show the budgets, and those that were not kept."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
+    if verdict.certificate:
+        budgets += "  " * bool(budgets) + f"cert≥{counted(verdict.certificate.threshold_days, 'day')}"
     first: Spans = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
@@ -10947,6 +11041,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         lines.append(Span("Violations:", "strong"))
     words = [violation_text(violation, report) for violation in verdict.violations]
     words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
+    words += certificate_violation(verdict)
     lines += [Span(f"• {text}", "bad") for text in words]
     lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.undecided or ()]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
@@ -11687,6 +11782,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         else:
             yield from summary_blocks(summary, report, width)
     yield Fields(events_rows(report))
+    yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -12290,7 +12386,7 @@ def import_ahead(options: Options) -> bool:
     """
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
-    budgets = options.thresholds or options.allowances
+    budgets = options.thresholds or options.allowances or options.cert_days
     draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
     follow = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
@@ -12318,8 +12414,19 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             continue
         if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
             warn(options, starved_text(step))
-        if lacks_certificate(step):
-            warn(options, f"in step {step.number} {LACKING}")
+        note = certificate_note(step)
+        if note:
+            warn(options, f"in step {step.number} {note}")
+
+
+def tell_certificates(report: Report) -> None:
+    """Say on stderr what a drawing shows: that --cert-days is violated, or that a certificate ends soon."""
+    options = report.options
+    if options.style == "silent" and report.verdict:
+        for text in certificate_violation(report.verdict):
+            say(f"error: {text}")
+    elif options.style != "waterfall" and options.cert_days is None:
+        warn(options, *ending_text(report.samples))
 
 
 def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
@@ -12396,7 +12503,7 @@ class Results:
         self.codes: set[ExitCode] = set()  # that the runs are a reason for
         self.begun = self.ended = 0  # perf_counter_ns
         self.starved = 0  # runs
-        self.lacking = 0  # runs in which a client certificate was asked for in vain
+        self.notes: collections.Counter[str | None] = collections.Counter()  # on client certificates -> runs
         self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
         self.lookup_us: int | None = None
         self.variants: Sequence[str | None] = ()
@@ -12426,8 +12533,9 @@ class Results:
         samples = list(self._samples(run))
         self.samples += samples
         plain = {key: budget for key, budget in self.options.thresholds.items() if "." not in key}
-        run = run._replace(verdict=judge(plain, samples))
-        self.lacking += any(map(lacks_certificate, run.steps))
+        verdicts = [judge(plain, samples), judge_certificates(self.options.cert_days, samples)]
+        run = run._replace(verdict=join_verdicts(verdicts))
+        self.notes.update(set(map(certificate_note, run.steps)))
         if run.limit_reached:
             self.limited.append(loop_text(run))
         if run.turn.number <= self.traces:
@@ -12541,8 +12649,7 @@ class Results:
         yield from short_series(report)
         if self.starved:
             yield f"in {self.starved} of {runs} runs {STARVED.format('')}"
-        if self.lacking:
-            yield f"in {self.lacking} of {runs} runs {LACKING}"
+        yield from (f"in {count} of {runs} runs {note}" for note, count in self.notes.items() if note)
         if self.limited:
             loop = next(filter(None, self.limited), "")
             yield f"{len(self.limited)} of {runs} runs stopped after {MAX_REDIRECTS} redirects{loop}"
@@ -12565,7 +12672,8 @@ class Results:
             relative = hold_allowances(options.allowances, own, other, sides)
             if verdict and relative and verdict.left_out:
                 relative = relative._replace(left_out={})  # these runs are counted already
-            verdicts[variant] = join_verdicts([verdict, relative], variant)
+            ends = judge_certificates(options.cert_days, own)
+            verdicts[variant] = join_verdicts([verdict, relative, ends], variant)
             if other and own is not other:
                 comparisons += compare(own, other, sides)
         single = self.last_run
@@ -12905,6 +13013,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if report.single:
         warn_about(report.single, options, None)
     warn(options, *results.warnings(report))
+    tell_certificates(report)
     live.print(lambda: write_report(report, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None

@@ -32,7 +32,9 @@ def visit(mint, context, *options, host="localhost"):
     with http_server(tls=context) as server:
         mapping = [] if host in ("127.0.0.1",) else ["--resolve", f"{host}:{server.port}:127.0.0.1"]
         options = options or ("--cacert", mint.root)
-        return here("-m", "10", *mapping, *options, server.url(host=host))
+        result = here("-m", "10", *mapping, *options, server.url(host=host))
+    assert all("a certificate of" in line for line in result.err.splitlines() if "warning" in line)
+    return result
 
 
 def rejected(mint, context, *words, host="localhost", options=()):
@@ -64,6 +66,65 @@ def test_a_certificate_that_is_not_valid_yet(mint):
     leaf = mint.issue(mint.ca, sans=("localhost",), days=(5.5, 90))
     step = rejected(mint, mint.context(leaf), "not valid yet", "5 days")
     assert "clock" in step["error"]["hint"]
+
+
+@pytest.fixture(scope="module")
+def ending(mint):
+    """A server whose certificate has a good five days left, its intermediate twenty."""
+    middle = mint.issue(mint.ca, "Middle CA", days=(-1, 20.4), ca=True)
+    with http_server(tls=mint.context(mint.issue(middle, sans=("127.0.0.1",)), middle[1])) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "series", [(), ("--count", "3", "--interval", "0", "--reuse")], ids=["one", "series"]
+)
+def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(run_tool, mint, ending, series):
+    words = ("--cacert", mint.root, *series, ending.url())
+    for style in ("--compact", "-s", "--metrics-only"):
+        result = run_tool(style, "--json", "-", "--cert-days", "30", *words)
+        assert result.code == 4
+        budget = result.json()["summary"]["slo"]
+        actual = budget["certificate"].pop("actual_days")
+        assert budget["certificate"] == {"threshold_days": 30, "pass": False} and 20.3 < actual < 20.4
+        assert budget["pass"] is False and budget["violations"] == []
+        said = "slo=fail slo_violations=cert" if style == "--metrics-only" else "cert: 20 days < 30 days"
+        assert said in result.err
+    assert "cert: 20 days < 30 days" in run_tool("--cert-days", "30", *words).out
+    budgets = ("--slo", "total=0.0001,connect=9999", "--cert-days", "30")
+    assert "slo_violations=cert,total" in run_tool("--metrics-only", *budgets, *words).out
+    kept = run_tool("--metrics-only", "--cert-days", "20", *words)
+    assert kept.code == 0 and "slo=pass" in kept.out and kept.err == ""
+    close = run_tool("--compact", "--cert-days", "21", *words)
+    assert close.code == 4 and "cert: 20 days < 21 days" in close.out
+
+
+def test_without_a_certificate_its_budget_is_violated(run_tool, server, mint, ending):
+    result = run_tool("--compact", "--json", "-", "--cert-days", "1", server.url())
+    assert result.code == 4 and "cert: no certificate came" in result.err
+    assert result.json()["summary"]["slo"]["certificate"]["actual_days"] is None
+    sides = ("--cacert", mint.root, "--count", "1", "--cert-days", "1", ending.url(), "--vs", server.url())
+    assert "cert: no certificate came at B" in flat(run_tool("--compact", *sides).out)
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "1.5", "x", "", "3d"])
+def test_days_are_a_whole_number_from_1(run_tool, server, days):
+    result = run_tool("--cert-days", days, server.url())
+    assert result.code == 64 and f"--cert-days '{days}'" in result.err and server.accepted == 0
+
+
+@pytest.mark.parametrize(("days", "soon"), [(6.99, True), (7.4, False)])
+@pytest.mark.parametrize("series", [(), ("--count", "2", "--interval", "0"), ("--count", "1", "--vs", "-4")])
+def test_a_certificate_that_ends_within_a_week_is_marked_or_warned_of(run_tool, mint, days, soon, series):
+    leaf = mint.issue(mint.ca, sans=("127.0.0.1",), days=(-1, days))
+    with http_server(tls=mint.context(leaf)) as server:
+        words = ("--cacert", mint.root, *series, server.url())
+        drawn, line = run_tool(*words), run_tool("--metrics-only", *words)
+        assert run_tool("-s", *words).err == ""
+        gate = run_tool("--metrics-only", "--cert-days", "1", *words)
+    assert ("! " in drawn.out) is soon and "warning" not in drawn.err
+    assert line.err.count("ends in 6 days") == soon and (line.err == "") is not soon
+    assert gate.err == "" and gate.code == 0
 
 
 def test_a_certificate_for_another_name(mint):
@@ -400,7 +461,7 @@ def test_without_tls_there_is_no_chain():
     [
         (200, None),
         (20, "further up the chain CN Middle CA, expires in 19 days"),
-        (-2, "further up the chain CN Middle CA, expired 2 days ago"),
+        (-2, "further up the chain CN Middle CA, ! expired 2 days ago"),
     ],
 )
 def test_the_earliest_expiry_of_the_chain_is_warned_of(mint, run_tool, days, warning):

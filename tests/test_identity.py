@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import pytest
 from hostile.frames import settings
 
-from checks import check_usage_error
+from checks import check_usage_error, flat
 from conftest import PATIENCE, TOOL
 from conversations import PREFACE
 from inside import failure, here, only_step
 from relays import relay_proxy
-from servers import Peer, debian_program, free_port, http_server, scripted
+from servers import Peer, Reply, debian_program, free_port, http_server, scripted
 
 pytestmark = [pytest.mark.needs("trustme"), pytest.mark.needs("cryptography")]
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
@@ -463,6 +463,20 @@ def test_nginx_lets_the_holder_in(authority, holder, nginx):
     assert step["response"]["status"] == 200
     assert step["response"]["bytes"] >= len("CN=me\n")
     assert step["network"]["client_cert"] is True
+
+
+@pytest.mark.parametrize(("status", "said"), [(403, True), (421, True), (404, False), (200, False)])
+def test_a_refusal_after_the_certificate_was_shown_says_so(authority, holder, run_tool, status, said):
+    words = "the client certificate of --cert was shown; the server refused the request"
+    with http_server({"/": Reply(status)}, tls=asking(authority)) as server:
+        given = (*options(authority, holder), server.url())
+        drawn, line = run_tool(*given), run_tool("--compact", *given)
+        series = run_tool("--compact", "--count", "2", "--interval", "0", *given)
+        without = run_tool("--compact", "--cacert", authority.file, server.url())
+    assert (
+        (words in flat(drawn.out)) is (words in line.err) is (f"in 2 of 2 runs {words}" in series.err) is said
+    )
+    assert words not in without.err
 
 
 def test_nginx_answers_without_one_and_the_report_says_what_is_missing(authority, run_tool, nginx):
