@@ -1360,7 +1360,7 @@ class Place:
         self._read = read
         self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
-        self.folder = os.open("/" if path.startswith("/") else ".", LOOK)
+        self.folder = os.open("/" if path.startswith("/") else path and ".", LOOK)
         try:
             while self._rest:
                 self._step()

@@ -52,7 +52,7 @@ BANNER = re.compile(r"# \d+[a-z]?\. (\w[\w/ ]*?)[.,] ")
 KILLERS = {  # first word of a section's banner -> the files of tests/ that know most of it
     "Imports": "test_startup test_failures",
     "Foreign": "test_hostile_text test_secrets",
-    "Local": "test_files_and_signals test_cli",
+    "Local": "test_planted_files test_other_systems test_files_and_signals test_cli",
     "Budgets": "test_slo",
     "Names": "test_routes test_names",
     "Routes": "test_routes test_redirects test_proxies",

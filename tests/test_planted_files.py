@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from test_export_files import run_under, without_privilege
 
+from conftest import TOOL
 from inside import tool
 from servers import http_server
 
@@ -173,6 +174,19 @@ def test_a_link_with_a_second_name_is_not_followed(shared, private, tmp_path, ow
     os.link(tmp_path / "first", shared / "out", follow_symlinks=False)
     check_refused(shared / "out", f"{LINK} 'out' has a second name")
     assert untouched(private)
+
+
+def test_a_link_of_the_system_s_own_in_its_first_folder_may_have_a_second_name(tmp_path):
+    """As /home has on systems that keep several versions of themselves."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "home").symlink_to("var")
+    os.link(tmp_path / "home", tmp_path / "var" / "home", follow_symlinks=False)
+    script = (
+        "import os, sys, tool; os.chroot(sys.argv[1]); tool.write_file('/home/out', lambda: [b'new'], None)"
+    )
+    command = [sys.executable, "-c", script, tmp_path]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(TOOL.parent)})
+    assert (tmp_path / "var" / "out").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("link", ["exe", "cwd/out", "root/{}/out", "fd/0", "task/{pid}/fd/0", "map"])
@@ -473,6 +487,12 @@ def test_links_are_read_where_nobody_else_may_have_put_them(shared, private, tmp
     (shared / "own").symlink_to(private / "precious")
     for path in (tmp_path / "theirs", tmp_path / "second", shared / "own"):
         assert contents(path) == b"precious"
+
+
+def test_no_name_is_no_file():
+    for path in ("", "/nowhere/x"):
+        with pytest.raises(tool.UsageError, match="No such file"):
+            contents(path)
 
 
 def test_nor_is_a_link_with_a_second_name_read_or_one_of_proc(shared, private, tmp_path):
