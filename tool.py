@@ -1431,8 +1431,9 @@ class Place:
         is about sticky folders alone, and not on every machine.
         """
         shared = is_shared(folder)
-        if in_proc:  # they lead elsewhere than their text says; but for these two
-            return "" if self.name in ("self", "thread-self") else "is one of /proc"
+        if in_proc:  # they lead elsewhere than their text says, but for these two
+            followed = self.name in ("self", "thread-self")
+            return "" if followed else "is one of /proc, of which only descriptors are followed"
         if self._read and not shared:
             return ""
         if link.st_uid not in (0, os.geteuid()):
