@@ -315,6 +315,8 @@ UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a p
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
+PAUSE = 20_000_000  # ns of silence within a response that count
+MAX_PAUSES = 10_000  # of one response; beyond, only a longer one than all before is kept
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -789,6 +791,7 @@ class Network(NamedTuple):
     retransmits: int | None
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
     reuse_refused: str | None = None  # why a kept connection was not used
+    idle_us: int | None = None  # how long a kept connection had carried no request
     local_ip: str | None = None
     interface: str | None = None  # as --interface names it
     connection: str | None = None  # what HAR calls the connection: by the run and step that opened it
@@ -815,6 +818,7 @@ class Counters(NamedTuple):
     acknowledgments: int  # segments out without data
     duplicates: int | None  # segments sent again that had come already, as the other side says (RFC 2883)
     disorder: int | None  # segments that came out of order
+    limited_us: int | None  # in which the other side's window kept data here
 
     def since(self, earlier: Counters | None, name: str) -> int:
         """Return by how much a count grew since an earlier instant, 0 where the kernel does not tell."""
@@ -824,6 +828,23 @@ class Counters(NamedTuple):
 
 # Of a connection that has sent nothing yet but its SYN, which Linux counts as acknowledged.
 JUST_CONNECTED = Counters(False, *[0] * (len(Counters._fields) - 1))._replace(acknowledged=1)
+
+
+class Pause(NamedTuple):
+    """A time in which nothing of a response came."""
+
+    us: int
+    received: int  # bytes of the body before it
+    burst: int  # bytes that had come together just before it, as they were on the wire
+    ends: str = "header"  # what went on with it: the header, the body, or a "gap" that was filled
+
+
+class Held(NamedTuple):
+    """How long an upload had data while the other side's window of HTTP/2 was used up."""
+
+    ns: int = 0
+    pauses: int = 0
+    window: int = 0  # bytes, in the newest pause
 
 
 class Resolver(NamedTuple):
@@ -858,7 +879,9 @@ class Evidence(NamedTuple):
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
-    gaps: int = 0  # how often, after the first byte, bytes had to wait for a late segment before them
+    gaps: tuple[str, ...] = ()  # the phases in which bytes had to wait for a late segment before them
+    pauses: tuple[Pause, ...] = ()  # from the first byte on; of short ones only the longest so far
+    held: Held = Held()
     resolver: Resolver | None = None  # only of a long lookup
     answered_name: str | None = None  # the name that a resolver found the addresses under
 
@@ -1041,6 +1064,7 @@ class Sample(NamedTuple):
     rtt_us: int | None = None
     retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
+    lost: tuple[str, ...] = ()  # of LOSSES
 
     @property
     def error(self) -> str | None:
@@ -3505,6 +3529,7 @@ class Event(NamedTuple):
     "first byte"  of the final response
     Response      its header section is whole
     "gap filled"  bytes came that others had waited for
+    Pause         the first bytes came after a pause within the response
     "done"        the last byte of the body
     "looked up"   in place of all after "start": addresses were all that was wanted
     NetworkError  the step failed
@@ -3574,6 +3599,7 @@ class Log:
         self.answered_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.connection_name: str | None = None  # in HAR: by the run and step that opened it
+        self.idle = 0  # ns since the request before on a kept connection
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
         self.events: list[Event] = []
 
@@ -3582,6 +3608,12 @@ class Log:
             at = time.perf_counter_ns()
         # Without a lock: an append, like the copy in `history`, is one step for the other threads.
         self.events.append(Event(at, what))
+
+    def pause(self, since: int, until: int, burst: int) -> int:
+        """Add a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
+        self.add(Pause((until - since) // 1000, self.received, burst), until)
+        few = len(self.events) < MAX_PAUSES
+        return min(until - since, PAUSE) if few else until - since
 
     def count(self, field: str) -> None:
         """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
@@ -3725,15 +3757,16 @@ TCP_INFO = struct.Struct("@5xB10xI8xI20xI44xI16xQQI8xIII")
 SENT = struct.Struct("@QQ")  # tcpi_bytes_sent, bytes_retrans (Linux 4.19)
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
 SENT_PLACE = 200
+LIMITED = 176  # the place of tcpi_rwnd_limited, in us (Linux 4.10)
 DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
-def counter_at(info: bytes, place: int) -> int | None:
-    """Return the 32-bit counter at a place of struct tcp_info, None where an older kernel's has ended."""
-    if len(info) < place + 4:
+def counter_at(info: bytes, place: int, form: str = "@I") -> int | None:
+    """Return the counter at a place of struct tcp_info, None where an older kernel's has ended."""
+    if len(info) < place + struct.calcsize(form):
         return None
-    counter: int = struct.unpack_from("@I", info, place)[0]
+    counter: int = struct.unpack_from(form, info, place)[0]
     return counter
 
 
@@ -3767,6 +3800,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         acknowledgments=all_out - data_out,
         duplicates=counter_at(info, DUPLICATES),
         disorder=counter_at(info, DISORDER),
+        limited_us=counter_at(info, LIMITED, "@Q"),
     )
 
 
@@ -4741,6 +4775,7 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
+NEVER = 1 << 62  # ns
 FRESH = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
@@ -4780,6 +4815,10 @@ class Stream:
         self.truncated = False  # TLS ended without close_notify
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
+
+    def watch(self, log: Log) -> None:
+        """Add the pauses between arrivals to a log from now on: a response has begun."""
+        raise NotImplementedError
 
     def read_into(self, view: memoryview) -> int:
         """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
@@ -4830,7 +4869,13 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
+        self._log: Log  # of the response that is watched
+        self._worth = NEVER  # ns of a pause that is added to it
+        self._burst = 0  # bytes that have come since the newest pause
         self.note: Callable[[str, int], object] = nobody
+
+    def watch(self, log: Log) -> None:
+        self._log, self._worth = log, 0
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -4839,6 +4884,7 @@ class SocketStream(Stream):
         return departed
 
     def read_into(self, view: memoryview) -> int:
+        """Receive; what came after a wait came at the instant that the kernel tells, and ends a pause."""
         called, self._waited = time.perf_counter_ns(), False
         self.send_until_readable()
         count, ancillary = self._receive(view)
@@ -4851,6 +4897,11 @@ class SocketStream(Stream):
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
         if noticed - arrived > FRESH or noticed - called > JIFFY:
             arrived = self._in_order(arrived, called, noticed)
+        if self._waited:
+            if arrived - self.arrived > self._worth:
+                self._worth = self._log.pause(self.arrived, arrived, self._burst)
+            self._burst = 0
+        self._burst += count
         self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
@@ -5096,6 +5147,9 @@ class TlsStream(Stream):
         if own and certificates[:1] != (own,):
             certificates = (own,)
         return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, again)
+
+    def watch(self, log: Log) -> None:
+        self._inner.watch(log)
 
     def push(self) -> int:
         return self._inner.push()
@@ -5532,6 +5586,7 @@ def read_head(reader: Reader, log: Log) -> Response:
             if status >= 200:
                 log.add("first byte", first_byte)
                 log.count("answered")
+                reader.stream.watch(log)
             headers, size = read_headers(reader)
         except EOFError as ended:
             start = line or ended.args[0]
@@ -5725,6 +5780,15 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
         left = max(0, left - len(value))
 
 
+def read_keep_alive(headers: Iterable[Header]) -> int | None:
+    """Return after how many seconds without a request the server will close, None where it does not say."""
+    for name, _ in read_list(b",".join(values_of(headers, "keep-alive"))):
+        key, _, value = name.partition("=")
+        if key.strip(BLANK).lower() == "timeout":
+            return parse_length(value.strip(BLANK).encode(), 10)
+    return None
+
+
 def cache_word(text: str) -> str | None:
     """Return the word that a text begins with, in lower case, without Squid's TCP_."""
     found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
@@ -5815,6 +5879,7 @@ class Exchange(Stage):
 
     head_bytes: int | None = None  # of request line and header section; None over HTTP/2
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
+    held = Held()
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
@@ -5844,7 +5909,8 @@ class Exchange(Stage):
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
-            return "the server closed the connection while it was idle"
+            tenths = -(-self.log.idle // 100_000_000)  # upwards: it is true, and alike in alike runs
+            return f"the server closed it within {tenths / 10:.1f} s without a request"
         except BlockingIOError:
             return NOT_WHOLE
         except ssl.SSLError:
@@ -5924,6 +5990,15 @@ KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
 )
+
+
+def forgotten_hint(history: Log) -> str:
+    """Say what is likely where a request on a kept connection was sent again and again."""
+    return (
+        "A NAT, firewall or balancer on the way has forgotten the connection, which carried no request for "
+        f"{history.idle / 1e9:.1f} s; or the server is gone. A shorter --interval shows how long it is "
+        "remembered: close connections before that, or keep them alive."
+    )
 
 
 class Http1Exchange(Exchange):
@@ -6214,6 +6289,7 @@ class Http2Exchange(Exchange):
         self._chatter = 0
         self._headers_at = 0
         self._ended = self._given_up = False
+        self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
 
     def reuse_obstacle(self) -> str | None:
         if self._connection.goaway:
@@ -6259,6 +6335,8 @@ class Http2Exchange(Exchange):
         """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         connection = self._connection
         left = min(len(self._body), UPLOAD_PIECE, *connection.room.values())
+        if bool(self._held_since) != (left <= 0):  # the windows have just been used up, or widened
+            self._count_held(connection)
         parts: list[bytes | memoryview] = []
         while left > 0:
             size = min(left, connection.h2.max_outbound_frame_size)
@@ -6270,6 +6348,17 @@ class Http2Exchange(Exchange):
                 connection.room[stream] -= size
                 connection.owed[stream] += size
         return b"".join(parts)
+
+    def _count_held(self, connection: Http2Connection) -> None:
+        """Begin a pause of the upload, or end it."""
+        now = time.perf_counter_ns()
+        if self._held_since:
+            ns, pauses, window = self.held
+            self.held, self._held_since = Held(ns + now - self._held_since, pauses, window), 0
+            return
+        used_up = [number for number, room in connection.room.items() if room <= 0]
+        window = min(connection.room[number] + connection.owed[number] for number in used_up)
+        self.held, self._held_since = Held(self.held.ns, self.held.pauses + 1, window), now
 
     def _read_frame(self) -> None:
         """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
@@ -6383,6 +6472,7 @@ class Http2Exchange(Exchange):
         status = parse_http2_status(fields)
         self.log.add("first byte", self._headers_at)
         self.log.count("answered")
+        self.reader.stream.watch(self.log)
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
@@ -6990,6 +7080,7 @@ class Way:
         exchange, connection = before.last(Exchange), before.connected.socket
         assert exchange and connection
         self._log.sockets = before.sockets
+        self._log.idle = time.perf_counter_ns() - (before.instant("done") or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
         gone = exchange.check_idle()
         if gone:
@@ -7065,6 +7156,8 @@ class Way:
             found = stage.explain(error, history)
         if history.kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
+            if getattr(error, "errno", 0) == errno.ETIMEDOUT:
+                found.hint = forgotten_hint(history)
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
@@ -7255,6 +7348,19 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
     )
 
 
+def pauses_of(history: Log, filled: Collection[int], ended: Counters | None) -> Iterator[Pause]:
+    """Give the pauses within the response, and what each ended with; at some instants a gap was `filled`.
+
+    The last one, before a failure, is known from the kernel's counters at that moment.
+    """
+    whole = next((at for at, _ in history.all(Response)), NEVER)
+    for at, pause in history.all(Pause):
+        part = "header" if at < whole else "body"
+        yield pause._replace(ends="gap" if at in filled else part)
+    if ended and history.phase == "xfer" and history.last(NetworkError):
+        yield Pause(ended.quiet_us, history.received, 0, "body" if whole < NEVER else "header")
+
+
 def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, resolver, connected = history.last(Exchange), None, None
@@ -7262,13 +7368,15 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
         resolver = read_resolver(options)
     if history.connected_at:
         connected = round((history.connected_at - history.ends[0]) / 1000)
-    first = history.instant("first byte")
-    gaps = [at for at, what in history.events if what == "gap filled" and first is not None and at > first]
+    filled, ends = [at for at, what in history.events if what == "gap filled"], history.ends
+    counters = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
     return Evidence(
-        **{field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)},
+        **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
-        gaps=len(gaps),
+        gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in filled),
+        pauses=tuple(pauses_of(history, filled, counters.get("ended"))),
+        held=exchange.held if exchange else Held(),
         resolver=resolver,
         answered_name=history.answered_name and history.answered_name.rstrip(".").lower(),
     )
@@ -7304,6 +7412,7 @@ def describe_network(
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
+        idle_us=history.idle // 1000 if history.kept else None,
         local_ip=history.connected.local_ip,
         interface=options.interface,
         connection=history.connection_name,
@@ -7338,6 +7447,14 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
     return failure._replace(hint=hint or failure.hint)
 
 
+def with_oblivion(failure: Failure, history: Log) -> Failure:
+    """Return a failure with the advice for a kept connection on which all was sent in vain."""
+    facts = dict(failure.evidence)
+    if history.kept and facts.get("retransmits") and not facts["acknowledged_bytes"]:
+        return failure._replace(hint=forgotten_hint(history))
+    return failure
+
+
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
     url, failure, failed_at = current.request.url, None, history.instant("looked up")
@@ -7353,6 +7470,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if failure:
         host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
+        failure = with_oblivion(failure, history)
     exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -7808,11 +7926,12 @@ def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[
     return [(value, number) for value, number in values if value is not None]
 
 
-def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, int], ...]:
-    """Return the costliest finding of each kind, and in how many samples it was made: the costliest first."""
+def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]], ...]:
+    """Return the usual finding of each kind, of median cost, with all costs (us): the costliest first."""
     kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
-    worst = [(max(kind, key=lambda finding: finding.cost_us), len(kind)) for kind in kinds.values()]
-    return tuple(sorted(worst, key=lambda found: -found[0].cost_us))
+    ordered = [sorted(kind, key=lambda finding: finding.cost_us) for kind in kinds.values()]
+    usual = [(kind[(len(kind) - 1) // 2], [each.cost_us for each in kind]) for kind in ordered]
+    return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
 def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]:
@@ -8569,9 +8688,13 @@ HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # that time-outs may be short of: 0.6 ms each here
 SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
+TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is none of a sender's that waits to send again
+LONG_STEP_US = 200_000  # whose transfer is never left without a word
 LEAST_CLAIM_MS = 1  # that is worth repeating of what a server says of its own time
 ALIKE = 0.15  # two times that differ by less are alike
 GENERAL = ("setup", "closes", "distance")  # findings that name no cause
+SET_UP_PHASES = PHASES[:3]
+LOSSES = ("syn", "requests", "responses", "lookups")
 
 
 def fixed(value: float | None, decimals: int, unit: str = "") -> str:
@@ -8593,6 +8716,19 @@ def time_text(us: float) -> str:
     return ms_text(us / 1000, 1)
 
 
+def length_text(us: float) -> str:
+    """Return a time in seconds from one on, in ms below."""
+    return f"{us / 1e6:.1f} s" if us >= 1e6 else time_text(us)
+
+
+def size_text(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    if count < 1024 * 1024 - 51:  # what would be rounded to 1024.0 KB is a megabyte
+        return f"{count / 1024:.1f} KB"
+    return f"{count / (1024 * 1024):.1f} MB"
+
+
 def times_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
@@ -8605,7 +8741,8 @@ def counted(count: int, noun: str, one: str = "1") -> str:
 
 
 def rate_text(count: int, us: int) -> str:
-    return f"{count * 8 / max(1, us):.1f} Mbit/s"
+    rate = count * 8 / max(1, us)
+    return f"{rate:.1f} Mbit/s" if rate >= 0.1 else f"{rate * 1000:.1f} kbit/s"
 
 
 def slow_start_trips(segments: int) -> int:
@@ -8640,6 +8777,7 @@ class Case:
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
+        self.until = "answered" if evidence.answered else "ended"  # of the wait
         self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
 
     def ms(self, *names: str) -> dict[str, object]:
@@ -8667,6 +8805,17 @@ class Case:
         return names.index(answered) + 1 if answered in names else len(names)
 
     @property
+    def lossless(self) -> bool:
+        """Tell whether nothing can be lost on the way, because it does not leave this machine."""
+        route, ip = self.step.route, self.step.network.ip or ""
+        return route.unix_socket is not None or (not route.proxy and (ip.startswith("127.") or ip == "::1"))
+
+    @property
+    def late_segments(self) -> int:
+        """Return how many segments of the other side came out of order, all in all."""
+        return self.grown("disorder", "connected", "ended")
+
+    @property
     def tls_trips(self) -> int:
         """Return the round trips that the handshake must take."""
         tls = self.step.network.tls
@@ -8680,19 +8829,33 @@ class Case:
         tell what came twice (RFC 2883).
         """
         ended = self.evidence.ended
-        again = self.grown("retransmits", "sent", "answered" if self.evidence.answered else "ended")
+        again = self.grown("retransmits", "sent", self.until)
         if again and (not ended or ended.duplicates is None):
             return None
         return max(0, again - self.grown("duplicates", "sent", "ended"))
 
+    def waited_us(self, times: int) -> int:
+        """Return what sending something again cost of the wait: the first time-out, doubled each time (RFC
+        6298).
+        """
+        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
+        waited: int = first * (2 ** min(times, 16) - 1)  # the kernel gives up before that
+        return max(0, min(self.wait - self.rtt, waited))
+
     @property
     def resending_us(self) -> int:
-        """Return what sending the request again cost: the first time-out, doubled each time (RFC 6298)."""
-        if not self.resent:
-            return 0
-        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
-        waited: int = first * (2 ** min(self.resent, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.wait - self.rtt, waited))
+        return self.waited_us(self.resent or 0)
+
+    @property
+    def missing_us(self) -> int:
+        """Return what a segment cost that the answer had to wait for, at most: one time-out of the server."""
+        late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.until)
+        return self.waited_us(1) if late else 0
+
+    @property
+    def window_us(self) -> int:
+        """Return the part of the wait in which windows of the other side held the request back."""
+        return min(self.wait, self.evidence.held.ns // 1000 + self.grown("limited_us", "sent", self.until))
 
     @property
     def serving_us(self) -> int:
@@ -8702,7 +8865,8 @@ class Case:
         counters, connecting = self.evidence.connected, 0
         if self.winner and counters and not counters.retransmits:
             connecting = self.winner.duration_us
-        return self.wait - max(self.rtt, connecting) - self.resending_us
+        explained = self.resending_us + self.missing_us + self.window_us
+        return self.wait - max(self.rtt, connecting) - explained
 
     @property
     def request_fits_window(self) -> bool:
@@ -8880,7 +9044,8 @@ def slow_tls(case: Case) -> Finding | None:
         )
         evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
         return Finding("large_certificate", "tls", excess, "fits", text, evidence)
-    if excess < max(SLOW_US, SLOW_TRIPS * case.rtt):
+    least = max(AT_ONCE_US, AT_ONCE_SHARE * case.rtt) if lost else max(SLOW_US, SLOW_TRIPS * case.rtt)
+    if excess < least:
         return None
     certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
     if not lost:
@@ -8911,7 +9076,10 @@ def slow_server(case: Case) -> Finding | None:
     claims = longest_first(case.step.timings)
     longest = claims[0].duration_ms if claims else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
-        text += f"; it accounts for {longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
+        whose = f"{longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
+        text += f"; it accounts for {whose}"
+        if abs(longest * 1000 - took) <= ALIKE * took:  # nothing is left to be said
+            text = f"about all of this is the server's own time: it accounts for {whose}"
         evidence["server_timing_ms"] = longest
     return Finding("server", "wait", took, "fits", text, evidence)
 
@@ -8933,6 +9101,42 @@ def lost_request(case: Case) -> Finding | None:
     return Finding("request_lost", "wait", cost, "seen", text, evidence)
 
 
+def late_answer(case: Case) -> Finding | None:
+    """Find that the beginning of the answer came after what follows it."""
+    cost = case.missing_us
+    if not cost:
+        return None
+    disorder = case.grown("disorder", "sent", case.until)
+    text = f"some of the answer came late ({disorder} out of order): loss or reordering on the way here"
+    if case.wait > cost + SLOW_TRIPS * case.rtt:
+        text += "; part of this may be the server's own time"
+    evidence = {"out_of_order": disorder, **case.ms("wait", "rtt")}
+    return Finding("answer_late", "wait", cost, "seen", text, evidence)
+
+
+def held_upload(case: Case) -> Finding | None:
+    """Find that the window of HTTP/2 was used up (RFC 9113 section 5.2) while there was more to send."""
+    ns, pauses, window = case.evidence.held
+    text = (
+        f"the server's window of {window / 1024:.0f} KiB held the upload back for "
+        f"{length_text(ns / 1000)} in {counted(pauses, 'pause')}: --vs --http1.1 shows what it costs"
+    )
+    evidence = {"held_ms": to_ms(ns // 1000), "pauses": pauses, "window_bytes": window, **case.ms("rtt")}
+    return Finding("http2_window", "wait", ns // 1000, "seen", text, evidence)
+
+
+def closed_window(case: Case) -> Finding | None:
+    """Find that the other side's TCP held the request back, because its program did not read on."""
+    cost = min(case.wait, case.grown("limited_us", "sent", case.until))
+    who = "proxy" if case.step.route.proxy else "server"
+    text = (
+        f"the {who}'s TCP window held the upload back for {length_text(cost)}: it was slow to read, or its "
+        "buffer is small for this path"
+    )
+    evidence = {"limited_ms": to_ms(cost), **case.ms("wait", "rtt")}
+    return Finding("tcp_window", "wait", cost, "seen", text, evidence)
+
+
 def long_upload(case: Case) -> Finding | None:
     """Find a wait that is as long as slow start needs for the segments of the body."""
     answered, size = case.evidence.answered, case.evidence.request_bytes
@@ -8940,7 +9144,9 @@ def long_upload(case: Case) -> Finding | None:
         return None  # the window of a kept connection may be anything
     segments = answered.segments_out
     trips = slow_start_trips(segments)
-    if case.grown("retransmits", "sent", "answered") or not fits(case.wait, trips * case.rtt):
+    if case.grown("retransmits", "sent", "answered") or not fits(
+        case.wait - case.window_us, trips * case.rtt
+    ):
         return None
     text = (
         f"this fits {counted(trips, 'round trip')} that the body took to leave, as slow start lets it; "
@@ -8969,13 +9175,14 @@ def lossy_download(case: Case) -> Finding | None:
     """Find segments of the response that came out of order, and charge two round trips at most."""
     # By the time the counters are read at the first byte, the burst behind it has come too. What was missing
     # before that byte took its time from wait.
-    if not (case.grown("disorder", "answered", "ended") or case.evidence.gaps):
+    if not (case.grown("disorder", "answered", "ended") or "xfer" in case.evidence.gaps):
         return None
     disorder, received = case.grown("disorder", "sent", "ended"), case.grown("received", "sent", "ended")
     if not disorder or not received or not case.segment:
         return None
     segments = -(-received // case.segment)  # without those that came twice
-    cost = min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt)
+    waited = sum(pause.us for pause in case.evidence.pauses if pause.ends == "gap")
+    cost = max(waited, min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt))
     some = counted(disorder, "segment", "a")
     text = f"{some} of the response came out of order: loss or reordering on the way here"
     evidence = {"out_of_order": disorder, "segments": segments, **case.ms("rtt")}
@@ -9041,6 +9248,47 @@ def held_back(case: Case) -> Finding | None:
     return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
+def paused_server(case: Case) -> Finding | None:
+    """Find one long silence within the response, or many shorter ones that make up half of it.
+
+    A slow path delivers full segments, one after the other: what follows these is not among the many.
+    """
+    least = max(PAUSE // 1000, SLOW_TRIPS * case.rtt)
+    pauses = [pause for pause in case.evidence.pauses if pause.ends != "gap" and pause.us >= least]
+    if not pauses:
+        return None
+    longest, starved = max(pauses), case.step.starved_us
+    whole = case.segment if case.step.route.unix_socket is None else 0  # bytes of a full segment
+    many = [pause.us for pause in pauses if not whole or pause.burst % whole]
+    cost = sum(many) - starved
+    text = (
+        f"the server paused {times_text(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
+    )
+    if cost < HALF * case.xfer or longest.us > HALF * sum(many):
+        cost = longest.us - starved
+        where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
+        text = f"the server sent nothing for {length_text(longest.us)} {where}"
+        if cost < SLOW_US:
+            return None
+    certainty = "seen"
+    if not case.lossless and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
+        certainty, text = "fits", f"this fits a pause: {text}, or what it sent was lost and came again"
+    evidence = {"longest_gap_ms": to_ms(longest.us), "gap_at_bytes": longest.received, "pauses": len(many)}
+    return Finding("stalled", "xfer", cost, certainty, text, {**evidence, **case.ms("xfer", "rtt")})
+
+
+def slow_body(case: Case, made: Iterable[Finding]) -> Iterator[Finding]:
+    """Say how fast a body came, where nothing that was `made` out explains its time."""
+    count, total = case.step.body_bytes, case.step.timing.total
+    long = case.xfer > HALF * total and total > LONG_STEP_US
+    if long and count and all(found.phase != "xfer" for found in made):
+        text = (
+            f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
+            "server limits it: the time fits both"
+        )
+        yield Finding("slow_body", "xfer", case.xfer, "fits", text, {"body_bytes": count, **case.ms("xfer")})
+
+
 def slow_proxy(case: Case) -> Finding | None:
     """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
     stood, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
@@ -9099,7 +9347,12 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     slow_lookup,
     slow_server,
     lost_request,
+    late_answer,
+    held_upload,
+    closed_window,
     held_back,
+    paused_server,
+    lossy_download,
     slow_proxy,
     set_up,
     closing_server,
@@ -9111,10 +9364,17 @@ RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of wha
     slow_tls,
     long_upload,
     mere_distance,
-    lossy_download,
     slow_start,
     small_window,
 )
+
+
+def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
+    """Tell whether a finding that names a cause explains more than one that names none."""
+    causes = [found for found in made if found.id not in GENERAL]
+    if general.id == "distance":
+        return any(found.cost_us > general.cost_us for found in causes)
+    return any(found.cost_us > HALF * general.cost_us for found in causes if found.phase in SET_UP_PHASES)
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
@@ -9123,7 +9383,29 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
     rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
-    return tuple(sorted(made, key=lambda found: -found.cost_us))
+    made += slow_body(case, made)
+    told = [found for found in made if found.id not in GENERAL or not is_outdone(found, made)]
+    return tuple(sorted(told, key=lambda found: -found.cost_us))
+
+
+def losses(step: Step) -> tuple[str, ...]:
+    """Name what of a step was lost, or at least late: some of LOSSES."""
+    case = Case(step)
+    connected, since = step.evidence.connected, ("connected", "ended")
+    counts = (
+        connected and not step.network.reused and connected.retransmits,
+        case.grown("retransmits", *since) - case.grown("duplicates", *since),
+        case.late_segments,
+        silent_resolver(case),
+    )
+    return tuple(what for what, count in zip(LOSSES, counts) if count)
+
+
+def sum_up_losses(samples: Sequence[Sample]) -> tuple[dict[str, int], list[Sample]] | None:
+    """Count the runs that lost each of LOSSES, and return the samples of these; None without any."""
+    hurt = [sample for sample in samples if sample.lost]
+    runs = {what: {each.run for each in hurt if what in each.lost} for what in LOSSES}
+    return ({what: len(numbers) for what, numbers in runs.items()}, hurt) if hurt else None
 
 
 def loop_text(run: Run) -> str:
@@ -9440,14 +9722,6 @@ def visible(text: str) -> str:
 WORD = {True: "pass", False: "fail"}
 
 
-def size_text(count: int) -> str:
-    if count < 1024:
-        return f"{count} B"
-    if count < 1024 * 1024 - 51:  # what would be rounded to 1024.0 KB is a megabyte
-        return f"{count / 1024:.1f} KB"
-    return f"{count / (1024 * 1024):.1f} MB"
-
-
 RATED_US = 50_000  # a shorter time says little about the rate
 
 
@@ -9641,16 +9915,21 @@ def starved_text(step: Step) -> str:
     return f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
 
 
-def status_text(state: RunState) -> str:
+SLOW_RUN = 1_000_000_000  # ns
+
+
+def status_text(state: RunState) -> tuple[str, str]:
+    """Say what a run is doing; of a slow one also in few words, which are always shown."""
     current = state.current
     history = current and current.log.history()
     if not (current and history and history.start):
-        return ""
+        return "", ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
-    text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
+    brief = f"{phase} {spent / 1e9:.1f} s"
+    text = f"step {current.number}: {brief}"
     if phase == "xfer" and history.received:
         text += f", {amount_text(history.received, None, spent // 1000)}"
-    return text
+    return text, brief if time.perf_counter_ns() - state.started > SLOW_RUN else ""
 
 
 def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
@@ -9846,11 +10125,23 @@ def network_document(step: Step) -> dict[str, Any]:
         "tcp_retransmits": network.retransmits,
     }
     if network.reused is not None:
-        document.update(reused=network.reused, reuse_refused=network.reuse_refused)
+        document.update(
+            reused=network.reused, reuse_refused=network.reuse_refused, idle_ms=to_ms(network.idle_us)
+        )
     return document
 
 
+def gap_fields(step: Step) -> dict[str, object]:
+    """Return the longest pause within the body, and where it was."""
+    pauses = [pause for pause in step.evidence.pauses if pause.ends != "header"]
+    us, at, *_ = max(pauses, default=Pause(0, 0, 0))
+    if not step.body_bytes:
+        return dict.fromkeys(("longest_gap_ms", "gap_at_bytes"))
+    return {"longest_gap_ms": to_ms(us), "gap_at_bytes": at}
+
+
 def response_document(step: Step) -> dict[str, Any] | None:
+    """Return what came, and what it says of itself."""
     response = step.response
     if response is None:
         return None
@@ -9868,6 +10159,8 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "server_timing": [metric._asdict() for metric in step.timings],
         "cache": response.cache and response.cache._asdict(),
         "clock_skew_s": response.clock_skew_s,
+        "keep_alive_s": read_keep_alive(response.headers),
+        **gap_fields(step),
     }
 
 
@@ -10084,6 +10377,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "late": sum(sample.late for sample in report.samples if sample.number == 1),
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
+        "loss": (sum_up_losses(report.samples) or [None])[0],
     }
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
@@ -10794,6 +11088,15 @@ def own_rows(step: Step) -> Iterator[Row]:
         yield "Client cert", Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else "")
 
 
+def loss_text(step: Step) -> str:
+    """Say how many segments were lost, and whose."""
+    again, late = step.network.retransmits or 0, Case(step).late_segments
+    if not (again or late):
+        return "0 retransmits"
+    text = f"{counted(again, 'segment')} sent again by this machine"
+    return f"{text}, some of the server's came late ({late} out of order)" if late else text
+
+
 def network_rows(step: Step) -> Iterator[Row]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
@@ -10815,8 +11118,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)
     if network.rtt_us is not None:
-        lost = counted(network.retransmits or 0, "retransmit")
-        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {lost}"
+        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {loss_text(step)}"
 
 
 def cache_text(cache: CacheUse) -> str:
@@ -10904,14 +11206,11 @@ def failure_rows(error: Failure, often: str = "") -> Iterator[Row]:
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[Row]:
     """Show the findings that matter most: what names a cause comes first, whatever it cost. `often` says, by
-    id, in how many runs of a series each was made.
+    id, in how many runs of a series each was made and what it cost there.
     """
     told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
     for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
-        cost = ms_text(finding.cost_us / 1000)
-        parts = [finding.phase, cost]
-        if finding.id in often:
-            parts = [finding.phase, often[finding.id], f"at most {cost}"]
+        parts = [finding.phase, often.get(finding.id) or ms_text(finding.cost_us / 1000)]
         yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
@@ -11258,6 +11557,13 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
             yield "Statuses", Span(name + status_companion_text(status, companion, summary), "warn")
 
 
+def often_text(costs: Sequence[int], runs: int) -> str:
+    """Say in how many runs a finding was made, and what it cost (us): usually, and at most."""
+    usual, most = (time_text(cost) for cost in (median(costs), costs[-1]))
+    cost = usual if len(costs) == 1 else f"{usual} usually, {most.removesuffix(' ms')} at most"
+    return f"in {len(costs)} of {counted(runs, 'run')}, {cost}"
+
+
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
     for count, failure in summary.failures.values():
@@ -11272,7 +11578,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     warmth = reuse_sentence(summary, report.summaries)
     if warmth:
         yield "Reuse", warmth
-    often = {finding.id: f"in {runs} of {counted(summary.runs, 'run')}" for finding, runs in summary.findings}
+    often = {finding.id: often_text(costs, summary.runs) for finding, costs in summary.findings}
     yield from reading_rows((finding for finding, _ in summary.findings), often)
 
 
@@ -11767,6 +12073,23 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     yield from comparison_notes(report, None, baseline.samples)
 
 
+def loss_rows(report: Report) -> Iterator[Row]:
+    """Say in how many runs packets were lost, when, and which."""
+    found = sum_up_losses(report.samples)
+    if found:
+        counts, hurt = found
+        runs = counted(report.runs, "run")
+        first, last = (clock_text(each.started_at) for each in (hurt[0], hurt[-1]))
+        when = f"between {first} and {last}" if hurt[0].run != hurt[-1].run else f"at {first}"
+        kinds = ", ".join(f"{what.replace('syn', 'SYN')} {count}" for what, count in counts.items() if count)
+        yield (
+            "Loss",
+            Span(
+                f"packets were lost in {len({each.run for each in hurt})} of {runs}, {when}: {kinds}", "warn"
+            ),
+        )
+
+
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if report.runs < report.planned:
         runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
@@ -11782,7 +12105,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
             yield Fields(change_rows(summary, report))
         else:
             yield from summary_blocks(summary, report, width)
-    yield Fields(events_rows(report))
+    yield Fields([*loss_rows(report), *events_rows(report)])
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
 
@@ -12129,6 +12452,9 @@ class Interruption:
 INTERRUPTION = Interruption()
 
 
+BRIEF = len(", connect 99.9 s")
+
+
 class StatusLine:
     """One line on a terminal's stderr that says what is under way; it leaves nothing behind."""
 
@@ -12138,18 +12464,18 @@ class StatusLine:
         self._shown = False
         self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
-        self.bar = ""  # how far a series is
+        self.bar = self.brief_bar = ""  # how far a series is; the second leaves BRIEF columns
 
     @property
     def ready(self) -> bool:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
         return self.stream is not None and time.monotonic() - self._drawn > 0.2
 
-    def draw(self, phase: str = "") -> None:
-        """Say how far a series is, and where there is room for it, what the run under way does."""
+    def draw(self, phase: str = "", brief: str = "") -> None:
+        """Say how far a series is, and what the run under way does: where there is room, or if it is slow."""
         text = ", ".join(part for part in (self.bar, phase) if part)
         if len(text) > self.width:
-            text = self.bar or phase
+            text = f"{self.brief_bar}, {brief}" if self.bar and brief else self.bar or phase
         self._shown, self._drawn = True, time.monotonic()
         self._write("\r" + text[: self.width] + "\x1b[K")
 
@@ -12632,6 +12958,7 @@ class Results:
                 findings=tuple(finding._replace(evidence={}) for finding in findings),
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
+                lost=losses(step),
                 server=self._known.setdefault(server, server),
                 traits=self._traits_of(response),
             )
@@ -12868,7 +13195,7 @@ class LiveReport:
         """Say what a run is doing; raises Stopped when the series is to end."""
         self.schedule.look()
         if self.status.ready:
-            self.status.draw(status_text(state))
+            self.status.draw(*status_text(state))
         if INTERRUPTION.signal:
             raise Stopped
 
@@ -12879,8 +13206,9 @@ class LiveReport:
             self._summed = now
             duration = series.duration or 0
             time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
-            self.status.bar = series_progress(
-                self._interval, self.planned, self._results.samples, self.status.width, time_left
+            self.status.bar, self.status.brief_bar = (
+                series_progress(self._interval, self.planned, self._results.samples, width, time_left)
+                for width in (self.status.width, self.status.width - BRIEF)
             )
 
 

@@ -40,8 +40,8 @@ NETWORK_FIELDS = (
 )
 CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256"
 RESPONSE_FIELDS = (
-    "status reason http_version bytes content_type server date location headers interim server_timing cache"
-    " clock_skew_s"
+    "status reason http_version bytes content_type server date location headers interim server_timing cache "
+    "keep_alive_s longest_gap_ms gap_at_bytes clock_skew_s"
 )
 METRIC_FIELDS = "name duration_ms description"
 CACHE_FIELDS = "status age_s via source"
@@ -60,7 +60,7 @@ EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol missed".split()
 LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
 GROUPS_FIELDS = "target step_number low_ms high_ms low_n high_n high_runs goes_with"
-SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms"
+SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms loss"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
 STATISTICS_FIELDS = (
@@ -68,7 +68,7 @@ STATISTICS_FIELDS = (
 )
 SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 SHARES = {"min": 0, "p25": 25, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
-REUSE_FIELDS = " reused reuse_refused"
+REUSE_FIELDS = " reused reuse_refused idle_ms"
 
 MICROSECOND = Decimal("0.001")
 EDGE = 1.0
@@ -236,6 +236,7 @@ def check_network(network: dict[str, Any]) -> None:
     assert not (network.get("reused") and network["reuse_refused"]), "reused, and refused"
     assert network.get("reuse_refused") is None or network["reuse_refused"].strip()
     assert "{}" not in (network.get("reuse_refused") or "")
+    assert (network.get("idle_ms") is not None) == bool(network.get("reused"))
     assert not network.get("reused") or network["attempts"] == network["addresses"] == []
     assert network["ip_family"] in ("IPv4", "IPv6", None)
     assert (network["ip"] is None) == (network["ip_family"] is None)

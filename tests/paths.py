@@ -60,7 +60,7 @@ class Rule(NamedTuple):
     nth: int = 1
     action: str = "drop"
     """drop; late by `amount` s; twice, the second time `amount` s later; refuse: a SYN, by a RST; slow: from
-    here on the round trip is `amount` s."""
+    here on the round trip is `amount` s; rate: no more than `amount` bytes a second get through."""
     amount: float = 0.0
     times: int = 1
     """How often it happens to this packet, which is sent again after a loss."""
@@ -229,6 +229,8 @@ class Relay:
         self.flows: dict[Any, Flow] = {}
         self.queue: list[tuple[float, int, bytes]] = []
         self.order = itertools.count()
+        self.free = 0.0
+        """When the line of a `rate` is free again."""
 
     def run(self) -> None:
         """Serve until standard input ends; a line there is a change."""
@@ -295,6 +297,9 @@ class Relay:
                 self.send(refusal(data), now + self.round_trip)
             elif rule.action == "slow":
                 self.round_trip = rule.amount
+            elif rule.action == "rate":
+                self.free = max(now, self.free) + len(data) / rule.amount
+                copies = [copy + self.free - now for copy in copies]
         return copies
 
     def applies(self, index: int, rule: Rule, packet: Packet, known: tuple[Flow, bool]) -> bool:

@@ -1,0 +1,370 @@
+"""Where the time of bodies goes, in both directions: silences, windows, losses; what a series says of them.
+
+Each finding comes from a real cause, and one just outside it is silent.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from test_findings import ADDRESSES, RTT, SMALL, Lab, by_id, costs, on_a_path, recorded
+
+from conftest import PATIENCE
+from inside import tool
+from paths import ANY, FAR, OTHERS, Rule, silent
+from servers import Reply, dns_server, http2_server, http_server, scripted
+
+HEAD = "HTTP/1.1 200 Fine\r\nContent-Length: {}\r\n\r\n"
+NEVER_OF_A_BODY = {"stalled", "slow_body", "download_loss", "http2_window", "tcp_window", "answer_late"}
+
+
+@pytest.fixture
+def lab(run_tool, authority, tmp_path):
+    made = Lab(run_tool, authority, tmp_path)
+    with made.open:
+        yield made
+
+
+def pausing(*parts):
+    """Make a script that sends bytes, and waits for as many seconds as numbers among them say."""
+
+    def script(peer):
+        peer.read_request()
+        for part in parts:
+            peer.wait(part) if isinstance(part, float) else peer.send(part)
+
+    return script
+
+
+def ask(call_tool, *arguments, code=0):
+    result = call_tool("--json", "-", *arguments)
+    assert result.code == code, result.err
+    return result.json()["steps"][-1]
+
+
+# --- silences -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+def test_a_long_silence_within_a_body_is_named_with_its_place(call_tool, authority, tls, secure):
+    script = pausing(HEAD.format(3000) + "x" * 1024, 0.6, "x" * 1976)
+    with scripted(script, tls=tls if secure else None) as server:
+        step = ask(call_tool, "--cacert", authority.file, server.url())
+    found = by_id(step)["stalled"]
+    assert (found["phase"], found["certainty"]) == ("xfer", "seen")
+    assert re.fullmatch(r"the server sent nothing for 6\d\d ms after 1\.0 KB of the body", found["text"])
+    assert 400 <= found["cost_ms"] <= step["timing"]["xfer_ms"], "less where this process had no CPU"
+    response = step["response"]
+    assert (response["gap_at_bytes"], found["evidence"]["gap_at_bytes"]) == (1024, 1024)
+    assert response["longest_gap_ms"] == found["evidence"]["longest_gap_ms"] >= 599
+
+
+def test_a_silence_of_seconds_is_told_in_seconds_and_one_before_the_body_so(call_tool):
+    with scripted(pausing(HEAD.format(10), 1.1, "x" * 10)) as server:
+        step = ask(call_tool, server.url())
+    assert re.fullmatch(
+        r"the server sent nothing for 1\.\d s before the body", by_id(step)["stalled"]["text"]
+    )
+    assert step["response"]["gap_at_bytes"] == 0
+
+
+def test_many_short_silences_are_added_up(call_tool):
+    with scripted(pausing(HEAD.format(100), *("x" * 10, 0.06) * 9, "x" * 10)) as server:
+        found = by_id(ask(call_tool, server.url()))["stalled"]
+    assert re.fullmatch(r"the server paused 9 times, \d+ ms of \d+ ms in all", found["text"])
+    assert found["cost_ms"] >= 350 and found["evidence"]["pauses"] == 9, "less where this process had no CPU"
+
+
+def test_chunks_do_not_count_for_the_place_of_a_silence(call_tool):
+    head = "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with scripted(pausing(head + "64\r\n" + "x" * 100 + "\r\n", 0.3, "0\r\n\r\n")) as server:
+        step = ask(call_tool, server.url())
+    assert step["response"]["gap_at_bytes"] == 100 and step["response"]["longest_gap_ms"] >= 299
+
+
+def test_the_silence_in_which_the_time_was_over_counts(call_tool):
+    with scripted(pausing(HEAD.format(3000) + "x" * 1024, 5.0)) as server:
+        step = ask(call_tool, "-m", "0.8", server.url(), code=75)
+    assert by_id(step)["stalled"]["text"].endswith(" after 1.0 KB of the body")
+    assert by_id(step)["stalled"]["cost_ms"] >= 400
+
+
+@pytest.mark.parametrize(
+    ("parts", "length"),
+    [
+        ((0.03, "x" * 10), 10),
+        (("x" * 10, 0.012) * 9, 90),  # shorter than those that count, and the whole too short for a word
+        (("x" * 5, 0.3), 5),  # after the body: the server closes late
+    ],
+)
+def test_what_is_no_long_silence_is_none(call_tool, parts, length):
+    with scripted(pausing(HEAD.format(length), *parts)) as server:
+        step = ask(call_tool, server.url())
+    assert not NEVER_OF_A_BODY & set(by_id(step)) or by_id(step).get("starved")
+
+
+def test_without_a_body_there_is_no_silence(call_tool):
+    with http_server({"/": Reply(204), "/whole": SMALL}) as server:
+        none, whole = (ask(call_tool, server.url(path))["response"] for path in ("/", "/whole"))
+    assert none["longest_gap_ms"] is none["gap_at_bytes"] is None
+    assert 0 <= whole["longest_gap_ms"] < 100 and whole["gap_at_bytes"] >= 0
+
+
+@on_a_path
+def test_on_a_path_a_short_silence_may_be_a_loss_and_a_long_one_is_none(lab):
+    lab.start()
+    url = lab.serve(scripted(pausing(HEAD.format(2000) + "x" * 1000, 0.5, "x" * 1000), host=ANY)).url(
+        "/", FAR
+    )
+    words = ("this fits a pause: the server sent nothing for 5", "or what it sent was lost and came again")
+    lab.finds(costs("stalled", "fits", 500, *words), url)
+    url = lab.serve(scripted(pausing(HEAD.format(2000) + "x" * 1000, 2.1, "x" * 1000), host=ANY)).url(
+        "/", FAR
+    )
+    lab.finds(costs("stalled", "seen", 2100, "the server sent nothing for 2.1 s after 1000 B"), url)
+
+
+@on_a_path
+def test_a_pause_that_a_late_segment_ended_is_no_silence_of_the_server(lab):
+    url = lab.start().http(("/", Reply(body=b"x" * 100_000)))
+    lab.way.change(rules=[Rule("down", "data", 8, "drop", times=2)])
+    found = lab.finds(costs("download_loss", "seen", 3 * RTT * 1000, "out of order"), url + "/")
+    assert not {"stalled", "slow_body"} & set(found)
+
+
+@on_a_path
+def test_a_slow_path_is_said_to_be_slow_and_nobody_is_blamed(lab):
+    """Full segments that come one by one, 30 ms apart, are no pauses of the server."""
+    url = lab.start().http(("/", Reply(body=b"x" * 40_000)), ("/small", Reply(body=b"x" * 5_000)))
+    lab.way.change(rules=[Rule("down", "any", 0, "rate", 50_000)])
+    words = "the body came at 0.4 Mbit/s; nothing here tells whether the path or the server limits it"
+    found = lab.finds(costs("slow_body", "fits", 750, words), url + "/")
+    assert "stalled" not in found
+    lab.misses(*NEVER_OF_A_BODY, ask=lambda: lab.read(url + "/small"))
+
+
+# --- windows --------------------------------------------------------------------------------------
+
+
+@on_a_path
+@pytest.mark.needs("h2")
+def test_an_upload_that_waits_for_credit_is_held_back_by_the_window(lab):
+    lab.start()
+    folder = lab.folder / "http2"
+    folder.mkdir()
+    url = lab.serve(http2_server(folder, lab.authority.certificate(FAR), host=ANY)).url("/", FAR)
+    body = lab.folder / "body"
+    body.write_bytes(b"x" * 500_000)
+    found = lab.read("-d", f"@{body}", url)["http2_window"]
+    assert (found["phase"], found["certainty"]) == ("wait", "seen")
+    shown = re.match(
+        r"the server's window of 64 KiB held the upload back for (\d+) ms in (\d+) pauses", found["text"]
+    )
+    assert int(shown[2]) == found["evidence"]["pauses"] >= 6
+    assert found["cost_ms"] >= 6 * RTT * 1000
+    assert not {"http2_window", "tcp_window"} & set(lab.read("-d", "x" * 60_000, url)), "it fits the window"
+
+
+def test_an_upload_that_nobody_reads_is_held_back_by_tcp(call_tool, tmp_path):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.wait(0.5)
+        peer.skip(LENGTH)
+        peer.send(HEAD.format(0))
+
+    LENGTH = 20_000_000
+    (tmp_path / "body").write_bytes(b"x" * LENGTH)
+    with scripted(script) as server:
+        found = by_id(ask(call_tool, "-d", f"@{tmp_path / 'body'}", server.url()))
+        assert (found["tcp_window"]["phase"], found["tcp_window"]["certainty"]) == ("wait", "seen")
+        assert found["tcp_window"]["text"].startswith("the server's TCP window held the upload back for 5")
+        assert 450 <= found["tcp_window"]["cost_ms"] <= 700 and "server" not in found
+    with http_server({"/": Reply()}) as server:
+        found = by_id(ask(call_tool, "-d", f"@{tmp_path / 'body'}", server.url()))
+    assert not {"tcp_window", "http2_window", "server"} & set(found) or "starved" in found
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+@on_a_path
+def test_an_answer_whose_beginning_came_late_is_no_slow_server(lab):
+    url = lab.start().http(("/", Reply(body=b"x" * 5_000)))
+    lab.way.change(rules=[Rule("down", "data", 1, times=2)])
+    words = ("came late (", "out of order)", "loss or reordering on the way here")
+    found = lab.finds(costs("answer_late", "seen", 200, *words), url + "/")
+    assert found["answer_late"]["phase"] == "wait" and "server" not in found
+    lab.way.change(rules=[])
+    lab.misses(*NEVER_OF_A_BODY, ask=lambda: lab.read(url + "/"))
+
+
+@on_a_path
+def test_a_segment_of_the_handshake_that_came_late_is_seen_below_50_ms(lab):
+    url = lab.start().http(tls=lab.tls(*(f"{number:03}.names.test" for number in range(200))))
+    lab.way.change(rules=[Rule("down", "data", 2, "late", 0.03)])
+    lab.finds(
+        costs("tls_slow", "seen", 30, "segments of the handshake were lost or came out of order"), url + "/"
+    )
+
+
+@on_a_path
+def test_the_path_says_whose_segments_were_lost(lab):
+    url = lab.start().http(("/", Reply(body=b"x" * 100_000)))
+
+    def path_of(*rules):
+        lab.way.change(rules=rules)
+        out = lab.run_tool(url + "/", within=lab.way.near).out
+        return re.search(r"  Path +(.*(?:\n {15}.*)*)", out)[1]
+
+    assert re.fullmatch(r"round trip 4\d\.\d\d ms, 0 retransmits", path_of())
+    assert path_of(Rule("up", "data")).endswith(", 1 segment sent again by this machine")
+    late = " ".join(path_of(Rule("down", "data", 8)).split())
+    assert re.search(
+        r", 0 segments sent again by this machine, some of the server's came late \(\d+ out of order\)$", late
+    )
+
+
+@on_a_path
+def test_a_series_adds_up_in_which_runs_packets_were_lost(lab):
+    lab.start()
+    port = lab.serve(http_server({"/": Reply(body=b"x" * 100_000)}, host=ANY)).port
+    series = ("--count", "3", "--interval", "0", f"http://{FAR}:{port}/")
+
+    def losses(*rules):
+        lab.way.change(rules=rules)
+        result = lab.run_tool("--json", lab.folder / "json", *series, within=lab.way.near)
+        shown = re.findall(r"packets were lost in .*(?:\n {15}.*)*", result.out)
+        return result.json(lab.folder / "json")["summary"]["loss"], " ".join("".join(shown).split())
+
+    assert losses() == (None, "")
+    counts, sentence = losses(Rule("down", "data", 8), Rule("up", "syn"))
+    assert counts == {"syn": 3, "requests": 0, "responses": 3, "lookups": 0}
+    clock = r"\d\d:\d\d:\d\d"
+    assert re.fullmatch(
+        rf"packets were lost in 3 of 3 runs, between {clock} and {clock}: SYN 3, responses 3", sentence
+    )
+    counts, sentence = losses(Rule("up", "data", address=FAR))
+    assert counts == {"syn": 0, "requests": 3, "responses": 0, "lookups": 0}
+
+
+@on_a_path
+def test_a_single_run_with_a_loss_has_an_instant_and_a_lost_lookup_counts(lab):
+    port = lab.start().http().rpartition(":")[2]
+    good = lab.serve(dns_server(ADDRESSES)).address
+    lab.way.change(rules=silent(OTHERS[0]))
+    lab.way.name_servers(OTHERS[0], good)
+    result = lab.run_tool(
+        "--json", lab.folder / "json", "--count", "1", f"http://far.test:{port}/", within=lab.way.near
+    )
+    assert result.json(lab.folder / "json")["summary"]["loss"] == {
+        "syn": 0,
+        "requests": 0,
+        "responses": 0,
+        "lookups": 1,
+    }
+    assert re.search(
+        r"packets were lost in 1 of 1 run, at \d\d:\d\d:\d\d: lookups 1", " ".join(result.out.split())
+    )
+
+
+# --- kept connections -----------------------------------------------------------------------------
+
+
+@on_a_path
+def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
+    """As a NAT does it: the packets of a connection that was idle are dropped, those of new ones are not."""
+    lab.start()
+    url = lab.serve(http_server({"/": SMALL}, host=ANY)).url("/", FAR)
+    lab.way.change(rules=[Rule("up", "data", 2, times=99)])
+    document = lab.ask("--reuse", "--count", 3, "--interval", "0.3", "-m", "2", url, code=75)
+    first, second, third = (run["steps"][-1] for run in document["runs"])
+    assert second["error"]["kind"] == "timeout" and second["network"]["reused"]
+    hint = (
+        "A NAT, firewall or balancer on the way has forgotten the connection, which carried no request for 0."
+    )
+    assert second["error"]["hint"].startswith(hint)
+    assert 100 <= second["network"]["idle_ms"] <= 2000
+    assert (
+        first["network"]["idle_ms"] is third["network"]["idle_ms"] is first["error"] is third["error"] is None
+    )
+
+
+@on_a_path
+def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
+    replies = iter([SMALL, Reply(wait=5)])
+    url = lab.start().serve(http_server({"/": lambda _: next(replies)}, host=ANY)).url("/", FAR)
+    document = lab.ask("--reuse", "--count", 2, "--interval", "0", "-m", "1", url, code=75)
+    assert "forgotten" not in document["runs"][1]["steps"][0]["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("field", "seconds"),
+    [
+        ("timeout=5, max=100", 5),
+        ("max=3, Timeout = 15", 15),
+        ("timeout=5.5", None),
+        ("timeout", None),
+        ("max=3", None),
+        ("timeout=-1", None),
+    ],
+)
+def test_what_a_server_says_of_keeping_connections_is_read(call_tool, field, seconds):
+    with http_server({"/": Reply(headers=[("Keep-Alive", field)])}) as server:
+        assert ask(call_tool, server.url())["response"]["keep_alive_s"] == seconds
+
+
+# --- what is left out, and the readings of a series -----------------------------------------------
+
+
+def test_what_names_no_cause_is_left_out_where_a_cause_explains_it():
+    def found(times, **known):
+        return {each.id for each in tool.step_findings(recorded(times, **known))}
+
+    lost = {"connected": {"retransmits": 1}}
+    assert found("0 1040 0 40.8 0", **lost) == {"syn_lost"}, "most of setting up is the lost SYN"
+    assert found("0 40.4 84.5 40.7 0", tls="TLSv1.2") == {"distance", "setup", "tls12"}, "a third of it"
+    assert found("0 40.9 0 41.2 0") == {"distance"}
+    closing = {"headers": [("connection", "close")], **lost}
+    assert found("0 1040 0 40.8 0", **closing) == {"syn_lost"}
+
+
+def test_where_the_server_accounts_for_the_wait_that_is_all_that_is_said(call_tool):
+    for claim, words in ((300, "about all of this is the server's own time"), (100, "took about 3")):
+        timing = [("Server-Timing", f"db;dur={claim}")]
+        with http_server({"/": Reply(wait=0.3, headers=timing)}) as server:
+            text = by_id(ask(call_tool, server.url()))["server"]["text"]
+        assert text.startswith(words) or f" {words}" in text
+        assert text.endswith(f"it accounts for {claim} ms itself (db)")
+
+
+def test_a_reading_of_a_series_has_the_median_and_the_worst(call_tool):
+    waits = iter([0.1, 0.4, 0.11, 0.12, 0.09])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        out = " ".join(call_tool("--count", "5", "--interval", "0", server.url()).out.split())
+    label = re.search(r"Reading wait, in 5 of 5 runs, (\d+) ms usually, (\d+) at most: (.*)", out)
+    assert 109 <= int(label[1]) <= 140 and 399 <= int(label[2]) <= 450
+    assert re.match(r"the server, or what is behind it, took about 1[1-4]\d(\.\d)? ms", label[3]), (
+        "no worst run's"
+    )
+
+
+def test_a_reading_of_one_run_of_a_series_has_one_time(call_tool):
+    waits = iter([0, 0.3, 0])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        out = " ".join(call_tool("--count", "3", "--interval", "0", server.url()).out.split())
+    assert re.search(r"Reading wait, in 1 of 3 runs, 3\d\d ms: ", out)
+
+
+# --- the live line --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_the_live_line_of_a_slow_run_names_its_phase(run_tool, columns):
+    waits = iter([0, 0, 1.8, 0])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        begun = time.monotonic()
+        result = run_tool("--count", "4", "--interval", "0.3", server.url(), terminal="err", columns=columns)
+        assert time.monotonic() - begun < PATIENCE
+    assert re.search(r"\r[^\r\n]*3(?: of |/)4[^\r\n]*wait 1\.\d s", result.err), result.err
