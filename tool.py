@@ -1022,6 +1022,7 @@ class Verdict(NamedTuple):
     bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
     left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
     certificate: CertificateBudget | None = None
+    baselines: Mapping[str, float] = {}  # of each relative budget: the median (ms) that it is compared with
 
     @property
     def passed(self) -> bool:
@@ -8443,7 +8444,7 @@ def hold_allowance(
         before = round(median(us for us, _ in others)) / 1000
         allowed = allowance.over(before)
         threshold = round(before + allowed, 3)
-        verdict = verdict._replace(thresholds={key: threshold})
+        verdict = verdict._replace(thresholds={key: threshold}, baselines={key: before})
     if found.median is None or found.interval is None:
         where = lacking_sides(parts[0], (len(values), len(others)), sides)
         return verdict._replace(not_judged=(key,), where=where, dependent=found.n >= needed_values(sides))
@@ -8557,11 +8558,13 @@ def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None
     if not held:
         return None
     thresholds: dict[str, float] = {}
+    baselines: dict[str, float] = {}
     lacking: list[str] = []
     violations: list[Violation] = []
     undecided: list[Undecided] = []
     for verdict in held:
         thresholds.update(verdict.thresholds)
+        baselines.update(verdict.baselines)
         violations += name_variant(verdict.violations, variant)
         undecided += name_variant(verdict.undecided or (), variant)
         if verdict.not_judged:
@@ -8577,6 +8580,7 @@ def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None
         bad_statuses=add_up(verdict.bad_statuses for verdict in held),
         left_out=add_up(verdict.left_out for verdict in held),
         certificate=worst_certificate(held, variant),
+        baselines=baselines,
     )
 
 
@@ -8687,6 +8691,7 @@ HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # that time-outs may be short of: 0.6 ms each here
+REOPENED_US = 1_000  # spent on connections that might have been kept: less is not told
 SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
 TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is none of a sender's that waits to send again
 LONG_STEP_US = 200_000  # whose transfer is never left without a word
@@ -9408,14 +9413,37 @@ def sum_up_losses(samples: Sequence[Sample]) -> tuple[dict[str, int], list[Sampl
     return ({what: len(numbers) for what, numbers in runs.items()}, hurt) if hurt else None
 
 
+def repeated_steps(run: Run) -> dict[int, int]:
+    """Return, by number, the steps that ask what an earlier one asked, and the number of that one."""
+    asked: dict[tuple[str, Url], int] = {}
+    # A redirect that leads nowhere asks nothing.
+    steps = [step for step in run.steps if not (step.error and step.error.kind == "redirect")]
+    firsts = {
+        step.number: asked.setdefault((step.request.method, step.request.url), step.number) for step in steps
+    }
+    return {number: first for number, first in firsts.items() if first < number}
+
+
 def loop_text(run: Run) -> str:
     """Name the first step that repeats an earlier one; empty where none does."""
-    asked: dict[tuple[str, Url], int] = {}
-    for step in run.steps:
-        first = asked.setdefault((step.request.method, step.request.url), step.number)
-        if first < step.number and not (step.error and step.error.kind == "redirect"):  # which asks nothing
-            return f"; step {step.number} asks what step {first} asked: a loop"
+    for number, first in repeated_steps(run).items():
+        return f"; step {number} asks what step {first} asked: a loop"
     return ""
+
+
+def reopening(steps: Iterable[Step]) -> int:
+    """Return what the steps of a chain spent (us) on a connection like one that could have been kept."""
+    spent, kept = 0, set()
+    for step in steps:
+        origin, response = step.request.url.origin, step.response
+        if origin in kept:
+            spent += sum(filter(None, step.timing[:3]))  # dns, connect, tls
+        if response and (
+            response.http_version == "HTTP/2"
+            or not ends_connection(step.sent_headers, step.request.method, response)
+        ):
+            kept.add(origin)
+    return spent
 
 
 def chain_findings(run: Run) -> tuple[Finding, ...]:
@@ -9425,9 +9453,13 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
     count = len(run.steps) - 1
-    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}{loop_text(run)}"
+    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
+    again = reopening(run.steps)
+    if again >= REOPENED_US:
+        text += f"; a client that keeps its connections would not pay {time_text(again)} of the whole"
     evidence = {"redirects": count, "redirects_ms": to_ms(before), "total_ms": to_ms(total)}
-    return (Finding("redirects", None, before, "seen", text, evidence),)
+    evidence["reopening_ms"] = to_ms(again)
+    return (Finding("redirects", None, before, "seen", text + loop_text(run), evidence),)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9816,6 +9848,38 @@ def compact_line(step: Step, turn: Turn | None = None) -> str:
     return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
 
 
+def without_query(url: str) -> str:
+    return url.partition("?")[0]
+
+
+def failed_text(failure: Failure) -> str:
+    """Say in which phase a step failed; a bad redirect fails before any phase."""
+    return "failed " + ("before the request" if failure.kind == "redirect" else f"in {failure.phase}")
+
+
+def run_line(run: Run, width: int) -> str:
+    """Return the short line of a run. What does not fit is left out: of a chain the statuses in its middle,
+    else the size, then the wait, then the address.
+    """
+    end, title = run.steps[-1], f"Run {run.turn.number}"
+    told = [str(step.answer.status) for step in run.steps if step.answer]
+    if 4 * len(told) > width // 4:
+        told[1:-1] = ["…"]
+    statuses = [" ".join(told)] if told else []
+    if end.error:
+        return f"{title}: " + "  ".join([*statuses, failed_text(end.error)])
+    total = f"total {fixed(to_ms(sum(step.timing.total for step in run.steps)), 1)} ms"
+    if len(run.steps) > 1:
+        return f"{title}: " + "  ".join([*statuses, total])
+    if end.network.reused:
+        statuses.append("kept")
+    rest = [f"wait {fixed(end.timing.ms('wait'), 1)}", total, size_text(end.body_bytes)]
+    named = f"{title} {end.network.ip}" if end.network.ip else title
+    forms = ((named, rest), (named, rest[:2]), (named, [total]), (title, [total]))
+    texts = [f"{head}: " + "  ".join([*statuses, *parts]) for head, parts in forms]
+    return next((text for text in texts if len(text) <= width), texts[-1])
+
+
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 
@@ -10050,12 +10114,47 @@ def short_series(report: Report) -> Iterator[str]:
             yield f"{', '.join(short)}: it tells of these seconds alone; --interval 1 or more tells more"
 
 
-def expectation_warnings(samples: Iterable[Sample], runs: int | None) -> Iterator[str]:
-    """Name the last statuses that --expect does not; for a series of `runs`, say in how many they came."""
-    bad = bad_ends(samples)
+def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -> Iterator[str]:
+    """Name the last statuses that --expect (`named` there) or -f refuses; of a series of `runs`, say in how
+    many they came.
+    """
+    bad = {status: count for status, count in bad_ends(samples).items() if named or status < 600}
     if bad:
         statuses, where = bad_ones(bad, runs)
-        yield f"{where}the last status, {statuses}, does not match --expect"
+        refused = "does not match --expect" if named else "is refused by -f"
+        yield f"{where}the last status, {statuses}, {refused}"
+
+
+def allowance_text(allowance: Allowance, baseline_ms: float) -> str:
+    unit = "% of" if allowance.percent else "ms over"
+    return f"+{shortest(allowance.amount)} {unit} {plain_ms([baseline_ms * 1000])[0]}"
+
+
+def place_text(violation: Violation, report: Report) -> str:
+    """Say at which variant a budget was exceeded, and in which run of a series most."""
+    text = f" at {violation.variant}" if violation.variant else ""
+    return text + (
+        f", worst in run {violation.run_number}" if violation.run_number and not report.single else ""
+    )
+
+
+def refusals(report: Report) -> Iterator[str]:
+    """Give a line for each budget that was exceeded or not judged, and for statuses that were refused."""
+    options, verdict = report.options, report.verdict
+    for violation in verdict.violations if verdict else ():
+        sizes = violation.actual_ms, violation.threshold_ms
+        actual, threshold = plain_ms(size * 1000 for size in sizes)
+        if actual == threshold:
+            actual, threshold = (f"{size:.3f}" for size in sizes)
+        text = f"{violation.key} {actual} ms > {threshold} ms"
+        if violation.baseline_ms is not None:
+            text += f" ({allowance_text(options.allowances[violation.key], violation.baseline_ms)})"
+        yield text + place_text(violation, report)
+    if verdict:
+        yield from (f"{key} {not_judged_text(verdict, report)}" for key in verdict.not_judged)
+    if options.fail:
+        named = options.expected != GOOD_STATUSES
+        yield from refused_statuses(report.samples, None if report.single else report.runs, named)
 
 
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
@@ -11194,12 +11293,12 @@ def response_rows(step: Step) -> Iterator[Row]:
         yield "Note", Span(f"in step {step.number} {note}", "warn")
 
 
-def failure_rows(error: Failure, often: str = "") -> Iterator[Row]:
-    """Say where a step failed, why, and what to try. A bad redirect fails before any phase."""
-    where = f"in {error.phase} ({error.kind})"
-    if error.kind == "redirect":
-        where = "before the request (redirect)"
-    yield "Failed", Span(often + where, "bad")
+def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[Row]:
+    """Say where a step failed, how often or after what time, why, and what to try."""
+    where = failed_text(error).partition(" ")[2]
+    if error.kind != error.phase:
+        where += f" ({error.kind})"
+    yield "Failed", Span(often + where + spent, "bad")
     yield "Why", Span(clip(error.message), "bad")
     yield "Try", clip(error.hint)
 
@@ -11250,8 +11349,12 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
     yield Fields(step_rows(step, before, include))
-    yield waterfall_table(step.timing, step.error and step.error.phase)
-    failed = failure_rows(step.error) if step.error else ()
+    error, spent = step.error, ""
+    if error is None or error.phase != PHASES[0]:
+        yield waterfall_table(step.timing, error and error.phase)
+    elif step.timing.total:  # there is no more to draw
+        spent = f" after {ms_text(step.timing.ms('total'))}"
+    failed = failure_rows(error, spent=spent) if error else ()
     yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
@@ -11301,13 +11404,18 @@ def chain_table(run: Run, width: int) -> Table:
 def violation_text(violation: Violation, report: Report) -> str:
     text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
     text += f" (+{round(violation.delta_ms, 3)}ms)"
-    if violation.variant:
-        text += f" at {violation.variant}"
     if violation.baseline_ms is not None:
         text += f", beside {round(violation.baseline_ms, 3)}ms"
-    if violation.run_number and not report.single:
-        text += f", worst in run {violation.run_number}"
-    return text
+    return text + place_text(violation, report)
+
+
+def threshold_text(key: str, verdict: Verdict, report: Report) -> str:
+    """Show a budget as it was written; of a relative one also what it comes to."""
+    text = f"{shortest(verdict.thresholds[key])}ms"
+    if key in verdict.baselines:
+        written = allowance_text(report.options.allowances[key], verdict.baselines[key])
+        text = f"{written} ({plain_ms([verdict.thresholds[key] * 1000])[0]}ms)"
+    return f"{key}≤{text}"
 
 
 def undecided_text(open_one: Undecided) -> str:
@@ -11326,7 +11434,7 @@ def undecided_text(open_one: Undecided) -> str:
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, and those that were not kept."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
-    budgets = "  ".join(f"{key}≤{shortest(value)}ms" for key, value in verdict.thresholds.items())
+    budgets = "  ".join(threshold_text(key, verdict, report) for key in verdict.thresholds)
     if verdict.certificate:
         budgets += "  " * bool(budgets) + f"cert≥{counted(verdict.certificate.threshold_days, 'day')}"
     first: Spans = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
@@ -11347,16 +11455,38 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
+LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
+
+
+def shown_whole(numbers: Sequence[int], repeated: Collection[int]) -> list[int]:
+    """Return the steps of a chain that are more than a row of its summary: the last one, and all that ask
+    something new, of a long chain the first ones alone.
+    """
+    first = numbers if len(numbers) <= LONG_CHAIN else numbers[:FIRST_STEPS]
+    return [number for number in first if number not in repeated and number != numbers[-1]] + [numbers[-1]]
+
+
+def further_readings(steps: Iterable[Step]) -> Iterator[Finding]:
+    """Give what the times of steps mean that are not shown whole, the costliest of each kind."""
+    made = [(finding, step.number) for step in steps for finding in step_findings(step)]
+    for alike in group_by(lambda pair: pair[0].id, made).values():
+        finding, number = max(alike, key=lambda pair: pair[0].cost_us)
+        yield finding._replace(phase=", ".join(filter(None, (f"step {number}", finding.phase))))
+
+
 def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     """Show a single run: its steps, then the chain."""
-    for step, before in zip(run.steps, (None, *run.steps)):
+    whole = shown_whole([step.number for step in run.steps], repeated_steps(run))
+    shown = [step for step in run.steps if step.number in whole]
+    for step, before in zip(shown, (None, *shown)):
         yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
         gap = " " if width < NARROW else "  "
         yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
-    yield Fields(reading_rows(chain_findings(run)))
+    rest = [step for step in run.steps if step not in shown]
+    yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11600,10 +11730,12 @@ def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
     return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
 
 
-def header_of_series(summary: Summary, report: Report, step: Step) -> Iterator[Row]:
-    """Say how the server was reached and what it answered: as one run has it, and in numbers what varies."""
+def header_of_series(summary: Summary, report: Report, step: Step, above: int) -> Iterator[Row]:
+    """Say how the server was reached and what it answered: as one run has it, and in numbers what varies. The
+    rows of step number `above` are known.
+    """
     counts = varying(summary)
-    before = report.newest.get((summary.variant, summary.number - 1, summary.reused))
+    before = report.newest.get((summary.variant, above, summary.reused))
     for label, line in step_rows(step, None if counts else before, report.options.include):
         if label == "Chain" and "Certificate" in counts:
             continue  # it is of one of the certificates
@@ -11613,8 +11745,8 @@ def header_of_series(summary: Summary, report: Report, step: Step) -> Iterator[R
         yield label, and_more([f"{value} ×{count}" for value, count in each.items()], 8, ", …")
 
 
-def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
-    """Show the runs of one step and URL together."""
+def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> Iterator[Block]:
+    """Show the runs of one step and URL together; the rows of step number `above` are known."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
     title = f"{summary.method} {clip(summary.url)}{warm}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
@@ -11623,14 +11755,36 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     typical = summary.typical
     if typical:
         step = report.newest.get((summary.variant, summary.number, summary.reused))
-        if step and step.url == summary.url:
-            yield Fields(header_of_series(summary, report, step))
+        if step and summary.url in (step.url, without_query(step.url)):
+            yield Fields(header_of_series(summary, report, step, above))
         own = ", ".join(filter(None, (SHOWN[label](typical.server) for label in varying(summary))))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
         yield f"Run {typical.run} of {report.runs}{f' ({own})' if own else ''}{nearest}:"
         yield waterfall_table(typical.timing)
         yield from spread_blocks(summary, width)
     yield Fields(series_rows(summary, report))
+
+
+def steps_blocks(report: Report, width: int) -> Iterator[Block]:
+    """Show a series step by step: each whole, or as a row of a table."""
+    asked: dict[tuple[str, str], int] = {}
+    firsts = [
+        (each.number, asked.setdefault((each.method, each.url), each.number)) for each in report.summaries
+    ]
+    repeated = [number for number, first in firsts if first < number]
+    whole, above = shown_whole(sorted({number for number, _ in firsts}), repeated), 0
+    rows = []
+    for summary in report.summaries:
+        if summary.number in whole or summary.failed or summary.newest.last:
+            yield from summary_blocks(summary, report, above, width)
+            above = summary.number
+        else:
+            codes = ", ".join(map(str, summary.statuses))
+            cells = (str(summary.number), codes, number_text(to_ms(summary.stat("total"))))
+            rows.append(row_of((*cells, request_text(summary.url, width - 35))))
+    if rows:
+        yield "The other steps, medians in ms:"
+        yield Table(("Step", "Status", "Total", "Request"), ("Step", "Total"), rows)
 
 
 SHOWN_EVENTS = 20  # the last ones
@@ -12100,11 +12254,10 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from versus_blocks(report, width)
     elif report.samples[0].variant:
         yield from addresses_blocks(report, width)
-    for summary in report.summaries:
-        if summary.variant:
-            yield Fields(change_rows(summary, report))
-        else:
-            yield from summary_blocks(summary, report, width)
+    else:
+        yield from steps_blocks(report, width)
+    for summary in report.summaries if report.samples[0].variant else ():
+        yield Fields(change_rows(summary, report))
     yield Fields([*loss_rows(report), *events_rows(report)])
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
@@ -12286,7 +12439,7 @@ class Painter:
     """Draw with characters, in colours where there are `tones`: what rich calls each of them."""
 
     def __init__(self, stream: Any, width: int, tones: Mapping[str, str]) -> None:
-        self._stream, self._width, self._tones = stream, width, tones
+        self._stream, self.width, self._tones = stream, width, tones
         self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self._glyphs = choose_glyphs(self._encoding)
@@ -12295,7 +12448,7 @@ class Painter:
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[Spans]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        folded = partial(self._folded, width=self._width)
+        folded = partial(self._folded, width=self.width)
         drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
         self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
 
@@ -12326,7 +12479,7 @@ class Painter:
     def _fields(self, fields: Fields) -> Iterator[Spans]:
         for label, line in fields.rows:
             first = f"  {label}"
-            for part in self._folded(line, self._width - 15):
+            for part in self._folded(line, self.width - 15):
                 yield (Span(first.ljust(15), "label"), *part)
                 first = ""
 
@@ -12780,13 +12933,14 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 MAX_TEXTS = 64 << 20  # bytes of compressed exports; with more, further runs are kept in brief
 BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
+MANY_QUERIES = 3  # so many URLs that differ in the query alone are summed up together
 MAX_TRAITS, MAX_VALUES, MAX_TRAIT = 32, 8, 40  # fields of responses, values of each, characters of a value
 # Fields of each answer, or of its body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
     *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
     *("trailer", "accept-ranges", "vary"),
 )
-TOLD_IN_FULL = 20  # with more runs, a waterfall on a terminal has no line for each
+TOLD_IN_FULL = 20  # with more runs, a waterfall has no line for each
 
 
 def in_brief(step: Step) -> Step:
@@ -12842,7 +12996,7 @@ class Results:
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
-        self._urls: dict[int, set[str]] = {}  # by the number of the step
+        self._urls: dict[int, dict[str, set[str]]] = {}  # by the number of the step, then without the query
         self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
         self._dropped: set[str] = set()  # fields with too many values, or too long ones, and credentials
         self._listings = listings(options)
@@ -12892,13 +13046,21 @@ class Results:
                 texts.add(option, text)
 
     def _url(self, step: Step) -> str:
-        """Return the URL under which a step is summed up: some redirects lead to a new one every time."""
-        known = self._urls.setdefault(step.number, set())
-        full = len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES
-        if step.url not in known and full:
-            return OTHER_URLS
-        known.add(step.url)
-        same: str = self._known.setdefault(step.url, step.url)
+        """Return the URL under which a step is summed up: some redirects lead to a new one every time. From
+        the third on, URLs that differ in the query alone are one without it, the first two of them too.
+        """
+        parts, place = self._urls.setdefault(step.number, {}), without_query(step.url)
+        alike = parts.get(place, set())
+        if step.url not in alike and len(alike) < MANY_QUERIES:
+            known = [url for urls in parts.values() for url in urls]
+            if len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES:
+                return OTHER_URLS
+            alike = parts[place] = {*alike, step.url}
+            for at, each in enumerate(self.samples if len(alike) == MANY_QUERIES else ()):
+                if each.number == step.number and without_query(each.url) == place:
+                    self.samples[at] = each._replace(url=place)
+        name = place if len(alike) == MANY_QUERIES else step.url
+        same: str = self._known.setdefault(name, name)
         return same
 
     def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
@@ -12968,7 +13130,7 @@ class Results:
         runs = report.runs
         several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
-            yield from expectation_warnings(self.samples, several)
+            yield from refused_statuses(self.samples, several, named=True)
         yield from budget_warnings(report.verdict, several, self.options.fail)
         if report.verdict and report.verdict.not_judged and self.options.style == "metrics":
             yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
@@ -13132,8 +13294,8 @@ class LiveReport:
         self.planned = series.runs(variants) if variants else 1
         self._interval /= max(1, variants)
         many = self.planned > TOLD_IN_FULL or series.duration is not None
-        terminal = sys.stdout is not None and sys.stdout.isatty()
-        self._tells_all = not (self._options.style == "waterfall" and terminal and many)
+        compared = bool(self._options.sides) or series.every_address
+        self._tells_all = self._options.style != "waterfall" or not (many or compared)
 
     def wait(self, number: int) -> int | None:
         """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
@@ -13161,13 +13323,21 @@ class LiveReport:
         warn_about(run, self._options, run.turn)
         if self._silent:
             return
-        if self._tells_all:
+        if self._options.style != "waterfall":
             lines = run_lines(run, self._options.style, run.turn)
             self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
-            for event in events if sys.stderr is not None and sys.stderr.isatty() else ():
-                say(event_line(event), "")
-        elif events:
-            self.print(lambda: self._paint_events(run, events))
+        elif self._tells_all:
+            self.print(lambda: self._paint_line(run))
+        elif sys.stdout is not None and sys.stdout.isatty():
+            if events:
+                self.print(lambda: self._paint_events(run, events))
+            return
+        for event in events if sys.stderr is not None and sys.stderr.isatty() else ():
+            say(event_line(event), "")
+
+    def _paint_line(self, run: Run) -> None:
+        painter = choose_painter(self.stream, self._options.environ, self._rich)
+        painter.paint([Span(run_line(run, painter.width), "" if run.steps[-1].good else "bad")])
 
     def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
@@ -13343,6 +13513,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         warn_about(report.single, options, None)
     warn(options, *results.warnings(report))
     tell_certificates(report)
+    for line in refusals(report) if options.style == "silent" else ():
+        say(line)
     live.print(lambda: write_report(report, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None

@@ -600,11 +600,11 @@ def test_a_budget_on_a_statistic_needs_a_count_here_too(run_tool):
     assert asked == 0
 
 
-@pytest.mark.parametrize(("count", "told"), [(6, 18), (8, 0)])
-def test_on_a_terminal_it_is_the_number_of_runs_that_spares_lines(run_tool, count, told):
-    """More than 20 runs, of all addresses together: then only what changes is told."""
+@pytest.mark.parametrize(("count", "style", "told"), [(2, "--compact", 6), (2, "-i", 0), (8, "-i", 0)])
+def test_the_waterfall_of_addresses_has_no_lines_of_runs(run_tool, count, style, told):
+    """What changes is told; the table says the rest."""
     with cluster(ok(), ok(), ok()) as (port, addresses, _):
         words = [*resolved(port, addresses), "--count", count, "--interval", 0, f"http://web.test:{port}/"]
-        result = run_tool("--all-addresses", *words, terminal="out")
+        result = run_tool("--all-addresses", style, *words, terminal="out")
     assert result.code == 0
-    assert len(re.findall(r"^Run \d+ Step 1", result.out, re.MULTILINE)) == told
+    assert len(re.findall(r"^Run \d+ ", result.out, re.MULTILINE)) == told

@@ -125,6 +125,12 @@ def test_a_phase_that_was_not_reached_has_no_share(run_tool):
     assert rows["total"][1].strip() == "100"
 
 
+def test_a_lookup_that_failed_has_its_reason_and_no_table_of_dashes(run_tool):
+    lines = run_tool("http://a.invalid/").out.splitlines()
+    assert re.fullmatch(r"  Failed       in dns after \d+\.\d+ ms", lines[1])
+    assert not re.search("Phase|dns \\(dns\\)", "\n".join(lines)) and lines[2].startswith("  Why ")
+
+
 def test_a_rule_parts_the_phases_from_their_sums(run_tool, slow):
     lines = lines_of(run_tool(slow.url(), "--count", "2", "--interval", "0", without=("rich",)).out)
     after = [lines[place + 1] for place, line in enumerate(lines) if line.startswith("│ xfer ")]
@@ -161,7 +167,7 @@ def test_with_colour_a_bar_begins_at_its_eighth(run_tool, slow, tmp_path):
 # --- tones ----------------------------------------------------------------------------------------
 
 PHASE_TONES = {"dns": 30, "connect": 63, "tls": 130, "wait": 133, "xfer": 28}
-TONES = {**PHASE_TONES, "good": 28, "warn": 130, "bad": 161, "label": 243}
+TONES = {**PHASE_TONES, "good": 28, "warn": 130, "slow": 130, "bad": 161, "label": 243}
 
 
 def luminance(number: int) -> float:

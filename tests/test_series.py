@@ -179,11 +179,15 @@ def test_the_other_styles_print_every_line_on_a_terminal(run_tool, server):
     result.said  # noqa: B018 - events, where there are any, and the progress line
 
 
-def test_where_json_takes_stdout_it_is_stdout_that_decides(run_tool, server):
-    """The report goes to stderr; that this is a terminal makes no run go without its line."""
-    result = run_tool("--count", "22", *QUICK, "--json", "-", server.url(), terminal="err")
-    assert len(run_lines("\n".join(re.split(r"[\r\n]|\x1b\[K", result.said)))) == 22
-    result.json()
+def short_lines(text: str) -> list[str]:
+    return re.findall(r"^Run \d+ 127\.0\.0\.1: .*", text, re.MULTILINE)
+
+
+def test_where_json_takes_stdout_the_lines_go_to_stderr(run_tool, server):
+    for count, told in ((20, 20), (21, 0)):
+        result = run_tool("--count", count, *QUICK, "--json", "-", server.url(), terminal="err")
+        assert len(short_lines("\n".join(re.split(r"[\r\n]|\x1b\[K", result.said)))) == told
+        result.json()
 
 
 def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
@@ -550,7 +554,7 @@ def test_what_is_no_count_is_refused(call_tool, server, count):
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("interval", ["-1", "nan", "inf", "1_0", "", "-0", "1s", "٠", "0x0"])
+@pytest.mark.parametrize("interval", ["-1", "nan", "inf", "1_0", "", "-0", "1m", "٠", "0x0"])
 def test_what_is_no_interval_is_refused(call_tool, server, interval):
     result = call_tool("--count", "2", f"--interval={interval}", server.url())
     check_usage_error(result, "--interval")
@@ -777,7 +781,7 @@ def test_a_full_disk_is_told_once_and_the_exports_are_written(start_tool, tmp_pa
 def test_an_export_on_stdout_is_one_document_and_the_report_is_on_stderr(run_tool, server, option):
     result = run_tool("--count", "3", *QUICK, option, "-", server.url())
     document = json.loads(result.out)
-    assert len(run_lines(result.err)) == 3
+    assert len(short_lines(result.err)) == 3
     assert "Phase" in result.err
     if option == "--json":
         check_document(document)
@@ -949,7 +953,7 @@ def test_a_terminal_of_which_nothing_is_known_gets_no_bar(start_tool, server):
     read_all(sources, 20)
     assert process.wait(10) == 0
     assert calm(sources[pairs[1][0]].decode()) == ""
-    assert b"Run 3 Step 1: 200" in sources[pairs[0][0]]
+    assert b"Run 3 127.0.0.1: 200  wait" in sources[pairs[0][0]]
     for master, _ in pairs:
         os.close(master)
 
@@ -974,6 +978,77 @@ def test_an_export_that_would_fill_the_memory_becomes_brief_and_says_so(call_too
     )
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (80, r"Run 1 127\.0\.0\.1: 200  wait \d+\.\d  total 12\d\d\.\d ms  4\.9 KB"),
+        (52, r"Run 1 127\.0\.0\.1: 200  wait \d+\.\d  total 12\d\d\.\d ms"),
+        (40, r"Run 1 127\.0\.0\.1: 200  total 12\d\d\.\d ms"),
+    ],
+)
+def test_a_run_of_few_has_a_short_line(run_tool, columns, line):
+    with http_server({"/": Reply(body=bytes(5000), wait=1.2)}) as server:
+        result = run_tool(
+            "--count", "1", server.url(), terminal="out", columns=columns, env={"NO_COLOR": "1"}
+        )
+    assert re.fullmatch(line, lines_of(result.out)[0])
+
+
+@pytest.mark.needs("rich")
+def test_of_a_chain_a_failure_and_a_kept_connection_the_short_line_says_so(run_tool):
+    routes = {"/": redirect("/2"), "/2": Reply(), "/loop": redirect("/loop")}
+    with http_server(routes) as server:
+        few = ("--count", "2", *QUICK)
+        chain = run_tool("-L", *few, server.url()).out.splitlines()
+        loop = run_tool("-L", *few, server.url("/loop")).out.splitlines()
+        kept = run_tool("--reuse", *few, server.url("/2")).out.splitlines()
+        narrow = run_tool("--reuse", *few, server.url("/2"), env={"COLUMNS": "40"}).out.splitlines()
+    assert re.fullmatch(r"Run 1: 302 200  total \d+\.\d ms", chain[0])
+    assert re.fullmatch(r"Run 1: 302 … 302  total \d+\.\d ms", loop[0])
+    assert re.fullmatch(r"Run 2 127\.0\.0\.1: 200  kept  wait \d+\.\d  total \d+\.\d ms  0 B", kept[1])
+    assert re.fullmatch(r"Run 2 127\.0\.0\.1: 200  kept  total \d\.\d ms", narrow[1])
+    assert run_tool(*few, "http://a.invalid/").out.splitlines()[0] == "Run 1: failed in dns"
+    with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/")}) as server:
+        result = run_tool("-L", *few, server.url(), terminal="out", env={"TERM": "xterm-256color"})
+        assert "\x1b[38;5;161mRun 1: 302  failed in connect\x1b[0m" in result.out
+
+
+def test_long_chains_of_a_series_are_rows_but_for_their_ends(run_tool):
+    routes = {f"/{number}": redirect(f"/{number + 1}") for number in range(5)}
+    with http_server({**routes, "/5": Reply(), "/loop": redirect("/loop")}) as server:
+        out = run_tool("-L", "--count", "3", *QUICK, server.url("/0")).out
+        assert re.findall(r"^Step (\d+): ", out, re.M) == ["1", "2", "6"]
+        assert re.findall(rf"^│ +(\d) │ 302 +│ +\d+\.\d+ │ {server.url()}(\d) ", out, re.M) == [
+            ("3", "2"),
+            ("4", "3"),
+            ("5", "4"),
+        ]
+        assert out.rpartition("Step 6: ")[2].count("As before    Address, Protocol") == 1
+        loop = run_tool("-L", "--count", "3", *QUICK, server.url("/loop")).out
+    assert re.findall(r"^Step (\d+): ", loop, re.M) == ["1", "11"]
+
+
+def test_urls_that_differ_in_the_query_alone_are_one_from_the_third_on(run_tool):
+    """Redirects with a nonce: 200 runs are no 200 tables."""
+    numbers = itertools.count()
+    routes = {"/": lambda request: redirect(f"/land?n={next(numbers)}"), "/land": Reply()}
+    for count, told in ((2, 3), (3, 2), (30, 2)):
+        with http_server(routes) as server:
+            options = ("-L", "--count", count, *QUICK, server.url(), "--json", "-")
+            result = run_tool(*options)
+        document = result.json()
+        assert len(re.findall(r"^Step \d+: ", result.err, re.M)) == told
+        urls = [each["url"] for each in document["statistics"]]
+        steps = [run["steps"][1]["url"] for run in document["runs"]]
+        assert len(set(steps)) == count and all("/land?n=" in url for url in steps)
+        if count == 2:
+            assert urls[1:] == steps
+        else:
+            assert urls == [server.url(), server.url("/land")]
+            assert [each["n"] for each in document["statistics"]] == [count, count]
+            assert "Response     200" in result.err.partition("Step 2: ")[2]
+
+
 def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
     """That a certificate was not verified, say, is not lost because there are many runs."""
     with http_server(tls=tls) as server:
@@ -984,11 +1059,11 @@ def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
 
 @contextlib.contextmanager
 def under_way(start_tool, *options):
-    """Start a series of 500 runs, and give its process when three of them have been told."""
+    """Start a series of 500 runs, and give its process when three of them are over."""
     with http_server() as server:
         process = start_tool("--count", "500", "--interval", "0.05", *options, server.url())
-        for _ in range(3):
-            assert process.stdout.readline().startswith(b"Run ")
+        while len(server.requests) < 4:
+            time.sleep(0.005)
         yield process
 
 

@@ -477,6 +477,50 @@ def test_with_json_on_stdout_the_panel_is_on_stderr(call_tool, chain):
     assert "SLO: fail" in result.err
 
 
+@pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])
+def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
+    words = ["--slo", "total=0.5,wait=1,ttfb=9000", chain.url("/missing")]
+    result = call_tool(style, *words)
+    assert result.code == 4 and (style == "-s" or result.warned("404"))
+    if style == "-s":
+        total, wait = result.err.splitlines()
+        assert result.out == "" and re.fullmatch(r"httphases: total \d+\.\d ms > 0\.5 ms", total)
+        assert re.fullmatch(r"httphases: wait \d+\.\d ms > 1\.0 ms", wait)
+    else:
+        assert re.search("slo_violations=total,wait|total: .* > 0.5ms", result.out)
+    refused = call_tool("-s", "-f", *words).err.splitlines()
+    assert refused[2:] == ["httphases: the last status, 404, is refused by -f"]
+    expected = call_tool("-s", "--expect", "2xx", chain.url("/missing"))
+    assert expected.err == "httphases: the last status, 404, does not match --expect\n"
+    assert call_tool("-s", "-f", "--slo", "total=9000", chain.url()).err == ""
+
+
+def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool, tmp_path):
+    path = tmp_path / "before.json"
+    few = ("--count", "8", "--interval", "0")
+    with http_server({"/": Reply(wait=0.03)}) as server:
+        assert call_tool("-s", *few, "--json", path, server.url()).code == 0
+    with http_server({"/": Reply(wait=0.06)}) as server:
+        words = (*few, "--baseline", path, "--slo", "total=+10%,wait=+0.5s", server.url())
+        drawn, silent = call_tool("--compact", *words), call_tool("-s", *words)
+    assert drawn.code == silent.code == 4
+    number = r"\d+\.\d"
+    expected = (
+        rf"Thresholds: total≤\+10 % of {number} \({number}ms\) +wait≤\+500 ms over {number} \(5{number}ms\)"
+    )
+    assert re.search(expected, flat(drawn.out))
+    assert re.fullmatch(
+        rf"httphases: total {number} ms > {number} ms \(\+10 % of {number}\)", silent.err.splitlines()[-1]
+    )
+
+
+def test_what_was_not_judged_is_said_in_silence_too(call_tool):
+    with http_server({"/": Reply(500)}) as server:
+        words = ("--count", "2", "--interval", "0", "--slo", "total.median=9000")
+        result = call_tool("-s", *words, server.url())
+    assert (result.code, result.err) == (4, "httphases: total.median not judged, too few good answers\n")
+
+
 def test_budgets_given_apart_are_all_held(call_tool, server):
     result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=5000", server.url())
     assert result.code == 4
