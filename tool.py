@@ -3311,6 +3311,11 @@ def repeat_series(args: argparse.Namespace, baseline: Baseline) -> Series:
     return choose_series(args)
 
 
+def choose_style(args: argparse.Namespace) -> str:
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
+    return next(style for style, wanted in styles.items() if wanted)
+
+
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of a command line, but for its sides; raises UsageError."""
     options = side_fields(args, environ)
@@ -3326,10 +3331,9 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
     needed.update(dict.fromkeys(relative, needed_values(len(args.versus))))
     check_statistics(needed, options.series.times if is_series(args) else 0, options.series.reuse)
-    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
-        style=next(style for style, wanted in styles.items() if wanted),
+        style=choose_style(args),
         include=args.include,
         exports=list_exports(args),
         thresholds=absolute,
