@@ -2283,6 +2283,11 @@ def parse_count(option: str, text: str) -> int:
     raise UsageError(f"{option} '{clip(text)}': expected a whole number from 1 to {MAX_COUNT}")
 
 
+def parse_days(text: str | None) -> int | None:
+    """Read --cert-days; raises UsageError."""
+    return None if text is None else parse_count("--cert-days", text)
+
+
 def parse_duration(text: str) -> int:
     """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
     found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
@@ -3166,6 +3171,8 @@ def check_halves(args: argparse.Namespace) -> None:
     """Raise UsageError where a URL may be the other half of a header, or of -u: it is not repeated."""
     if all("://" in word for word in args.url):
         return
+    if any(is_credential("", os.fsencode(word)) for word in args.url):
+        raise UsageError("expected one URL: what looks like a credential is none: -H 'Authorization: …'")
     if args.user and ":" not in args.user[:-1]:
         raise UsageError("-u: expected USER:PASSWORD, in one word")
     for header in args.header:
@@ -3340,7 +3347,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         allowances=relative,
         baseline=baseline,
         label=args.label and whole_characters(args.label),
-        cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
+        cert_days=parse_days(args.cert_days),
         tracing=choose_tracing(args, environ),
         expected=expected,
     )

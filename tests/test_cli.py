@@ -43,7 +43,7 @@ AGAIN = {  # what a second value does, by the option's first spelling
     "is refused": "--expect --json --har --prometheus --label --otlp --slo-file --baseline",
     "is the one that counts": (
         "-X -A -e -u -m -x --unix-socket --interface --cacert --cert --key --key-password-file --count"
-        " --interval --duration"
+        " --interval --duration --cert-days"
     ),
 }
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from checks import EDGE
+from checks import EDGE, flat
 from conversations import conversing
 from inside import failure, here, only_step, tool
 from relays import relay_proxy, socks_request
@@ -342,6 +342,27 @@ def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(
 def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
     step = only_step(here("-x", proxy_with_password.url(""), server.url()))
     assert (step["response"]["status"], server.accepted) == (407, 0)
+
+
+@pytest.mark.parametrize("through", [True, False], ids=["proxy", "server"])
+@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "413 Too Large", "200 OK"])
+def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(run_tool, tmp_path, through, status):
+    (tmp_path / "body").write_bytes(b"x" * 8_000_000)
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(f"HTTP/1.1 {status}\r\nContent-Length: 500\r\n\r\nno entry")
+        peer.wait(0.3)
+        peer.reset()
+
+    for style in ((), ("--compact",), ("--metrics-only",), ("-s",)):
+        with scripted(script) as peer:
+            way = ["-x", peer.url(""), "http://a.test/"] if through else [peer.url()]
+            result = run_tool(*style, "-m", "9", "-d", f"@{tmp_path}/body", *way)
+        text = flat(result.out + result.err)
+        assert result.code == 75 and f"answered {status}, then connection " in text
+        assert "look at its log" not in text
+        assert ("Give the proxy a user name" in text) is (status[:3] == "407" and style != ("--compact",))
 
 
 @pytest.mark.parametrize("target", ["http", "https"])

@@ -437,6 +437,7 @@ def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
         f"X-Token:{SECRET}",
         f"-H X-Token {SECRET}",
         f"-H X-Token: {SECRET}",
+        f"'Bearer {SECRET}'",
         f"-H Authorization:Bearer {SECRET}",
         f"-H 'Authorization: Basic' {SECRET}",
         f"http://127.0.0.1/ -H 'Authorization: Bearer' {SECRET}",
