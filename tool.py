@@ -1697,6 +1697,10 @@ def needed_values(sides: int) -> int:
     return (2 * risk_of(sides) - 1).bit_length()
 
 
+# Of so many values the largest is below the true percentile in at most one of twenty series.
+SURE_PERCENTILES = {"p90": 29, "p95": 59, "p99": 299}
+
+
 def check_statistics(budgets: Mapping[str, int], count: int, reuse: bool) -> None:
     """Raise SloError for a budget that needs more values than `count` runs have, 0 without a series."""
     values, what = count, "runs"
@@ -3004,9 +3008,10 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args([*options, *words[end:]])
         if args.help or args.version:
             raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
-        if any(word.startswith("-") for word in unknown):
-            raise UsageError(explain_options(word for word in unknown if word.startswith("-")))
-        args.url = args.url + args.urls + unknown
+        given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
+        if any(word.startswith("-") for word in given):
+            raise UsageError(explain_options(word for word in given if word.startswith("-")))
+        args.url = args.url + given
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -3234,6 +3239,14 @@ def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterat
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     yield from warn_of_series(options)
+
+
+def warn_of_percentiles(options: Options) -> Iterator[str]:
+    """Warn of budgets on percentiles of so few runs that the true one is often above the largest of them."""
+    for key in options.thresholds:
+        least, runs = SURE_PERCENTILES.get(key.partition(".")[2], 0), options.series.times
+        if runs < least:
+            yield f"--slo {key}: of {runs} runs it is mostly below the true one; --count {least} holds it"
 
 
 def warn_of_the_whole(options: Options) -> Iterator[str]:
@@ -3517,7 +3530,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     if args.versus:
         options = choose_sides(args, options, parser)
     read_local.cache_clear()
-    return options._replace(warnings=(*options.warnings, *warn_of_the_whole(options)))
+    warnings = *options.warnings, *warn_of_the_whole(options), *warn_of_percentiles(options)
+    return options._replace(warnings=warnings)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -13545,6 +13559,19 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
 # ---------------------------------------------------------------------------------------------------------
+def prepare_side(side: Variant, pool: ConnectionPool) -> None:
+    """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
+    url, interface = side.options.request.url, side.options.interface
+    if url.secure:
+        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
+    if interface is not None:
+        family = ip_family(interface) or socket.AF_INET
+        try:
+            open_socket(family, interface).close()
+        except OSError as error:
+            raise explain_interface(interface, error, own_addresses()) from None
+
+
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     warn(options, *options.warnings)
@@ -13553,9 +13580,11 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
-    for side in options.sides:
-        if side.options.request.url.secure:  # so that a bad file fails now, not in a later run
-            pool.contexts(side.name).get(target_role(side.options.request.url, side.options), ("http/1.1",))
+    for number, side in enumerate(options.sides):
+        try:
+            prepare_side(side, pool)
+        except UsageError as error:
+            raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
     return run_series(options, pool, rich)
 
 

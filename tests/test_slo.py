@@ -518,3 +518,13 @@ def test_budgets_given_apart_are_all_held(call_tool, server):
     result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=5000", server.url())
     assert result.code == 4
     assert "slo_violations=total" in result.out
+
+
+@pytest.mark.parametrize(("budget", "count", "least"), [("p90", 28, 29), ("p95", 58, 59), ("p99", 100, 299)])
+def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server, budget, count, least):
+    words = ("--metrics-only", "--interval", 0, "--slo", f"total.{budget}=9999", server.url())
+    call_tool("--count", count, *words).warned(
+        f"total.{budget}: of {count} runs it is mostly below the true one"
+    )
+    if least < 100:
+        assert call_tool("--count", least, *words).err == ""
