@@ -800,7 +800,7 @@ def test_which_is_better_is_said_with_what_makes_it(call_tool, tmp_path, waits, 
 
 
 def any_without_a_difference(compare, page):
-    """Tell whether one of four comparisons finds none: chance lets each find one in a twentieth of the cases."""
+    """Tell whether one of four comparisons finds none: by chance one of twenty finds a difference."""
     for _ in range(4):
         with http_server({"/": page()}) as server:
             found = differences(compare(*ROUNDS, server.url(), "--vs", ""))["B"]

@@ -1,16 +1,17 @@
 """How often is a verdict of --versus and --baseline wrong, and how often is a difference found?
 
-First the program's own functions are fed with times that were drawn from known distributions, from a fixed
-seed. `paired` is --versus: both sides are measured in turn, A B, B A, .... `apart` is --baseline: one series
-after the other. The difference between the two sides is known, so that it can be counted how often
+First the program's own functions are fed with times that were drawn from known servers, from a fixed seed.
+`paired` is --versus: both sides are measured in turn, in an order drawn by lot. `apart` is --baseline: one
+series after the other. The server answers one request after the other, so that a rhythm, a burst or a drift
+of its own meets the order of the requests. The difference between the two sides is known, so that it can be
+counted how often
 
     wrong      `faster` or `slower` is said where there is no difference (should be 5 % at most)
     covered    the interval holds the true difference (should be 95 % at least)
-    found      a true difference is called by its name: of a tenth and of a third of the spread (the distance
-               of the quartiles), and of 5 % of the median
-    shut       the gate total=+10% fails: wrongly where nothing changed or it is 5 % slower, rightly by 20 %
+    found      a difference of a tenth of the median is called `slower`
 
-A third table says how long series have to be for differences of so many spreads.
+A second table has the three outcomes of the gate total=+10% where the truth is 0, 5, 10, 20 and 30 % slower.
+A third says how long series have to be for differences of so many spreads (the distance of the quartiles).
 
 Then the program itself is run, over a path of 20 ms whose round trip varies, with a server that waits longer
 for a side: not at all, 2 ms, and 5 ms (Linux, root, a TUN device). That takes ten minutes.
@@ -39,41 +40,81 @@ import common
 sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
 tool: Any = importlib.import_module("tool")
 
-COUNTS = (10, 20, 50)
+COUNTS = (6, 10, 20, 50, 100)
+MEASURED = (10, 20, 50)
 LENGTHS = (7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
 NOW = datetime.datetime(2026, 1, 1)
 GATE = {"total": tool.Allowance(10, True)}
 
-Draw = Callable[[random.Random, float], float]
-"""Draw a time (ms) at a moment: 0 is the begin of the first series, 1 its end, 2 the end of a second one."""
+Server = Callable[[random.Random, int], Iterator[float]]
+"""Give the times (ms) in which a server answers so many requests, one after the other."""
 
 
-def log_normal(chance: random.Random, _: float) -> float:
-    return 80 * chance.lognormvariate(0, 0.15)
+def independent(draw: Callable[[random.Random], float]) -> Server:
+    return lambda chance, count: (draw(chance) for _ in range(count))
 
 
-def bimodal(chance: random.Random, _: float) -> float:
+def log_normal(sigma: float) -> Server:
+    return independent(lambda chance: 80 * chance.lognormvariate(0, sigma))
+
+
+def bimodal(chance: random.Random) -> float:
     """Draw from a cache that has the answer seven times of ten."""
     return chance.gauss(60, 2) if chance.random() < 0.7 else chance.gauss(90, 3)
 
 
-def drifting(chance: random.Random, moment: float) -> float:
-    """Draw from a server on which the load rises: by a fifth in the time of a series."""
-    return chance.gauss(80, 4) + 16 * moment
-
-
-def with_outliers(chance: random.Random, _: float) -> float:
+def with_outliers(chance: random.Random) -> float:
     """Draw times one of twenty of which is lost and sent again."""
     return chance.gauss(80, 4) + (chance.uniform(200, 1000) if chance.random() < 0.05 else 0)
 
 
-KINDS: dict[str, Draw] = {
-    "log-normal": log_normal,
-    "bimodal": bimodal,
-    "drift": drifting,
-    "outliers": with_outliers,
+def dependent(share: float) -> Server:
+    """Each time depends on the one before, as on a server whose load wanders."""
+
+    def times(chance: random.Random, count: int) -> Iterator[float]:
+        place = chance.gauss(0, 1)
+        for _ in range(count):
+            yield 80 * math.exp(0.15 * place)
+            place = share * place + math.sqrt(1 - share**2) * chance.gauss(0, 1)
+
+    return times
+
+
+def varied(change: Callable[[int, int, int], float]) -> Server:
+    """Make a server whose times change with the number of the request, how many there are, and a start."""
+
+    def times(chance: random.Random, count: int) -> Iterator[float]:
+        start = chance.randrange(840)  # whose multiples are all from 2 to 8
+        return (chance.gauss(80, 4) * change(number, count, start) for number in range(count))
+
+    return times
+
+
+def every(period: int) -> Server:
+    return varied(lambda number, _, start: 3 if (number + start) % period == 0 else 1)
+
+
+def in_turn(backends: int) -> Server:
+    return varied(lambda number, _, start: 1 + 0.2 * ((number + start) % backends))
+
+
+KINDS: dict[str, Server] = {
+    **{f"log-normal, sigma {sigma}": log_normal(sigma) for sigma in (0.05, 0.2, 0.5)},
+    "bimodal": independent(bimodal),
+    "Pareto": independent(lambda chance: 60 * chance.paretovariate(2)),
+    "outliers": independent(with_outliers),
+    "whole ms": independent(lambda chance: round(chance.gauss(3, 0.7))),
+    **{f"dependence {share}": dependent(share) for share in (0.5, 0.9)},
+    **{f"every {period}. slow": every(period) for period in range(2, 9)},
+    **{f"{backends} backends in turn": in_turn(backends) for backends in range(2, 9)},
+    "burst": varied(lambda number, count, start: 4 if 0 <= number - start % count < count / 10 else 1),
+    "drift": varied(lambda number, count, _: 1 + 0.4 * number / count),
+    "step in the middle": varied(lambda number, count, _: 1 if number < count / 2 else 1.25),
+    "first runs slow": varied(lambda number, _count, _: 3 if number < 3 else 1),
 }
+CHANGING = ("drift", "step in the middle")
+"""Servers that are slower later on: what --baseline finds there is a difference, of the time."""
 
 
 class Judged(NamedTuple):
@@ -121,73 +162,116 @@ def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
     return Judged(last.verdict, low / 1000, high / 1000, bool(gate.violations))
 
 
-def simulate(draw: Draw, count: int, shift: float, paired: bool, chance: random.Random) -> Judged:
+def drawn(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> list[list[int]]:
+    """Draw two series (us), now and before, the first of which is longer by `shift` ms."""
+    times = server(chance, 2 * count)
+    parts: list[list[int]] = [[], []]
+    for number in range(count if paired else 2):
+        order = sorted([1, 0], key=lambda _: chance.random()) if paired else [1 - number]
+        for side in order:
+            for _ in range(1 if paired else count):
+                parts[side].append(round(1000 * (max(0, next(times)) + (0 if side else shift))))
+    return parts
+
+
+def simulate(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> Judged:
     """Draw two series, the second of which is longer by `shift` ms, and have them judged."""
-    before, now = [], []
-    for number in range(count):
-        moments = (number / count, (number + 0.5) / count) if paired else (number / count, 1 + number / count)
-        if paired and number % 2:
-            moments = moments[::-1]
-        before.append(draw(chance, moments[0]))
-        now.append(draw(chance, moments[1]) + shift)
-    return judge(series(now, "B"), series(before, "A"), paired)
+    now, before = drawn(server, count, shift, paired, chance)
+    return judge(series([us / 1000 for us in now], "B"), series([us / 1000 for us in before], "A"), paired)
 
 
-def share(judged: Sequence[Judged], holds: Callable[[Judged], bool]) -> float:
+def share(judged: Sequence[Any], holds: Callable[[Any], bool]) -> float:
     """Return of how many percent something holds."""
     return 100 * sum(map(holds, judged)) / len(judged)
 
 
-def simulated_row(name: str, count: int, paired: bool, rounds: int) -> list[str]:
-    """Return a row of the first table."""
-    draw, chance = KINDS[name], random.Random(f"{SEED} {name} {count} {paired}")
-    drawn = sorted(draw(chance, 0) for _ in range(20_000))
-    lower, middle, upper = statistics.quantiles(drawn)
-    shifts = {"none": 0.0, "tenth": (upper - lower) / 10, "third": (upper - lower) / 3, "5 %": middle / 20}
-    cases = {
-        word: [simulate(draw, count, shift, paired, chance) for _ in range(rounds)]
-        for word, shift in {**shifts, "20 %": middle / 5}.items()
-    }
-    covered = [
-        share(cases[word], lambda each, shift=shift: each.low - 0.001 <= shift <= each.high + 0.001)
-        for word, shift in shifts.items()
-    ]
-    wrong = share(cases["none"], lambda each: each.verdict != "no_difference")
-    found = [share(cases[word], lambda each: each.verdict == "slower") for word in list(shifts)[1:]]
-    shut = [share(cases[word], lambda each: each.shut) for word in ("none", "5 %", "20 %")]
-    numbers = [wrong, min(covered), *found, *shut]
-    return [name, "paired" if paired else "apart", str(count), *(f"{number:.1f}" for number in numbers)]
+def differences(name: str, count: int, shift: float, paired: bool, rounds: int) -> list[Any]:
+    """Have the program compare the totals of so many pairs of series."""
+    chance = random.Random(f"{SEED} {name} {count} {paired} {shift}")
+    pairs = (drawn(KINDS[name], count, shift, paired, chance) for _ in range(rounds))
+    numbered = ([[(us, turn) for turn, us in enumerate(part)] for part in pair] for pair in pairs)
+    return [tool.subtract(*pair, int(paired)) for pair in numbered]
 
 
-HEADINGS = ["times", "series", "n", "wrong %", "covered %"]
-FOUND = ["found: 1/10", "1/3 of spread", "5 %"]
-SHUT = ["shut: +0 %", "+5 %", "+20 %"]
+def simulated_row(name: str, rounds: int) -> list[str]:
+    """Return a row of the first table: wrong and found of each length, the worst coverage of all."""
+    chance = random.Random(SEED)
+    middle = statistics.median(time for _ in range(100) for time in KINDS[name](chance, 100))
+    shift = round(middle / 10, 3)
+    cells = []
+    for paired in (True, False):
+        wrong, found, covered = [], [], []
+        for count in COUNTS:
+            same = differences(name, count, 0.0, paired, rounds)
+            wrong.append(share(same, lambda each: tool.decide(each, (200, 200)) in ("slower", "faster")))
+            slower = differences(name, count, shift, paired, rounds)
+            found.append(share(slower, lambda each: tool.decide(each, (200, 200)) == "slower"))
+            for true, each in ((0.0, same), (1000 * shift, slower)):
+                known = [one for one in each if one.interval]
+                if len(known) >= rounds / 10:
+                    covered.append(
+                        share(known, lambda one, us=true: one.interval[0] <= us <= one.interval[1])
+                    )
+        cells += [" ".join(f"{number:.1f}" for number in wrong), f"{min(covered, default=100):.1f}"]
+        cells.append(" ".join(f"{number:.0f}" for number in found))
+    return [name, *cells]
 
 
 def show_simulated(rounds: int) -> None:
     """Print the first table."""
-    rows = [
-        simulated_row(name, count, paired, rounds)
-        for name in KINDS
-        for paired in (True, False)
-        for count in COUNTS
+    print(f"simulated, {rounds} pairs of series in each case, of n = {', '.join(map(str, COUNTS))} runs")
+    headings = [
+        f"{way}: {what}" for way in ("paired", "apart") for what in ("wrong %", "covered %", "found %")
     ]
-    print(f"simulated, {rounds} pairs of series in each case; covered is the worst of the four differences")
-    common.print_table([*HEADINGS, *FOUND, *SHUT], rows)
+    common.print_table(["times", *headings], [simulated_row(name, rounds) for name in KINDS])
+
+
+def outcome(verdict: Any) -> str:
+    if verdict.violations:
+        return "violated"
+    return "not judged" if verdict.not_judged else "undecided" if verdict.undecided else "held"
+
+
+def show_gates(rounds: int) -> None:
+    """Print the outcomes of a gate of +10 %."""
+    rows = []
+    for name, paired in (
+        (name, paired) for name in ("log-normal, sigma 0.2", "bimodal") for paired in (True, False)
+    ):
+        middle = 80 if "normal" in name else 60
+        for count in (10, 20, 50, 100):
+            row = [name, "paired" if paired else "apart", str(count)]
+            for percent in (0, 5, 10, 20, 30):
+                chance = random.Random(f"{SEED} {name} {count} {paired} {percent}")
+                found = []
+                for _ in range(rounds):
+                    parts = drawn(KINDS[name], count, middle * percent / 100, paired, chance)
+                    now, before = (
+                        series([us / 1000 for us in part], side) for part, side in zip(parts, "BA")
+                    )
+                    found.append(outcome(tool.hold_allowances(GATE, now, before, int(paired))))
+                shares = (
+                    share(found, lambda each, word=word: each == word)
+                    for word in ("violated", "undecided", "held")
+                )
+                row.append(" ".join(f"{number:.0f}" for number in shares))
+            rows.append(row)
+    print("\nthe gate total=+10%: violated, undecided and held, in %, where now is slower by")
+    common.print_table(["times", "series", "n", "0 %", "5 %", "10 %", "20 %", "30 %"], rows)
 
 
 def show_needed(rounds: int) -> None:
     """Print how long series have to be, for differences of so many spreads of a log-normal distribution."""
-    shape, chance = KINDS["log-normal"], random.Random(SEED)
-    lower, _, upper = statistics.quantiles(shape(chance, 0) for _ in range(20_000))
+    shape, chance = KINDS["log-normal, sigma 0.2"], random.Random(SEED)
+    lower, _, upper = statistics.quantiles(shape(chance, 20_000))
     rows = []
     for ratio in (0.25, 0.5, 1.0, 2.0):
         row = [f"{ratio:g}"]
         for paired in (True, False):
             shift = ratio * (upper - lower)
             for count in LENGTHS:
-                judged = [simulate(shape, count, shift, paired, chance) for _ in range(rounds)]
-                if share(judged, lambda each: each.verdict == "slower") >= 80:
+                found = differences("log-normal, sigma 0.2", count, shift, paired, rounds)
+                if share(found, lambda each: tool.decide(each, (200, 200)) == "slower") >= 80:
                     break
             row.append(str(count))
         rows.append(row)
@@ -219,7 +303,7 @@ def jitter(way: Any, chance: random.Random) -> Iterator[None]:
 def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple[list[Any], list[Any]]:
     """Run the program with a side for which the server waits longer (ms), and return the samples of both."""
     side = f"-H 'X-Extra: {extra}'" if extra else ""
-    command = [python, program, "--metrics-only", "--count", str(max(COUNTS)), "--versus", side]
+    command = [python, program, "--metrics-only", "--count", str(max(MEASURED)), "--versus", side]
     done = subprocess.run(
         [*way.near, *command, "--json", "-", url],
         env=common.plain_environment(),
@@ -259,11 +343,11 @@ def show_measured(pairs: int, python: str, program: str) -> None:
             totals += [sample.timing.total / 1000 for first, _ in done for sample in first]
             apart = [(first[0], second[1]) for first, second in zip(done, [*done[1:], done[0]])]
             for word, series_pairs in (("paired", done), ("apart", apart)):
-                rows += [measured_row(word, count, extra, series_pairs) for count in COUNTS]
+                rows += [measured_row(word, count, extra, series_pairs) for count in MEASURED]
     lower, middle, upper = statistics.quantiles(totals)
     spread = f"median of total {middle:.1f} ms, quartiles {lower:.1f} and {upper:.1f}"
     print(f"\nmeasured over a path of 20 ms, {pairs} pairs of series, {spread}")
-    common.print_table(["slower by", *HEADINGS[1:3], "slower %", "faster %", *HEADINGS[4:], "width"], rows)
+    common.print_table(["slower by", "series", "n", "slower %", "faster %", "covered %", "width"], rows)
 
 
 def measured_row(word: str, count: int, extra: int, pairs: Sequence[tuple[Any, Any]]) -> list[str]:
@@ -281,10 +365,11 @@ def measured_row(word: str, count: int, extra: int, pairs: Sequence[tuple[Any, A
 def main() -> None:
     options = common.parse_arguments(
         "How often a verdict of --versus and --baseline is wrong, and how often it finds a difference.",
-        200,
+        1000,
         sys.executable,
     )
     show_simulated(options.rounds)
+    show_gates(options.rounds)
     show_needed(options.rounds)
     if os.geteuid() != 0:
         common.give_up("needs root, to make a path for the second table")
