@@ -9532,6 +9532,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._reference: list[Sample] = []
+        self._ordered: list[int] = []  # the totals of the reference
         self._newest: list[Sample] = []
         self._flags: list[int] = []  # of the last runs: 0 not slow, 1 slow, 2 a row of slow ones begins
         self._row: list[Sample] = []  # the slow runs under way
@@ -9542,19 +9543,29 @@ class Pace:
 
     def look(self, sample: Sample) -> Iterator[tuple[str, str, Sample]]:
         """Give the events of the next run: kind, text, and the run with which each began."""
-        usual = self._reference
-        if len(usual) < OUTLIER_VALUES:
-            recent = zip(self._newest, self._flags[-len(self._newest) :])
-            usual = [*usual, *(each for each, flag in recent if not flag)]
-        middle = median(totals_of(usual)) if usual else 0
-        yield from self._slow_runs(sample, usual, middle)
         self._newest.append(sample)
         if len(self._newest) > NEWEST_RUNS:
             oldest = self._newest.pop(0)
-            if not (self._level or self._flags[-NEWEST_RUNS - 1]):
-                self._reference = [*self._reference[1 - USUAL_RUNS :], oldest]
-            if len(self._reference) >= OUTLIER_VALUES:
-                yield from self._levels(middle)
+            if not (self._level or self._flags[-NEWEST_RUNS]):
+                self._refer_to(oldest)
+        usual, ordered = self._reference, self._ordered
+        if len(usual) < OUTLIER_VALUES:
+            recent = self._newest[:-1]
+            flags = self._flags[-len(recent) :]
+            usual = [*usual, *(each for each, flag in zip(recent, flags) if not flag)]
+            ordered = totals_of(usual)
+        middle = median(ordered) if ordered else 0
+        yield from self._slow_runs(sample, usual, middle)
+        if len(self._reference) >= OUTLIER_VALUES:
+            yield from self._levels(middle)
+
+    def _refer_to(self, sample: Sample) -> None:
+        """Add a run to the reference; its totals stay in order, which is quicker than to sort all of them."""
+        if len(self._reference) == USUAL_RUNS:
+            self._ordered.remove(self._reference.pop(0).timing.total)
+        self._reference.append(sample)
+        self._ordered.append(sample.timing.total)
+        self._ordered.sort()
 
     def _is_slow(self, sample: Sample, usual: Sequence[Sample], middle: float) -> bool:
         """Tell whether a run lies far above what is usual, and above the new level if there is one."""
@@ -9615,24 +9626,22 @@ class Pace:
 
     def _levels(self, middle: float) -> Iterator[tuple[str, str, Sample]]:
         """Give the beginning and the end of a level that is not the reference's."""
-        totals = totals_of(self._reference)
-        ordered = sorted(totals)
-        ends = {1: nearest_rank(ordered, 75), -1: nearest_rank(ordered, 25)}
         if self._level:
-            yield from self._go_on(ends[self._sign])
+            yield from self._go_on(nearest_rank(self._ordered, 75 if self._sign > 0 else 25))
             return
         now = median(totals_of(self._newest))
-        for sign, needed in BEYOND.items():
-            beyond = [each for each in self._newest if sign * (each.timing.total - ends[sign]) > 0]
-            change = sign * (now - middle)
-            if len(beyond) < needed or change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
-                continue
-            if change >= QUARTILES * dependence(totals) * abs(ends[sign] - middle):
-                self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
-                self._row, self._often = [], False
-                least = min(now, middle)
-                text = f"total {whole_ms(now, least)} ms since then, usually {whole_ms(middle, least)}"
-                yield "level", text, beyond[0]
+        sign, change = (1 if now > middle else -1), abs(now - middle)
+        if change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
+            return
+        end = nearest_rank(self._ordered, 75 if sign > 0 else 25)
+        beyond = [each for each in self._newest if sign * (each.timing.total - end) > 0]
+        certain = QUARTILES * dependence(totals_of(self._reference)) * abs(end - middle)
+        if len(beyond) >= BEYOND[sign] and change >= certain:
+            self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
+            self._row, self._often = [], False
+            least = min(now, middle)
+            text = f"total {whole_ms(now, least)} ms since then, usually {whole_ms(middle, least)}"
+            yield "level", text, beyond[0]
 
     def _go_on(self, end: float) -> Iterator[tuple[str, str, Sample]]:
         """Give the end of a level: the newest runs are back, or it has become usual."""
@@ -9644,7 +9653,9 @@ class Pace:
             span = span_text(self._level[0].started_at, back[0].started_at)
             yield "recovered", f"usual again, after {span} ({runs})", newest
         elif len(self._level) >= USUAL_RUNS:
-            self._reference = self._level[:-NEWEST_RUNS]
+            self._reference, self._ordered = [], []
+            for each in self._level[:-NEWEST_RUNS]:
+                self._refer_to(each)
             yield "renewed", f"usual now: {whole_ms(median(totals_of(self._level)))} ms", newest
         else:
             return

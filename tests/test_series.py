@@ -20,6 +20,7 @@ import time
 
 import pytest
 from test_har import VALIDATOR
+from test_statistics import sample
 from test_terminal import cells, lines_of
 
 from checks import (
@@ -33,6 +34,7 @@ from checks import (
     parse_metrics,
 )
 from conftest import catches, open_terminal, read_all, storm
+from inside import tool
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -1146,3 +1148,133 @@ def test_a_lookup_that_hangs_is_given_up_in_time_for_the_next_run(run_tool):
         words = ("-m", "0.3", "--count", "3", "--interval", "1", "--json", "-", "http://silent.test/")
         document = run_tool(*words, resolver=names.address).json()
     assert [run["late_ms"] for run in document["runs"]] == [None] * 3
+
+
+# --- what a series concludes ----------------------------------------------------------------------
+
+
+def behind(*backends, version=lambda number: "1.0"):
+    """Make the routes of a server with backends in turn: (wait in s, status)."""
+    count = itertools.count()
+
+    def answer(request):
+        number = next(count)
+        place = number % len(backends)
+        wait, status = backends[place]
+        fields = (
+            ("X-Backend", "abcdefgh"[place]),
+            ("X-Request-Id", f"{number:08x}"),
+            ("X-Version", version(number)),
+            ("ETag", f'"{place}"'),
+            ("X-Api-Key", "abcdefgh"[place]),
+            ("X-Long", "abcdefgh"[place] * 41),
+        )
+        return Reply(status, wait=wait, headers=fields)
+
+    return {"/": answer}
+
+
+def test_a_backend_that_is_slower_is_named_behind_one_address(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server(behind((0.01, 200), (0.01, 200), (0.06, 200), (0.01, 200))) as server:
+        result = run_tool("--count", "40", "--interval", "0", "--json", path, server.url(), columns=120)
+    document = result.json(path)
+    [groups] = document["groups"]
+    assert (groups["low_n"], groups["high_n"]) == (30, 10)
+    assert groups["goes_with"] == {"name": "x-backend", "value": "c", "with": 10, "without": 0}
+    assert groups["high_runs"] == list(range(3, 41, 4))
+    assert re.search(r"^  Groups +30 runs near 1\d ms, 10 near 6\d$", result.out, re.M)
+    assert "all 10 have x-backend: c, none of the 30 others" in result.out
+    assert not set(document["statistics"][0]["outliers"]["total_ms"]) & set(groups["high_runs"])
+
+
+def test_a_backend_that_answers_503_is_named(run_tool, tmp_path):
+    path = tmp_path / "out.json"
+    with http_server(behind((0, 200), (0, 200), (0, 503), (0, 200))) as server:
+        result = run_tool("--count", "40", "--interval", "0", "--json", path, server.url(), columns=120)
+    by_status = result.json(path)["statistics"][0]["by_status"]
+    assert by_status["503"]["goes_with"] == {"name": "x-backend", "value": "c", "with": 10, "without": 0}
+    assert by_status["200"]["goes_with"] is None
+    assert "503 comes with x-backend: c (10 of 10)" in result.out
+
+
+def test_a_version_that_is_slower_is_a_level_with_what_came_with_it(run_tool, tmp_path):
+    path, changed = tmp_path / "out.json", 40
+    count = itertools.count()
+
+    def answer(request):
+        number = next(count)
+        new = number >= changed
+        return Reply(wait=0.06 if new else 0.02, headers=(("Server", f"app/{1 + new}"),))
+
+    with http_server({"/": answer}) as server:
+        result = run_tool("--count", "80", "--interval", "0", "--json", path, server.url(), columns=120)
+    document = result.json(path)
+    [level] = document["levels"]
+    assert (level["kind"], level["run_number"]) == ("shift", changed + 1)
+    assert level["goes_with"] == {"name": "server", "value": "app/2", "with": 40, "without": 0}
+    assert set(level["phases"]) == {"wait"}
+    assert document["groups"] == []
+    clock = r"\d\d:\d\d:\d\d"
+    sentence = rf"  Level +total 2\d ms until run 40, 6\d from run 41 on \({clock}\), \+\d+ %: wait \+[34]\d$"
+    assert re.search(sentence, result.out, re.M)
+    assert "since run 41 server: app/2" in result.out
+    assert not [
+        each for each in document["events"] if "usual again" in each["text"] and each["run_number"] > 45
+    ]
+
+
+def test_sides_are_told_with_their_names(run_tool, tmp_path):
+    with http_server(behind((0.0, 200), (0.05, 200))) as server:
+        result = run_tool("--count", "24", "--vs", "-H X-A:b", server.url(), columns=120)
+    assert re.search(r"^  Groups +A: \d+ runs near \d\.\d ms, \d+ near 5\d\.\d$", result.out, re.M)
+
+
+def test_the_header_of_a_series_counts_what_differs_and_its_run_says_its_own(run_tool):
+    count = itertools.count()
+
+    def answer(request):
+        return Reply(headers=(("Server", "new" if next(count) % 4 == 3 else "old"),))
+
+    with http_server({"/": answer}) as server:
+        result = run_tool("--count", "12", "--interval", "0", server.url())
+        same = run_tool("--count", "3", "--interval", "0", server.url(), env={"LC_ALL": "C"})
+    assert re.search("^  Server +old ×9, new ×3$", result.out, re.M)
+    assert re.search(r"^Run \d+ of 12 \((old|new)\), whose total is nearest", result.out, re.M)
+    assert "Server" not in same.out or "×" not in same.out
+    assert "  Address      127.0.0.1 (IPv4)" in result.out
+
+
+def test_events_and_levels_begin_with_the_first_step_of_their_run(run_tool):
+    count = itertools.count(1)
+    routes = {
+        "/": Reply(302, wait=0.05, headers=(("Location", "/x"),)),
+        "/x": lambda request: Reply(503 if next(count) == 3 else 200),
+    }
+    with http_server(routes) as server:
+        result = run_tool("-L", "--count", "4", "--interval", "0", "--json", "-", server.url())
+    document = json.loads(result.out)
+    event = next(each for each in document["events"] if each["kind"] == "status")
+    run = document["runs"][event["run_number"] - 1]
+    assert event["at"] == run["started_at"] == run["steps"][0]["started_at"] != run["steps"][1]["started_at"]
+
+
+def test_fields_are_kept_while_they_have_few_short_values(call_tool):
+    """What is dropped is not told of the runs before either."""
+    options = tool.parse_options(["--count", "9", "http://a.test/"], {}, 80)
+    results = tool.Results(options)
+
+    def keep(number, **fields):
+        headers = tuple((name, value.encode()) for name, value in fields.items())
+        return dict(results._traits_of(tool.Response(200, "OK", "HTTP/1.1", headers, None)))
+
+    assert keep(1, Server="a", Date="x", Cookie="y", Long="z" * 41, Short="z" * 40) == {
+        "server": "a",
+        "short": "z" * 40,
+    }
+    kept = [keep(number, Server="a", Id=str(number)) for number in range(9)]
+    assert kept[7] == {"server": "a", "id": "7"}
+    assert kept[8] == {"server": "a"}
+    results.samples = [sample(1, 5)._replace(traits=(("server", "a"), ("id", "0")))]
+    results._without_dropped()
+    assert results.samples[0].traits == (("server", "a"),)

@@ -386,3 +386,145 @@ def test_dependence_tells_a_series_that_wanders_from_one_that_does_not():
     assert 8 < tool.dependence(wandering) <= 39
     assert tool.dependence([1, 2] * 50) == 1  # every second one slow: that is no dependence to be paid for
     assert tool.dependence(range(1000)) == pytest.approx(39)  # the most
+
+
+# --- levels, groups, and what goes with them ------------------------------------------------------
+
+NOISE = [98_000, 103_000, 99_000, 97_000, 101_000, 100_000, 102_000]
+
+
+def totals(count, times=1.0, noise=NOISE):
+    return [round(noise[number % len(noise)] * times) for number in range(count)]
+
+
+def made(values, traits=()):
+    """Make the samples of a series; `traits` has what is kept of each."""
+    samples = [sample(run, total) for run, total in enumerate(values, 1)]
+    for place, each in enumerate(traits):
+        samples[place] = samples[place]._replace(traits=tuple(each.items()))
+    return samples
+
+
+def test_a_shift_is_where_the_totals_changed_and_names_the_phase():
+    samples = made(totals(60) + totals(40, 1.25))
+    shared = [
+        each._replace(timing=each.timing._replace(wait=50_000, dns=each.timing.total)) for each in samples
+    ]
+    level = tool.find_level(shared)
+    assert (level.kind, level.until, level.first.run) == ("shift", 60, 61)
+    assert (level.before, level.after) == (100_000, 125_000)
+    assert level.phases == {"dns": 25_000}
+
+
+def test_a_trend_has_no_run_and_the_medians_of_the_quarters():
+    level = tool.find_level(made([each + 600 * place for place, each in enumerate(totals(100))]))
+    assert (level.kind, level.first, level.until) == ("trend", None, None)
+    assert list(level.quarters) == sorted(level.quarters)
+    assert (level.before, level.after) == (level.quarters[0], level.quarters[3])
+    assert (level.before, level.after) == pytest.approx((107_200, 152_200), abs=1500)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        totals(11) + totals(12, 2),  # 23 runs
+        totals(60) + totals(40, 1.09),  # less than a tenth
+        [value // 20 for value in totals(60)] + [value // 20 + 900 for value in totals(40)],  # less than 1 ms
+        totals(50) + totals(4, 3) + totals(46),  # a burst
+        [4, 4, 4, 4, *totals(60)],
+        [100_000] * 100,
+    ],
+)
+def test_what_is_no_change_of_level(values):
+    assert tool.find_level(made(values)) is None
+
+
+def test_the_step_may_be_anywhere_that_leaves_five_runs_on_both_sides():
+    for place in (20, 50, 80):
+        level = tool.find_level(made(totals(place) + totals(100 - place, 1.5)))
+        assert level.first.run == place + 1
+
+
+def test_two_groups_are_told_where_nothing_lies_between_them():
+    values = [56_000, 57_000, 86_000, 55_000] * 10
+    groups = tool.find_groups(made(values))
+    assert [len(groups.low), len(groups.high)] == [30, 10]
+    assert [each.run for each in groups.high][:3] == [3, 7, 11]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [56_000, 57_000, 86_000, 55_000] * 4,  # 16 runs
+        [56_000] * 37 + [86_000] * 4,  # less than five, and less than 15 %
+        [20_000, 24_900] * 20,  # 4.9 ms apart
+        [20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6,  # less than three deviations
+    ],
+)
+def test_what_are_no_two_groups(values):
+    assert tool.find_groups(made(values)) is None
+
+
+def test_no_run_of_the_smaller_group_is_an_outlier_and_a_shift_is_not_two_groups():
+    mixed = tool.Summary(made([56_000, 56_100, 86_000, 55_900] * 10))
+    assert tool.find_outliers([(each.timing.total, each.run) for each in mixed.used]) != ()
+    assert mixed.outliers == {"total": (), "wait": ()}
+    assert tool.Summary(made(totals(30) + totals(30, 2))).groups is None
+
+
+def answers(count, slow, noise_fields=20):
+    """Give what is kept of so many runs: a backend that goes with slowness, and fields that mean nothing."""
+    chance = random.Random(count)
+    for run in range(count):
+        fields = {
+            f"x-noise-{number}": str(chance.randrange(2 + number % 7)) for number in range(noise_fields)
+        }
+        yield {**fields, "x-served-by": "web-2" if run in slow else f"web-{run % 2 * 2 + 1}"}
+
+
+def test_what_goes_with_the_slow_runs_is_found_among_fields_that_mean_nothing():
+    slow = range(2, 40, 4)
+    values = [86_000 if run in slow else 56_000 + run * 10 for run in range(40)]
+    groups = tool.find_groups(made(values, answers(40, slow)))
+    assert groups.companion == ("x-served-by", "web-2", 10, 0)
+    nothing = [{name: value for name, value in each.items() if "noise" in name} for each in answers(40, slow)]
+    assert tool.find_groups(made(values, nothing)).companion is None
+
+
+def test_nine_of_ten_are_enough_and_two_of_ten_others_are_too_many():
+    def companion(having, elsewhere):
+        samples = made([1] * 60, [{"a": "x"}] * having)
+        others = made([1] * 60, [{"a": "x"}] * elsewhere)
+        return tool.find_companion(samples[:10], others[:40])
+
+    assert companion(9, 4) == ("a", "x", 9, 4)
+    assert companion(8, 0) is companion(10, 5) is None
+
+
+def test_of_several_the_best_is_told_and_then_the_shortest():
+    traits = [{"server": "b", "x-backend": "c"}] * 10 + [{"server": "a"}] * 29 + [{"server": "b"}]
+    samples = made([1] * 40, traits)
+    assert tool.find_companion(samples[:10], samples[10:]) == ("x-backend", "c", 10, 0)
+    samples = made([1] * 40, [{"server": "b", "x-backend": "c"}] * 10)
+    assert tool.find_companion(samples[:10], samples[10:]) == ("server", "b", 10, 0)
+
+
+def test_of_a_bad_status_also_what_good_ones_have_now_and_then_but_never_the_status_itself():
+    bad = [each._replace(code=503, good=False) for each in made([1] * 12, [{"x-backend": "c"}] * 12)]
+    good = [each._replace(run=each.run + 12) for each in made([1] * 48, [{"x-backend": "c"}] * 14)]
+    assert tool.Summary(bad + good).companion_of(503) == ("x-backend", "c", 12, 14)
+    assert tool.Summary(bad + good).companion_of(200) is None
+    assert tool.find_companion(bad, good) is None or tool.find_companion(bad, good).name == "status"
+    plain = [each._replace(traits=()) for each in bad + good]
+    assert tool.Summary(plain).companion_of(503) is None
+
+
+def test_chance_is_never_named():
+    """Five runs that share one of two values do so by chance in one of 32 cases."""
+    samples = made([1] * 12, [{"a": "x"}] * 5)
+    assert tool.find_companion(samples[:5], samples[5:]) == ("a", "x", 5, 0)
+    many = [
+        {"a": "x" if run < 5 else "y", **{f"b{n}": str(run % (n + 2)) for n in range(30)}}
+        for run in range(12)
+    ]
+    assert tool.find_companion(*(lambda each: (each[:5], each[5:]))(made([1] * 12, many))) is None
