@@ -9575,7 +9575,9 @@ class Pace:
         # Where runs depend on those before them, chance takes them further.
         for totals in (totals_of(runs) for runs in (usual, self._level) if runs):
             centre, reach = usual_range(totals)
-            if total - centre <= reach or total - centre <= reach * math.sqrt(dependence(totals)):
+            if total - centre <= max(LEAST_SLOW_US, reach):
+                return False
+            if total - centre <= reach * math.sqrt(dependence(totals)):
                 return False
         return True
 
