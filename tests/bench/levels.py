@@ -1,0 +1,221 @@
+"""How often does a series conclude what is not so, and how soon is a change of level said?
+
+The program's own functions are fed with totals that were drawn from known distributions, from fixed seeds:
+
+    shift, trend    a change of level is told at the end of a series; in the last four cases there is one
+    groups          two groups are told; in one case there are two
+    events          slow runs and levels that are told in an hour of one run a second, where nothing changes
+    delay           runs after which a level of +20, +30 and +100 % is said (the median), and how often it is
+    goes with       the right field is named among 20 that mean nothing; and one is where none goes with it
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import common
+
+sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
+tool: Any = importlib.import_module("tool")
+
+COUNTS = (24, 50, 100, 300)
+HOUR = 3600
+BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+SERVER = tool.ServerInfo()
+Draw = Callable[[random.Random, int], list[float]]
+
+
+def log_normal(sigma: float, depends: float = 0.0) -> Draw:
+    """Draw times (ms) whose logarithms are normal; each depends on the one before it (autocorrelation)."""
+
+    def draw(chance: random.Random, count: int) -> list[float]:
+        last, times = chance.gauss(0, 1), []
+        for _ in range(count):
+            last = depends * last + math.sqrt(1 - depends**2) * chance.gauss(0, 1)
+            times.append(80 * math.exp(sigma * last))
+        return times
+
+    return draw
+
+
+def each_of(time: Callable[[random.Random, int], float]) -> Draw:
+    """Draw times one by one; `time` knows the number of the run, from 0."""
+    return lambda chance, count: [time(chance, number) for number in range(count)]
+
+
+def changed(draw: Draw, factor: Callable[[float], float]) -> Draw:
+    """Draw times that change in the course of a series: `factor` of 0 at its begin, of 1 at its end."""
+
+    def times(chance: random.Random, count: int) -> list[float]:
+        return [time * factor(number / count) for number, time in enumerate(draw(chance, count))]
+
+    return times
+
+
+def bursting(chance: random.Random, count: int) -> list[float]:
+    """Draw times of which one in twenty, in a row, are twice as long."""
+    begin = chance.randrange(count)
+    return [chance.gauss(80, 4) * (1 + (begin <= number < begin + count / 20)) for number in range(count)]
+
+
+CASES: dict[str, Draw] = {
+    "log-normal, sigma 0.05": log_normal(0.05),
+    "log-normal, sigma 0.5": log_normal(0.5),
+    "dependence 0.5, sigma 0.2": log_normal(0.2, 0.5),
+    "dependence 0.9, sigma 0.2": log_normal(0.2, 0.9),
+    "a cache: 7 of 10 near 60, 3 near 90 ms": each_of(
+        lambda chance, _: chance.gauss(60, 2) if chance.random() < 0.7 else chance.gauss(90, 3)
+    ),
+    "Pareto": each_of(lambda chance, _: 50 * chance.paretovariate(2)),
+    "4 backends in turn, one 6 ms slower": each_of(
+        lambda chance, run: chance.gauss(50, 2) + 6 * (run % 4 == 3)
+    ),
+    "whole ms, 3 to 7": each_of(lambda chance, _: round(chance.gauss(5, 0.7))),
+    "a burst": bursting,
+    "the first three slow": each_of(lambda chance, run: chance.gauss(80, 4) + 60 * (run < 3)),
+    "+20 % in the middle, sigma 0.1": changed(log_normal(0.1), lambda at: 1.2 if at >= 0.5 else 1),
+    "+30 % in the middle, dependence 0.5": changed(log_normal(0.1, 0.5), lambda at: 1.3 if at >= 0.5 else 1),
+    "rising by 50 %, sigma 0.1": changed(log_normal(0.1), lambda at: 1 + at / 2),
+    "rising by 50 %, dependence 0.5": changed(log_normal(0.1, 0.5), lambda at: 1 + at / 2),
+}
+
+
+def samples_of(times: Sequence[float]) -> list[Any]:
+    """Return the samples of a series whose totals (ms) are these, one a second."""
+    samples = []
+    for number, time in enumerate(times, 1):
+        us = round(time * 1000)
+        samples.append(
+            tool.Sample(
+                run=number,
+                round=number,
+                variant=None,
+                number=1,
+                url="http://a.test/",
+                method="GET",
+                started_at=BEGIN + datetime.timedelta(seconds=number),
+                timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
+                code=200,
+                body_bytes=0,
+                good=True,
+                failure=None,
+                reused=None,
+                judged=True,
+                last=True,
+                server=SERVER,
+            )
+        )
+    return samples
+
+
+def percent(found: int, of: int) -> str:
+    return f"{100 * found / of:.1f}"
+
+
+def show_ends(rounds: int) -> None:
+    rows = []
+    for name, draw in CASES.items():
+        for count in COUNTS:
+            kinds, groups, chance = [], 0, random.Random(f"{name} {count}")
+            for _ in range(rounds):
+                summary = tool.Summary(samples_of(draw(chance, count)))
+                kinds.append(summary.level and summary.level.kind)
+                groups += summary.groups is not None
+            told = [percent(kinds.count(kind), rounds) for kind in ("shift", "trend")]
+            rows.append([name, str(count), *told, percent(groups, rounds)])
+    print(f"\nAt the end of a series, {rounds} each, in percent")
+    common.print_table(["times", "n", "shift", "trend", "groups"], rows)
+
+
+def speed_events(times: Sequence[float]) -> list[Any]:
+    """Return the events that say that something is slower or quicker."""
+    finder = tool.EventFinder()
+    for sample in samples_of(times):
+        finder.add(sample, tool.Standstill())
+    return [event for event in finder.events if event.kind in ("slow", "level")]
+
+
+def goes_up(event: Any) -> bool:
+    """Tell whether an event says that it is slower."""
+    words = event.text.split()
+    return event.kind == "slow" or float(words[1]) > float(words[-1])
+
+
+def show_hours(hours: int) -> None:
+    rows = []
+    for depends in (0.0, 0.5):
+        for sigma in (0.05, 0.2, 0.5):
+            draw, chance = log_normal(sigma, depends), random.Random(f"{sigma} {depends}")
+            told = [goes_up(event) for _ in range(hours) for event in speed_events(draw(chance, HOUR))]
+            numbers = (sum(told) / hours, (len(told) - sum(told)) / hours)
+            rows.append([str(depends), str(sigma), *(f"{number:.2f}" for number in numbers)])
+    print(f"\nWhile nothing changes, events an hour, of {hours} hours")
+    common.print_table(["dependence", "sigma", "slower", "quicker"], rows)
+
+
+def show_delays(rounds: int) -> None:
+    before, after, rows = 100, 60, []
+    for depends, sigma in ((0.0, 0.05), (0.0, 0.1), (0.0, 0.2), (0.5, 0.1), (0.5, 0.2)):
+        for share in (0.2, 0.3, 1.0, -0.3):
+            draw, chance, delays = log_normal(sigma, depends), random.Random(f"{sigma} {depends} {share}"), []
+            for _ in range(rounds):
+                times = draw(chance, before + after)
+                times[before:] = [time * (1 + share) for time in times[before:]]
+                finder = tool.EventFinder()
+                for sample in samples_of(times):
+                    told = [each for each in finder.add(sample, tool.Standstill()) if each.kind == "level"]
+                    if told and sample.run > before:
+                        delays.append(sample.run - before)
+                        break
+            middle = str(round(statistics.median(delays))) if delays else "-"
+            rows.append([str(depends), str(sigma), f"{share:+.0%}", middle, percent(len(delays), rounds)])
+    print(f"\nAfter how many runs a new level is said, {rounds} each, and in how many percent within {after}")
+    common.print_table(["dependence", "sigma", "level", "runs", "said"], rows)
+
+
+def show_fields(rounds: int) -> None:
+    rows = []
+    for count in (20, 40, 100):
+        found = wrong = 0
+        for number in range(rounds):
+            chance = random.Random(f"{count} {number}")
+            samples = []
+            for sample in samples_of([0] * count):
+                slow = sample.run % 4 == 0
+                names = [(f"x-{field}", str(chance.randrange(2 + field % 7))) for field in range(20)]
+                samples.append((slow, sample, names))
+            parts: dict[bool, list[list[Any]]] = {True: [[], []], False: [[], []]}
+            for slow, sample, names in samples:
+                for helps, (these, others) in parts.items():
+                    right = [("x-served-by", "web-2" if slow else f"web-{1 + 2 * (sample.run % 2)}")] * helps
+                    kept = sample._replace(traits=(*names, *right))
+                    (these if slow else others).append(kept)
+            named = {helps: tool.find_companion(*groups) for helps, groups in parts.items()}
+            found += named[True] is not None and named[True].name == "x-served-by"
+            wrong += named[False] is not None
+        rows.append([str(count), percent(found, rounds), percent(wrong, rounds)])
+    print(f"\nWhat goes with every fourth run, among 20 other fields, {rounds} series each, in percent")
+    common.print_table(["n", "found", "one named where none goes"], rows)
+
+
+def main() -> None:
+    options = common.parse_arguments(
+        "How often a series concludes what is not so, and how soon a change of level is said.",
+        1000,
+        sys.executable,
+    )
+    show_ends(options.rounds)
+    show_fields(options.rounds)
+    show_delays(max(10, options.rounds // 5))
+    show_hours(max(1, options.rounds // 25))
+
+
+if __name__ == "__main__":
+    main()
