@@ -5920,9 +5920,9 @@ class Exchange(Stage):
         """Say why the connection takes no other request after this one, None when it does."""
         raise NotImplementedError
 
-    def check_idle(self) -> str | None:
-        """Read what came while the connection was idle. Say why it takes no more requests, None when it does.
-        The socket does not block.
+    def check_idle(self, idle: int) -> str | None:
+        """Read what came while the connection was idle, for so many ns. Say why it takes no more requests,
+        None when it does. The socket does not block.
         """
         self.reader.stream.source = silence  # not even what the next request has queued already is sent
         try:
@@ -5935,7 +5935,7 @@ class Exchange(Stage):
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
-            tenths = -(-self.log.idle // 100_000_000)  # upwards: it is true, and alike in alike runs
+            tenths = -(-idle // 100_000_000)  # upwards: it is true, and alike in alike runs
             return f"the server closed it within {tenths / 10:.1f} s without a request"
         except BlockingIOError:
             return NOT_WHOLE
@@ -7108,7 +7108,7 @@ class Way:
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.instant("done") or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
-        gone = exchange.check_idle()
+        gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
         connection.setblocking(True)

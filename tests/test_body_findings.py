@@ -291,6 +291,23 @@ def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
     )
 
 
+def test_a_server_that_closes_idle_connections_is_told_with_the_time(call_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send(HEAD.format(0))
+        peer.wait(0.2)
+
+    with scripted(script) as server:
+        runs = call_tool("--json", "-", "--reuse", "--count", "3", "--interval", "0.7", server.url()).json()[
+            "runs"
+        ]
+    first, *others = (run["steps"][0]["network"]["reuse_refused"] for run in runs)
+    assert first is None
+    for reason in others:
+        within = re.fullmatch(r"the server closed it within (\d\.\d) s without a request", reason)
+        assert 0.4 <= float(within[1]) <= 0.8
+
+
 @on_a_path
 def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
     replies = iter([SMALL, Reply(wait=5)])

@@ -735,6 +735,18 @@ def test_a_healthy_request_is_not_said_to_be_ill(lab, trip):
             found = lab.misses(*KNOWN - HEALTHY, ask=lambda url=url: read_warm(lab, url))
 
 
+@on_a_path
+def test_healthy_uploads_slow_lines_and_kept_connections_are_not_said_to_be_ill(lab):
+    lab.start(0.02)
+    url = lab.http(("/", SMALL), ("/body", Reply(body=b"x" * 100_000)))
+    body = lab.folder / "body"
+    body.write_bytes(b"x" * 10_000_000)
+    lab.misses(*KNOWN - HEALTHY - {"upload"}, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
+    lab.way.change(rules=[Rule("down", "any", 0, "rate", 125_000)])
+    lab.misses(*KNOWN - HEALTHY - {"slow_body"}, ask=lambda: lab.read(url + "/body"))
+    lab.misses(*KNOWN - HEALTHY - {"slow_body"}, ask=lambda: read_warm(lab, url + "/body"))
+
+
 KNOWN = set(
     "syn_lost address_failed family_fallback resolver_timeout search_list slow_lookup tls12 hello_retry "
     "large_certificate tls_slow server request_lost upload distance download_loss slow_start "
