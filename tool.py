@@ -10115,6 +10115,12 @@ def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
         yield f"a certificate of {host[0]} {when} ({end:%Y-%m-%d})"
 
 
+def ending_warnings(report: Report) -> Iterator[str]:
+    """Warn of a certificate that ends soon, where no drawing shows it and no budget is about it."""
+    if report.options.style != "waterfall" and report.options.cert_days is None:
+        yield from ending_text(report.samples)
+
+
 def certificate_violation(verdict: Verdict) -> Iterator[str]:
     """Say that certificates have fewer days left than --cert-days allows, if so."""
     budget = verdict.certificate
@@ -10190,6 +10196,7 @@ def refusals(report: Report) -> Iterator[str]:
         yield text + place_text(violation, report)
     if verdict:
         yield from (f"{key} {not_judged_text(verdict, report)}" for key in verdict.not_judged)
+        yield from certificate_violation(verdict)
     if options.fail:
         named = options.expected != GOOD_STATUSES
         yield from refused_statuses(report.samples, None if report.single else report.runs, named)
@@ -12937,16 +12944,6 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             warn(options, f"in step {step.number} {note}")
 
 
-def tell_certificates(report: Report) -> None:
-    """Say on stderr what a drawing shows: that --cert-days is violated, or that a certificate ends soon."""
-    options = report.options
-    if options.style == "silent" and report.verdict:
-        for text in certificate_violation(report.verdict):
-            say(f"error: {text}")
-    elif options.style != "waterfall" and options.cert_days is None:
-        warn(options, *ending_text(report.samples))
-
-
 def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
     """Send the spans to the collector, if there is one; tell whether nothing failed."""
     if options.tracing is None:
@@ -13549,8 +13546,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
-    warn(options, *results.warnings(report))
-    tell_certificates(report)
+    warn(options, *results.warnings(report), *ending_warnings(report))
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
