@@ -59,8 +59,8 @@ explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
 hosts of the command line, those that redirects lead to with -L, the resolver, the proxies and the collector.
-It keeps nothing from one start to the next. README, "What it touches", has every function with its reason,
-and the worst a hostile server can do:
+It keeps nothing from one start to the next. tests/TOUCHES.md has every function with its reason; README,
+"What it touches", ten entries about it and the worst a hostile server can do:
 
     network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
     opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30

@@ -1,8 +1,8 @@
-"""What README says that the program touches, and what its syntax tree says: each holds the other to it.
+"""What TOUCHES.md says that the program touches, and what its syntax tree says: each holds the other to it.
 
-README lists, by kind, the calls that count, and every function that makes one, with its calls. Whatever the
-code takes from a module through which anything can be touched has to stand in one of its two lists: of what
-counts, or of what does not.
+TOUCHES.md lists, by kind, the calls that count, and every function that makes one, with its calls. Whatever
+the code takes from a module through which anything can be touched has to stand in one of its two lists: of
+what counts, or of what does not.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from servers import Reply, http_server
 
 SOURCE = TOOL.read_text("utf-8")
 README = (TOOL.parent / "README.md").read_text("utf-8")
+TOUCHES = (TOOL.parent / "tests" / "TOUCHES.md").read_text("utf-8")
 WATCHED = ("_thread", "gc", "http_client", "io", "mmap", "os", "signal", "socket", "ssl", "sys", "threading")
-"""Modules of which README has to list all that the code takes, but for constants."""
+"""Modules of which TOUCHES.md has to list all that the code takes, but for constants."""
 
 Touched = dict[tuple[str, str], set[str]]
 """The calls of each function, by its qualified name and their kind."""
 
 
-# --- README ---------------------------------------------------------------------------------------
+# --- the text -------------------------------------------------------------------------------------
 
 
 def chapter(text, title):
-    """Return a chapter of the README, or a part of one."""
+    """Return a chapter, or a part of one."""
     found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found, title
     return found[2]
@@ -50,9 +51,9 @@ def quoted(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-def read_calls(readme):
+def read_calls(text):
     """Return the kind of each call that counts, and what does not count."""
-    table = rows(chapter(readme, "The calls that count"))
+    table = rows(chapter(text, "The calls that count"))
     kinds = {call: row[0] for row in table for call in quoted(row[1])}
     assert len(kinds) == sum(len(quoted(row[1])) for row in table), "a call stands in two rows"
     return {call: kind for call, kind in kinds.items() if kind != "none of these"}, {
@@ -60,10 +61,10 @@ def read_calls(readme):
     }
 
 
-def read_table(readme):
-    """Return what README says that each function does."""
+def read_table(text):
+    """Return what the table says that each function does."""
     said: Touched = {}
-    for functions, kind, calls, why in rows(chapter(readme, "Every function that makes one")):
+    for functions, kind, calls, why in rows(chapter(text, "Every function that makes one")):
         assert why.strip()
         for function in quoted(functions):
             assert (function, kind) not in said, f"{function} has two rows of one kind"
@@ -167,14 +168,14 @@ class Walk(ast.NodeVisitor):
 
 @functools.cache
 def walk(source):
-    walked = Walk(read_calls(README)[0])
+    walked = Walk(read_calls(TOUCHES)[0])
     walked.visit(ast.parse(source))
     return walked
 
 
-def differences(source, readme=README):
+def differences(source, text=TOUCHES):
     """List where table and code are not the same: the functions, with the kind and with both calls."""
-    said, done = read_table(readme), walk(source).found
+    said, done = read_table(text), walk(source).found
     return [
         (f"{function} ({kind})", said.get((function, kind)), done.get((function, kind)))
         for function, kind in sorted(said.keys() | done.keys())
@@ -182,7 +183,7 @@ def differences(source, readme=README):
     ]
 
 
-# --- README and code are the same -----------------------------------------------------------------
+# --- table and code are the same -----------------------------------------------------------------
 
 
 def test_the_table_has_every_function_that_touches_something_and_no_other():
@@ -191,7 +192,7 @@ def test_the_table_has_every_function_that_touches_something_and_no_other():
 
 def test_what_is_taken_from_these_modules_stands_in_one_of_the_lists():
     """Else a call that nobody thought of would count for nothing."""
-    counted, uncounted = read_calls(README)
+    counted, uncounted = read_calls(TOUCHES)
     walked = walk(SOURCE)
     parts = {".".join(name.split(".")[: 3 if name.startswith("os.path.") else 2]) for name in walked.taken}
     taken = {name for name in parts if name.partition(".")[0] in WATCHED and "." in name}
@@ -321,7 +322,7 @@ def test_a_way_around_is_seen(code):
 
 
 def test_ten_entries_name_functions_that_are_there():
-    text = chapter(README, "What it touches").partition("\n### ")[0]
+    text = chapter(README, "What it touches")
     entries = re.findall(r"^\*\*(\d+)\. .*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     assert entries == [str(number) for number in range(1, 11)]
     words = " ".join(text.split())
@@ -429,7 +430,7 @@ def used(): return os.read(0, 1), socket.inet_pton(2, ""), "os.system"
 
 def test_rows_that_are_missing_or_wrong_are_seen():
     """Of each row: it is not there, it is of another kind, it has another function, it has another call."""
-    table = chapter(README, "Every function that makes one")
+    table = chapter(TOUCHES, "Every function that makes one")
     lines = re.findall(r"^\| `.*\|\n", table, re.MULTILINE)
     assert len(lines) > 60
     for line in lines:
@@ -441,7 +442,7 @@ def test_rows_that_are_missing_or_wrong_are_seen():
             line.replace(f"| {calls} |", f"| {calls}, `os.kill` |", 1),
         ):
             assert text != line
-            assert differences(SOURCE, README.replace(table, table.replace(line, text))) != [], text
+            assert differences(SOURCE, TOUCHES.replace(table, table.replace(line, text))) != [], text
 
 
 # --- what is said never to happen, does not -------------------------------------------------------
