@@ -456,7 +456,7 @@ class NameServer(NamedTuple):
 Zone = dict[str, Union[int, str, Sequence[str], None]]
 """What is said of a name, or of a record type and a name ("AAAA a.test"): its addresses, the name that it is
 an alias of, the response code of an error (RFC 1035), or nothing (None)."""
-SERVFAIL, REFUSED = 2, 5
+FORMERR, SERVFAIL, REFUSED = 1, 2, 5
 RECORD_TYPES = {1: "A", 28: "AAAA"}
 
 

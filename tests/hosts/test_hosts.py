@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import ssl
@@ -18,7 +19,21 @@ import pytest
 from checks import ACCIDENT
 from conftest import TOOL, Authority, Result
 from hosts.table import ARCHIVE, CHECKS, FORMS, Check, Host, find_hosts
-from servers import Reply, Route, black_hole, http_server, redirect, refused_port, scripted, sending
+from paths import ANY, FAR, NEAR, OTHERS, path
+from servers import (
+    FORMERR,
+    REFUSED,
+    SERVFAIL,
+    Reply,
+    Route,
+    black_hole,
+    dns_server,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+    sending,
+)
 
 HOSTS = find_hosts(Path(os.environ["HTTPHASES_ROOTS"]).resolve())
 ENTER = Path(__file__).with_name("enter_root.sh")
@@ -140,3 +155,48 @@ def test_it_does_there_what_it_does_here(run, record_property, host, form, name)
         assert not said or aside, told
     if "--json -" in check.options:
         result.json()
+
+
+MUSL = [host for host in HOSTS if host.root.name == "musl"]
+NO_ANSWER = "the name servers gave no usable answer in time: they are silent, or refuse, or fail"
+EITHER = "try -4 or -6: this C library gives up where the question for one family fails"
+COUNTED = f"all 2 name servers in resolv.conf ({FAR}, {OTHERS[0]}) gave no usable answer in time"
+ZONE = {
+    "mute.test": None,
+    "refused.test": REFUSED,
+    "failed.test": SERVFAIL,
+    "malformed.test": FORMERR,
+    "only-a.test": [FAR],
+    "AAAA only-a.test": None,
+    "good.test": [FAR],
+}
+
+
+@pytest.mark.skipif(not MUSL, reason="there is no root with musl")
+@pytest.mark.parametrize("name", ["mute", "refused", "failed", "malformed", "only-a", "none", "good"])
+def test_what_musl_makes_of_name_servers(tmp_path, name):
+    """It asks all of them at once, for both families, and waits for the whole time-out of no good answer."""
+    host = MUSL[0]
+    enter = ["env", "-C", str(TOOL.parent), str(ENTER), str(host.root), host.python, str(TOOL)]
+    with path(tmp_path, 0.0005) as way, ExitStack() as running:
+        far = running.enter_context(way.far(http_server(ROUTES, host=ANY)))
+        running.enter_context(way.far(dns_server(ZONE, host=NEAR)))
+        way.name_servers(FAR, OTHERS[0], options="timeout:2")
+
+        def ask(*options: str) -> tuple[str, str]:
+            command = [*way.near, *enter, "--json", "-", *options, far.url(host=f"{name}.test")]
+            (step,) = json.loads(subprocess.run(command, check=False, capture_output=True).stdout)["steps"]
+            error = step["error"] or {"message": "", "hint": ""}
+            read = [finding["text"] for finding in step["findings"] if finding["phase"] == "dns"]
+            return error["message"] + error["hint"], "".join(read)
+
+        told, read = ask()
+        if name == "good":
+            assert (told, read) == ("", "")
+        elif name == "none":
+            assert "was not found" in told and EITHER in told and not read
+        else:
+            assert NO_ANSWER in told and EITHER in told and "nslookup" in told
+            assert COUNTED in read and "another did" not in read
+            told, read = ask("-4")
+            assert (told == "") == (name == "only-a") and EITHER not in told
