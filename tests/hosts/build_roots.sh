@@ -137,7 +137,7 @@ add_musl() { # CPython, and the libraries that it needs
     for wheel in "$work"/wheels/*.whl; do
         python3 -m zipfile -e "$wheel" "$work/unpacked"
     done
-    mkdir -p "$root"/{bin,lib,usr/local,etc/ssl/certs,tmp,var/tmp}
+    mkdir -p "$root"/{usr/local,etc/ssl/certs}
     tar -xJf "$work"/unpacked/ai/backend/krunner/alpine/krunner-env.musllinux_1_2.x86_64.tar.xz -C "$root/usr/local"
     rm -rf "$root"/usr/local/lib/python3.13/site-packages/*
     printf '%s\n' /lib /usr/local/lib /usr/lib >"$root/etc/ld-musl-x86_64.path" # as without Debian's own
