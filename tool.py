@@ -275,7 +275,11 @@ TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead 
 MAX_TARGETS = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
-MAX_BASELINE = 256 << 20
+MAX_BASELINE = 128 << 20  # an export of 10,000 runs has 70 MiB
+PIECE = 1 << 18  # bytes of it that are decoded at a time
+MAX_VALUE = 16 << 20  # bytes of a run in it
+MAX_MARKS = 400_000  # commas, quotes and opening brackets of such a run: each can become an object in memory
+MAX_DEPTH = 20
 MAX_DURATION = 24 * 3600  # seconds
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
@@ -2613,10 +2617,8 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
     )
 
 
-def samples_of_run(
-    run: Mapping[str, Any], number: int, started_at: datetime.datetime, expected: Sequence[range]
-) -> Iterator[Sample]:
-    """Give the samples of a run in an export that `started_at` some moment."""
+def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
+    """Give the samples of a run in an export. When that began may stand behind it: it is filled in later."""
     steps = pick(run, "steps", list)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
@@ -2637,7 +2639,7 @@ def samples_of_run(
             number=place,
             url=pick(step, "url", str),
             method=pick(step["request"], "method", str),
-            started_at=started_at,
+            started_at=datetime.datetime.min,
             timing=pick_timing(step["timing"]),
             code=code,
             body_bytes=None if response is None else pick(response, "bytes", int),
@@ -2650,51 +2652,190 @@ def samples_of_run(
         )
 
 
-def runs_of_export(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the runs of an export; of one with sides those of A. Raises UsageError for several addresses."""
-    if "runs" not in document:
-        return [document]
-    runs = pick(document, "runs", list)
-    targets = list(filter(None, dict.fromkeys(pick(run, "target", str, ABSENT) for run in runs)))
-    if targets:
-        named = clip(", ".join(targets), MAX_FOREIGN)
+def check_shape(piece: bytes) -> None:
+    """Raise ValueError for JSON that is nested deeper or has more parts than an export."""
+    bare = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') <= MAX_MARKS:
+        bare = b"".join(bare.split(b'"')[::2])  # what stands between the strings
+    if sum(map(bare.count, (b",", b"[", b"{", b'"'))) > MAX_MARKS:
+        raise ValueError("too much for a run")
+    others = bytes(set(range(256)) - set(b"[]{}"))
+    brackets = bare.translate(bytes.maketrans(b"{}", b"[]"), others)
+    for _ in range(MAX_DEPTH - 2):  # the run itself is on the third level
+        brackets = brackets.replace(b"[]", b"")
+    if b"[]" in brackets or b"[" * (MAX_DEPTH - 1) in brackets:
+        raise ValueError("nested too deeply")
+
+
+def no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def whole_number(text: str) -> int:
+    """Read an integer; raises ValueError for one that would take long."""
+    return int(text) if len(text) < 400 else no_number(text[:20])
+
+
+class ExportReader:
+    """An export that is read value by value. As objects the whole of it would take many times its size.
+
+    All methods raise ValueError, RecursionError or, when `until` (time.monotonic) has passed, UsageError.
+    """
+
+    def __init__(self, data: bytes, until: float) -> None:
+        import json
+
+        self._data, self._until = data, until
+        self._start = len(data) - len(data.removeprefix(b"\xef\xbb\xbf"))  # behind a mark of byte order
+        self._size, self._text, self._at = (
+            PIECE // 4,
+            "",
+            0,
+        )  # the text begins at `start`, and is read up to `at`
+        self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
+        self.text_of = json.dumps
+
+    def _read_on(self) -> bool:
+        """Make text of the next piece, a larger one if nothing was read of the last; False at the end."""
+        if self._text and self._start + self._size >= len(self._data):
+            return False
+        if time.monotonic() > self._until:
+            raise UsageError("it was not read within the time of -m")
+        self._size = PIECE if self._at else self._size * 4
+        if self._size > MAX_VALUE:
+            raise ValueError("too large for a run")
+        self._start, self._at = self._start + len(self._text[: self._at].encode()), 0
+        piece = self._data[self._start : self._start + self._size]
+        check_shape(piece)
+        if self._start + self._size < len(self._data):
+            piece = piece.rstrip(bytes(range(0x80, 0x100)))  # the last character may be cut off
+        self._text = piece.decode("utf-8")
+        return True
+
+    def skip(self, wanted: str) -> str:
+        """Go past blanks and one of the wanted characters, which is returned; "" wants the end."""
+        while True:
+            found = re.compile(r"[ \t\r\n]*(.?)[ \t\r\n]*").match(self._text, self._at)
+            if found and (found.end() < len(self._text) or not self._read_on()):
+                break
+        if found[1] not in (wanted or [""]):
+            raise ValueError("no export")
+        self._at = found.end()
+        return found[1]
+
+    def value(self) -> Any:
+        """Decode the next value and go past it."""
+        while True:
+            near = len(self._text) - 32  # where what looks wrong, or whole, may only be cut off
+            try:
+                found, end = self._decode(self._text, self._at)
+            except ValueError as error:
+                cut = getattr(error, "pos", -1) > near or str(error).startswith("Unterminated")
+                if not cut or not self._read_on():
+                    raise
+            else:
+                if end < near or not self._read_on():
+                    self._at = end
+                    return found
+
+    def values(self) -> Iterator[Any]:
+        """Decode the members of a list one after the other."""
+        self.skip("[")
+        yield self.value()
+        while self.skip(",]") == ",":
+            yield self.value()
+
+
+def samples_of_runs(runs: Iterable[Mapping[str, Any]], expected: Sequence[range]) -> Iterator[Sample]:
+    """Give the samples of the runs of an export; of one with sides those of A. Raises UsageError for several
+    addresses.
+    """
+    targets: set[str] = set()
+    number = 0
+    for read, run in enumerate(runs, 1):
+        if read > MAX_COUNT * len(SIDES):
+            raise ValueError("more runs than there can be")
+        target = pick({"target": None, **run}, "target", str, ABSENT)
+        if target is not None and len(targets) < 2:
+            targets.add(target)
+        if run.get("side") in (None, SIDES[0]):
+            number += 1
+            yield from samples_of_run(run, number, expected)
+    if len(targets) > 1:
+        named = clip(", ".join(sorted(targets)), MAX_FOREIGN)
         raise UsageError(f"it is of several addresses ({named}): compare one, named with --resolve")
-    return [run for run in runs if run.get("side") in (None, SIDES[0])]
 
 
-def series_of_export(document: Mapping[str, Any]) -> tuple[int, float, float]:
+def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
     """Return how often an export was measured, 0 for a single run, its interval, and how long it took (s)."""
-    if "runs" not in document:
+    if "runs" not in fields:
         return 0, 0.0, 0.0
-    fields = {"count": None, "interval_s": 0, **document}
-    count = pick(fields, "count", int, ABSENT) or len(document["runs"])
-    took = pick({"duration_ms": 0, **pick(document, "summary", dict)}, "duration_ms", int, float)
-    return count, pick(fields, "interval_s", int, float), took / 1000
+    count = pick(fields, "count", int, ABSENT) or fields["runs"]
+    took = pick({"duration_ms": 0, **pick(fields, "summary", dict)}, "duration_ms", int, float)
+    return count, pick(fields, "interval_s", int, float, ABSENT) or 0, took / 1000
 
 
 # What reading a document of another form may raise; OverflowError comes from infinite numbers.
 NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
+OF_EXPORT = ("schema_version", "started_at", "host", "label", "steps", "count", "interval_s", "summary")
+
+
+def fields_of_export(
+    export: ExportReader, samples: list[Sample], expected: Sequence[range]
+) -> dict[str, Any]:
+    """Read an export to its end: return the fields that are wanted, and add the samples of its runs. Raises
+    UsageError or one of NO_EXPORT.
+    """
+    fields: dict[str, Any] = dict.fromkeys(OF_EXPORT)
+    names: set[str] = set()
+    mark = export.skip("{")
+    while mark != "}":
+        name = export.value()
+        if type(name) is not str or name in names or len(names) > 100:
+            raise ValueError("a name twice, or more of them than there can be")
+        names.add(name)
+        export.skip(":")
+        if name == "runs":
+            samples += samples_of_runs(export.values(), expected)
+            fields[name] = len({each.run for each in samples})
+        else:
+            value = export.value()
+            if name in fields:
+                fields[name] = value
+        mark = export.skip(",}")
+    export.skip("")
+    return fields
+
+
+def read_export(path: str, export: ExportReader, expected: Sequence[range]) -> Baseline:
+    """Make a baseline of an export; raises UsageError or one of NO_EXPORT."""
+    samples: list[Sample] = []
+    fields = fields_of_export(export, samples, expected)
+    version = fields["schema_version"]
+    if version is not None and (type(version) is not int or version != 1):
+        raise UsageError(f"its schema_version is not 1 but {clip(export.text_of(version), 40)}")
+    if "runs" not in fields:
+        samples += samples_of_run(fields, 1, expected)
+    if not samples or version is None:
+        raise ValueError("no run, or no version")
+    started_at = pick(fields, "started_at", str)
+    start = datetime.datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S.%f%z")
+    host, label = (pick(fields, name, str, ABSENT) for name in ("host", "label"))  # 1.0.0 did not have them
+    begun = tuple(each._replace(started_at=start) for each in samples)
+    return Baseline(path, started_at, host, label, begun, *series_of_export(fields))
+
+
 def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
-    """Read an earlier export, if one is named; raises UsageError where it is none."""
+    """Read an earlier export, if one is named, within some seconds; raises UsageError where it is none."""
     if path is None:
         return None
+    until = time.monotonic() + seconds
     data = read_local("--baseline", path, MAX_BASELINE, seconds)
-    import json
-
+    read_local.cache_clear()  # or it would be held until the end
     try:
-        document = json.loads(data.decode("utf-8-sig"))
-        if document["schema_version"] != 1:
-            raise UsageError("its schema_version is not 1")
-        runs = enumerate(runs_of_export(document), 1)
-        started_at = pick(document, "started_at", str)
-        start = datetime.datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S.%f%z")
-        samples = [each for number, run in runs for each in samples_of_run(run, number, start, expected)]
-        if not samples:
-            raise ValueError("no run")
-        host, label = (pick(document, name, str, ABSENT) for name in ("host", "label"))
-        return Baseline(path, started_at, host, label, tuple(samples), *series_of_export(document))
+        return read_export(path, ExportReader(data, until), expected)
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
     except NO_EXPORT:
