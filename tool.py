@@ -11249,6 +11249,13 @@ class Scale(NamedTuple):
     end: str
 
 
+class Legend(NamedTuple):
+    """What the bars of several parts show: a letter and a name each, in its tone."""
+
+    parts: Sequence[tuple[str, Span]]
+    gap: str
+
+
 class Fields(NamedTuple):
     """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
@@ -11274,7 +11281,7 @@ if TYPE_CHECKING:
     Line = Spans | Span | str  # in several tones, in one, or in the usual one
     Row = tuple[str, Line]
     Cell = Span | Bar | Strip | Scale
-    Block = Line | Fields | Table | Panel
+    Block = Line | Legend | Fields | Table | Panel
 
 
 def table_width(rows: Iterable[Sequence[str]]) -> int:
@@ -11670,7 +11677,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
         yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
         gap = " " if width < NARROW else "  "
-        yield tuple(Span(f"{gap}{phase[0]} {phase}", phase) for phase in PHASES)
+        yield Legend([(phase[0], Span(phase, phase)) for phase in PHASES], gap)
     rest = [step for step in run.steps if step not in shown]
     yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
 
@@ -11695,18 +11702,30 @@ def spread_rows(
     return [["Phase", *names], *rows]
 
 
+def strip_end(values: Iterable[int]) -> tuple[int, str]:
+    """Return where the scale of strips ends, and how many values lie beyond: up to a twentieth, or one, that
+    would take more than half of it.
+    """
+    ordered = sorted(values)
+    beyond = max(1, len(ordered) // 20)
+    end = ordered[-beyond - 1] if beyond < len(ordered) else ordered[-1]
+    if len(ordered) < 3 or 2 * end >= ordered[-1]:
+        return ordered[-1], ""
+    return end, f", {beyond} beyond"
+
+
 def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
     rows = spread_rows(summary, QUARTERS)
     room = width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
-    end = max(sample.timing.total for sample in summary.used)
+    end, beyond = strip_end(sample.timing.total for sample in summary.used)
     drawn = room >= LEAST_STRIP + 3
     which = f"Times of the {counted(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
-    scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
+    scale = f"; distribution from 0 to {number_text(to_ms(end))}{beyond}" if drawn else ""
     yield f"{which}, in ms{scale}:"
     if table_width(rows) > width:
         for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
@@ -12348,10 +12367,12 @@ def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
     room = width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
         return
-    low, high = min(every), max(every)
-    scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)))
-    strips = [(Span(name), Strip(each, low, high, "total")) for name, each in totals.items()]
-    yield Table(("Side", scale), (), strips)
+    low, (high, beyond) = min(every), strip_end(every)
+    scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)) + beyond)
+    strips: list[Sequence[Cell]] = []
+    for name, each in totals.items():  # a rule parts them, so that their blocks do not touch
+        strips += [(), (Span(name), Strip(each, low, high, "total"))]
+    yield Table(("Side", scale), (), strips[1:])
 
 
 def compared_blocks(report: Report, samples: Sequence[Sample], against: str, width: int) -> Iterator[Block]:
@@ -12630,10 +12651,11 @@ class Painter:
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self._glyphs = choose_glyphs(self._encoding)
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
+        self._letters = tones is not SHADES or self._glyphs is ASCII  # two tones cannot stand in one cell
 
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[Spans]]]
-        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
+        drawers = {Legend: self._legend, Fields: self._fields, Table: self._table, Panel: self._panel}
         folded = partial(self._folded, width=self.width)
         drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
         self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
@@ -12669,10 +12691,17 @@ class Painter:
                 yield (Span(first.ljust(15), "label"), *part)
                 first = ""
 
+    def _legend(self, legend: Legend) -> Iterator[Spans]:
+        full = self._glyphs.bar[-1]
+        yield tuple(
+            Span(f"{legend.gap}{letter if self._letters else full} {name.text}", name.tone)
+            for letter, name in legend.parts
+        )
+
     def _bar(self, bar: Bar, width: int) -> Spans:
-        """Draw a bar; one of several parts by their letters, where two tones cannot stand in one cell."""
+        """Draw a bar; one of several parts by their letters, where these are needed."""
         marks = self._glyphs.bar
-        letters = len(bar.parts) > 1 and (self._tones is not SHADES or self._glyphs is ASCII)
+        letters = len(bar.parts) > 1 and self._letters
         size = 1 if letters else len(marks)
         cells = place_bar(bar, width * size, 1 if self._tones else size)
         if not letters:
