@@ -10315,12 +10315,13 @@ def allowance_text(allowance: Allowance, baseline_ms: float) -> str:
     return f"+{shortest(allowance.amount)} {unit} {plain_ms([baseline_ms * 1000])[0]}"
 
 
-def place_text(violation: Violation, report: Report) -> str:
-    """Say at which variant a budget was exceeded, and in which run of a series most."""
+def place_text(violation: Violation, report: Report, beside: str = "") -> str:
+    """Say at which variant a budget was exceeded, `beside` what, and in which run of a series most."""
     text = f" at {violation.variant}" if violation.variant else ""
-    return text + (
-        f", worst in run {violation.run_number}" if violation.run_number and not report.single else ""
-    )
+    text += beside
+    if violation.run_number and not report.single:
+        text += f", worst in run {violation.run_number}"
+    return text
 
 
 def refusals(report: Report) -> Iterator[str]:
@@ -11597,9 +11598,8 @@ def chain_table(run: Run, width: int) -> Table:
 def violation_text(violation: Violation, report: Report) -> str:
     text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
     text += f" (+{round(violation.delta_ms, 3)}ms)"
-    if violation.baseline_ms is not None:
-        text += f", beside {round(violation.baseline_ms, 3)}ms"
-    return text + place_text(violation, report)
+    beside = "" if violation.baseline_ms is None else f", beside {round(violation.baseline_ms, 3)}ms"
+    return text + place_text(violation, report, beside)
 
 
 def threshold_text(key: str, verdict: Verdict, report: Report) -> str:

@@ -87,7 +87,7 @@ def test_sides_are_told_in_their_own_order_whichever_was_first(call_tool, server
         assert [each["side"] for each in result.json(path)["statistics"]] == ["A", "B"]
         rows = re.findall(r"^│ ([AB]) +│ 200", result.out, re.MULTILINE)
         assert rows == ["A", "B"]
-        assert f"\nGET {server.url('/a')}\n" in result.out, "the title is the first side's"
+        assert result.out.startswith(f"GET {server.url('/a')}\n"), "the title is the first side's"
 
 
 def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, server):
