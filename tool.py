@@ -3019,7 +3019,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
-        ("-s --silent", "", "no report, no warning: the files alone, and the reasons of failed steps"),
+        ("-s --silent", "", "no report, no warning: the files alone, and why a step failed or a budget did"),
         ("-S --show-error", "", "accepted for users of curl, without effect"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
