@@ -136,7 +136,7 @@ CHECKS = {
         packages=True,
     ),
     "each address": Check(
-        "--all-addresses --metrics-only {named}/", r"^Summary 1: runs=1 failed=0 .* target=127"
+        "-4 --all-addresses --metrics-only {named}/", r"^Summary 1: runs=1 failed=0 .* target=127"
     ),
     "metrics": Check("--compact --prometheus - {http}/", r'^httphases_success{target="http://'),
     "usage error": Check("--nonsense {http}/", "unrecognized arguments: --nonsense", code=64, emulated=True),
