@@ -43,6 +43,7 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     the little that is kept of a step, because a series may have ten thousand runs
     Summary    what the samples of one step have in common
+    Level, Groups  how the totals of a step are not the same all through a series, and what goes with it
     Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
