@@ -732,7 +732,8 @@ def test_after_a_stop_the_schedule_goes_on_and_nothing_is_slow_or_late_for_it(st
     document = check_document(json.loads(path.read_text()))
     assert len(document["runs"]) == 20
     assert 11 <= sum(missed_rounds(document)) <= 14
-    late = [run for run in document["runs"] if (run["late_ms"] or 0) > 1000]
+    after = document["runs"][9:12]  # those to come may be late on a busy machine, of themselves
+    late = [run for run in after if (run["late_ms"] or 0) > 1000]
     slow = [each for each in document["events"] if re.match(r"total \d{4}", each["text"])]
     assert late == slow == []
 
@@ -779,7 +780,8 @@ def test_a_run_that_was_stopped_is_not_slow_and_no_outage(start_tool, tmp_path, 
         process.communicate(timeout=PATIENCE)
     document = check_document(json.loads(path.read_text()))
     assert document["runs"][11]["summary"]["total_time_ms"] >= 300 - EDGE
-    assert [run for run in document["runs"] if (run["late_ms"] or 0) > 700] == []
+    # Only the next one could be late for the stop; others may be on a busy machine, of themselves.
+    assert (document["runs"][12]["late_ms"] or 0) <= 700
     assert [each for each in document["events"] if each["run_number"] == 12] == []
     assert calm_events(document)[0][1] == "missed"
     assert sum(missed_rounds(document)) >= 10
