@@ -8114,8 +8114,8 @@ def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
     return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
 
 
-def known(name: str, samples: Iterable[Sample | Timing]) -> list[int]:
-    """Return a field of the samples, or of their times, in which it is known."""
+def known(name: str, samples: Iterable[Sample | Timing | Summary]) -> list[int]:
+    """Return a field of the samples, their times or summaries in which it is known."""
     values = (getattr(sample, name) for sample in samples)
     return [value for value in values if value is not None]
 
@@ -8432,6 +8432,9 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
+DIFFERENCE_US, DIFFERENCE_SHARE = 1000, 0.05  # of the others: addresses that differ by less are not marked
+
+
 class Comparison(NamedTuple):
     """A step of a side beside the same step of another side; with `number` None, their chains. What has two
     values has one for each of them.
@@ -8446,6 +8449,8 @@ class Comparison(NamedTuple):
     good: tuple[int, int]  # how many values there are
     slow: tuple[int, int]  # how many of these are outliers above the values of both
     needed: int  # how many values an interval takes
+    levels: tuple[Level | None, Level | None] = (None, None)  # how each changed while it was measured alone
+    steady: bool | None = None  # neither did; None where runs are too few to tell, or were measured in turn
 
     @property
     def n(self) -> int:
@@ -8530,6 +8535,14 @@ def usual_statuses(parts: Sequence[Sequence[Sample]], sides: int) -> tuple[int |
     return own_status, other_status
 
 
+def levels_of(own: Sequence[Sample], other: Sequence[Sample]) -> dict[str, Any]:
+    """Return how two series changed while each was measured, and whether both are steady."""
+    good = [[each for each in part if each.good] for part in (own, other)]
+    levels = find_level(good[0]), find_level(good[1])
+    tells = any(levels) or min(map(len, good)) >= LEVEL_RUNS
+    return {"levels": levels, "steady": not any(levels) if tells else None}
+
+
 def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sample], sides: int) -> Comparison:
     """Compare one step of two sides, or with `number` None their chains."""
     parts, differences = [], {}
@@ -8552,7 +8565,38 @@ def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sampl
         good=(len(mine), len(theirs)),
         slow=(slow, others_slow),
         needed=needed_values(sides),
+        **({} if sides else levels_of(mine, theirs)),
     )
+
+
+def middle_of_others(key: str, others: Sequence[Summary], upper: bool) -> list[tuple[int, int]]:
+    """Return the median of the others in each round (us), of an even number the upper or the lower one of the
+    two in the middle.
+    """
+    values = [pair for other in others for pair in values_of_key(key, other.used, "round")]
+    rounds = group_by(itemgetter(1), values)
+    return [(sorted(pairs)[(len(pairs) - (not upper)) // 2][0], number) for number, pairs in rounds.items()]
+
+
+def compare_address(name: str, own: Summary, others: Sequence[Summary], count: int) -> Comparison:
+    """Compare an address, of `count` ones, with the others in the same round. It is slower than the upper, or
+    faster than the lower, of the two in the middle: of three with a slow one the other two are not fast.
+    """
+    for upper, wanted in ((True, "slower"), (False, "faster")):
+        differences = {}
+        for key in STAT_KEYS:
+            values = values_of_key(key, own.used, "round")
+            differences[key] = subtract(values, middle_of_others(key, others, upper), count)
+        size = differences["total"].median or 0
+        usual = (own.stat("total") or 0) - size
+        verdict = decide(differences["total"], (None, None))
+        large = abs(size) >= max(DIFFERENCE_US, DIFFERENCE_SHARE * usual)
+        if verdict == wanted and large:
+            break
+        verdict = verdict if verdict == "too_few" else "no_difference"
+    good = len(own.used), max((len(other.used) for other in others), default=0)
+    needed = needed_values(count)
+    return Comparison(name, "others", own.number, verdict, differences, (None, None), good, (0, 0), needed)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
@@ -10622,6 +10666,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "n": comparison.n,
         "dependence": comparison.dependence and round(comparison.dependence, 3),
         "verdict": comparison.verdict,
+        "steady": comparison.steady,
         **differences,
     }
 
@@ -12015,6 +12060,9 @@ def events_rows(report: Report) -> Iterator[Row]:
 # 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
+CERTIFICATE = "Certificate (SHA-256)"  # a column, like those of times
+KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
+SAME_SIZE = 0.4  # of the largest phase: a handshake may take two round trips and a half
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
@@ -12072,162 +12120,6 @@ def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
     return f"{(certificate.sha256 or '?')[:8]}, {left}"
 
 
-def slow_words(usual: Summary, others: Iterable[Summary]) -> Iterator[str]:
-    """Say which medians of an address are far above the median of the others."""
-    parts = []
-    kind = (usual.reused, usual.none_good)  # an error page may come sooner than a good answer
-    alike = [other for other in others if (other.reused, other.none_good) == kind]
-    for key in SLOW_KEYS:
-        own, medians = usual.stat(key), [other.stat(key) for other in alike]
-        known = sorted(value for value in medians if value is not None)
-        if own is not None and known and far_above(own, median(known)):
-            parts.append(f"{key} {time_text(own)}, of the others {time_text(median(known))}")
-    if parts:
-        yield f"is slow: median {'; '.join(parts)}"
-
-
-def row_words(row: VariantRow, rows: Sequence[VariantRow]) -> Iterator[str]:
-    """Say how and how often an address fails, and what sets its times apart."""
-    whole = row.whole
-    for count, failure in whole.failures.values():
-        often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
-        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
-    if whole.answered and whole.refused and not row.usual.reused:
-        yield f"was only measured on new connections: {next(iter(whole.refused))}"
-    yield from slow_words(row.usual, [other.usual for other in rows if other is not row])
-
-
-def odd_words(rows: Sequence[VariantRow], now: datetime.datetime) -> dict[str, list[str]]:
-    """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
-    words = {row.variant: list(row_words(row, rows)) for row in rows}
-    # If most have an error page, they are as odd as the one that has none.
-    healthy = any(row.whole.used and not row.whole.none_good for row in rows)
-    other_status = apart({row.variant: row.statuses for row in rows})
-    other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
-    for row in rows:
-        if row.variant in other_status or (healthy and row.whole.bad_status):
-            words[row.variant].append(f"answers {row.statuses}")
-        if row.variant in other_certificate:
-            count = len(row.certificates)
-            what = "another certificate" if count == 1 else f"{count} certificates"
-            named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
-            words[row.variant].append(f"shows {what}: {named}")
-    return words
-
-
-NUMBERS = ("Wait", "Total", "Connect", "TLS", "Round trip", "Resent")
-
-
-def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
-    """Return what a table may tell of an address, by heading."""
-    usual, server = row.usual, row.usual.server
-    cells = {
-        "Address": f"! {row.variant}" if odd else row.variant,
-        "Status": row.outcome,
-        "Certificate (SHA-256)": server.certificate and certificate_words(server.certificate, now),
-        "Resent": usual.retransmits,
-        "Server": server.software and clip(server.software, 40),
-        "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
-        "Round trip": number_text(to_ms(usual.rtt_us)),
-        **{heading: row.median(heading.lower()) for heading in ("Wait", "Total", "Connect", "TLS")},
-    }
-    return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
-
-
-def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the headings of the columns in which the addresses that answered differ."""
-    headings = []
-    for heading in ("Certificate (SHA-256)", "Resent", "Server", "HTTP"):
-        column = [cells[heading] for cells in table]
-        told = {cell for row, cell in zip(rows, column) if row.whole.answered or cell != "-"}
-        if len(told) > 1:
-            headings.append(heading)
-    trips = [row.usual.rtt_us for row in rows if row.usual.rtt_us is not None]
-    if trips and far_above(max(trips), min(trips)):
-        headings.append("Round trip")
-    return headings
-
-
-def addresses_table(table: Sequence[Mapping[str, str]], headings: Iterable[str], room: int) -> Table:
-    """Compare the addresses: medians in ms, and what differs. Columns that do not fit are left out."""
-    shown = ["Address", "Status", "Wait", "Total"]
-    for heading in (*headings, "Connect", "TLS"):
-        wider = [*shown, heading]
-        width = table_width([wider, *([cells[each] for each in wider] for cells in table)])
-        if width <= room and any(cells[heading] != "-" for cells in table):
-            shown = wider
-    rows = [
-        row_of((cells[each] for each in shown), "warn" if cells["Address"].startswith("!") else "")
-        for cells in table
-    ]
-    return Table(shown, NUMBERS, rows)
-
-
-def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
-    """Say how many addresses there are, how they were found, and how many runs the medians are of."""
-    count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
-    found = "given with --resolve"
-    if report.lookup_us is not None:
-        found = f"found in {ms_text(to_ms(report.lookup_us))}"
-    kept = sum(row.usual.runs for row in rows if row.usual.reused)
-    new = sum(row.usual.runs for row in rows) - kept
-    runs = [f"{counted(kept, 'run')} on kept connections"] if kept else []
-    if new:
-        runs.append(counted(new, "run") + (" on new ones" if kept else ""))
-    told = [" and ".join(runs), *late_starts(sum(row.usual.late for row in rows))]
-    return f"{count}, {found}; medians in ms of {', '.join(told)}:"
-
-
-def address_notes(rows: list[VariantRow], odd: dict[str, list[str]], headings: list[str]) -> Iterator[Line]:
-    """Say what is odd about each address, or that all are alike."""
-    for address, words in odd.items():
-        for each in words:
-            yield Span(f"! {address} {each}", "warn")
-    bad = [row.variant for row in rows if row.usual.none_good]
-    if bad:
-        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
-    for row in rows:
-        warmth = reuse_sentence(row.usual, row.parts)
-        if warmth:
-            yield f"{row.variant}: {warmth}"
-    if not any(odd.values()) and len(rows) > 1:
-        who = "Both addresses" if len(rows) == 2 else f"All {len(rows)} addresses"
-        but = f" but for {', '.join(headings)}" if headings else ""
-        yield Span(f"{who} are alike{but}.", "good")
-
-
-def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
-    """Show the addresses of a name side by side, step by step of a chain."""
-    now = wall_clock()
-    numbers = sorted({summary.number for summary in report.summaries})
-    measured = len({sample.variant for sample in report.samples})
-    for number in numbers:
-        rows = rows_of(report.samples, number)
-        odd = odd_words(rows, now)
-        table = [address_cells(row, bool(odd[row.variant]), now) for row in rows]
-        headings = differing(rows, table)
-        step = f"Step {number}: " if len(numbers) > 1 else ""
-        yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
-        yield medians_sentence(report, rows)
-        yield addresses_table(table, headings, width)
-        yield from address_notes(rows, odd, headings)
-        if len(rows) == 1:
-            alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
-            yield f"Only {alone}: there is nothing to compare."
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
-# ---------------------------------------------------------------------------------------------------------
-OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
-
-
-def change_text(us: float | None) -> str:
-    if us is None:
-        return "-"
-    return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
-
-
 def large_phases(found: Comparison) -> dict[str, float]:
     """Return the phases that make a large part of a difference (us), in its direction or not, by their size.
 
@@ -12256,6 +12148,237 @@ def cause_words(found: Comparison) -> str:
     texts = plain_ms([whole, *(min(abs(sizes[phase]), abs(whole)) for phase in along[:2])])[1:]
     named = " and ".join(f"{phase} {text}" for phase, text in zip(along, texts))
     return f", most of it {named}" if named else ""
+
+
+def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str:
+    """Say that the way to an address is longer or shorter, where that may be all that its times differ by."""
+    trips, largest = known("rtt_us", others), max(map(abs, large_phases(found).values()), default=0)
+    if own.rtt_us is None or not trips:
+        return ""
+    usual, total = median(trips), found.differences["total"].median or 0
+    if (own.rtt_us - usual) * total <= 0 or abs(own.rtt_us - usual) < SAME_SIZE * largest:
+        return ""
+    longer = "longer" if own.rtt_us > usual else "shorter"
+    return (
+        f"; the way to it is {longer}: round trip {time_text(own.rtt_us)}, of the others {time_text(usual)}"
+    )
+
+
+def others_of(row: VariantRow, rows: Sequence[VariantRow]) -> list[Summary]:
+    """Return the other addresses of the same kind: an error page may come sooner than a good answer."""
+    kind = (row.usual.reused, row.usual.none_good)
+    others = [each.usual for each in rows if each is not row]
+    return [other for other in others if (other.reused, other.none_good) == kind]
+
+
+class Mark(NamedTuple):
+    """What is odd about an address, and the columns that show it."""
+
+    text: str
+    columns: Sequence[str] = ()
+
+
+def far_words(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
+    """Say which medians of an address are far above the median of the others; for few rounds."""
+    parts = {}
+    for key in SLOW_KEYS:
+        us, medians = own.stat(key), [other.stat(key) for other in others]
+        values = sorted(value for value in medians if value is not None)
+        if us is not None and values and far_above(us, median(values)):
+            parts[key] = f"{key} {time_text(us)}, of the others {time_text(median(values))}"
+    if parts:
+        yield Mark(f"is slow: median {'; '.join(parts.values())}", [KEY_COLUMNS[key] for key in parts])
+
+
+def slow_words(own: Summary, others: Sequence[Summary], found: Comparison) -> Iterator[Mark]:
+    """Say by how much an address is slow or fast, and by what."""
+    total = found.differences["total"]
+    size, *ends = plain_ms([total.median or 0, *sorted(total.interval or (), key=abs)])
+    which, where = ("slow", "above") if found.verdict == "slower" else ("fast", "below")
+    words = f"is {which}: total {size} ms {where} the others ({ends[0]} to {ends[1]}){cause_words(found)}"
+    way = way_words(own, others, found)
+    phases = [KEY_COLUMNS[phase] for phase in large_phases(found) if phase in KEY_COLUMNS]
+    yield Mark(words + way, ["Round trip"] * bool(way) + phases)
+
+
+def time_words(row: VariantRow, rows: Sequence[VariantRow], found: Comparison) -> Iterator[Mark]:
+    """Say that the times of an address are apart from those of the others."""
+    if found.verdict == "too_few":
+        yield from far_words(row.usual, others_of(row, rows))
+    elif found.verdict != "no_difference":
+        yield from slow_words(row.usual, others_of(row, rows), found)
+
+
+def row_words(row: VariantRow) -> Iterator[str]:
+    """Say how and how often an address fails, and on which connections it was measured."""
+    whole = row.whole
+    for count, failure in whole.failures.values():
+        often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
+        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
+    if whole.answered and whole.refused and not row.usual.reused:
+        yield f"was only measured on new connections: {next(iter(whole.refused))}"
+
+
+def marks_of(
+    rows: Sequence[VariantRow], found: Mapping[str, Comparison], now: datetime.datetime
+) -> dict[str, list[Mark]]:
+    """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
+    marks = {row.variant: list(map(Mark, row_words(row))) for row in rows}
+    # If most have an error page, they are as odd as the one that has none.
+    healthy = any(row.whole.used and not row.whole.none_good for row in rows)
+    other_status = apart({row.variant: row.statuses for row in rows})
+    other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
+    for row in rows:
+        own = marks[row.variant]
+        own += time_words(row, rows, found[row.variant])
+        if row.variant in other_status or (healthy and row.whole.bad_status):
+            own.append(Mark(f"answers {row.statuses}", ["Status"]))
+        if row.variant in other_certificate:
+            count = len(row.certificates)
+            what = "another certificate" if count == 1 else f"{count} certificates"
+            named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
+            own.append(Mark(f"shows {what}: {named}", [CERTIFICATE]))
+    return marks
+
+
+TEXTS = ("Address", "Side", "Status", CERTIFICATE, "Server", "HTTP")  # columns that hold no numbers
+
+
+def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
+    """Return what a table may tell of an address, by heading."""
+    usual, server = row.usual, row.usual.server
+    cells = {
+        "Address": f"! {row.variant}" if odd else row.variant,
+        "Status": row.outcome,
+        CERTIFICATE: server.certificate and certificate_words(server.certificate, now),
+        "Resent": usual.retransmits,
+        "Server": server.software and clip(server.software, 40),
+        "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
+        "Round trip": number_text(to_ms(usual.rtt_us)),
+        **{heading: row.median(key) for key, heading in KEY_COLUMNS.items()},
+    }
+    return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
+
+
+def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the headings of the columns in which the addresses that answered differ."""
+    headings = []
+    for heading in (CERTIFICATE, "Resent", "Server", "HTTP"):
+        column = [cells[heading] for cells in table]
+        told = {cell for row, cell in zip(rows, column) if row.whole.answered or cell != "-"}
+        if len(told) > 1:
+            headings.append(heading)
+    trips = [row.usual.rtt_us for row in rows if row.usual.rtt_us is not None]
+    if trips and far_above(max(trips), min(trips)):
+        headings.append("Round trip")
+    return headings
+
+
+def fitting_table(table: Sequence[Mapping[str, str]], left_out: Sequence[str], width: int) -> Table:
+    """Make a table of cells by heading; of columns that do not fit the first of `left_out` go first."""
+    for count in range(len(left_out) + 1):
+        shown = [heading for heading in table[0] if heading not in left_out[:count]]
+        if table_width([shown, *([cells[each] for each in shown] for cells in table)]) <= width:
+            break
+    tones = ("warn" if next(iter(cells.values())).startswith("!") else "" for cells in table)
+    rows = [row_of((cells[each] for each in shown), tone) for cells, tone in zip(table, tones)]
+    return Table(shown, [each for each in shown if each not in TEXTS], rows)
+
+
+def addresses_table(
+    table: Sequence[Mapping[str, str]], headings: Sequence[str], reasons: Collection[str], width: int
+) -> Table:
+    """Compare the addresses: medians in ms, and what differs. The reasons of marks are left out last."""
+    order = ["Address", "Status", "Wait", "Total", *headings, "Connect", "TLS"]
+    order += [each for each in reasons if each not in order]
+    kept = [each for each in order if any(cells[each] != "-" for cells in table)]
+    rows = [{each: cells[each] for each in kept} for cells in table]
+    return fitting_table(rows, sorted(kept[:0:-1], key=lambda each: each in reasons), width)
+
+
+def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
+    """Say how many addresses there are, how they were found, and how many runs the medians are of."""
+    count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
+    found = "given with --resolve"
+    if report.lookup_us is not None:
+        found = f"found in {ms_text(to_ms(report.lookup_us))}"
+    kept = sum(row.usual.runs for row in rows if row.usual.reused)
+    new = sum(row.usual.runs for row in rows) - kept
+    runs = [f"{counted(kept, 'run')} on kept connections"] if kept else []
+    if new:
+        runs.append(counted(new, "run") + (" on new ones" if kept else ""))
+    told = [" and ".join(runs), *late_starts(sum(row.usual.late for row in rows))]
+    return f"{count}, {found}; medians in ms of {', '.join(told)}:"
+
+
+def alike_sentence(rows: Sequence[VariantRow], found: Mapping[str, Comparison], but: str) -> str:
+    """Say what no difference shows in; of too few rounds, how many would tell."""
+    comparisons = list(found.values())
+    if any(each.verdict == "too_few" for each in comparisons):
+        rounds, needed = counted(max(each.n for each in comparisons), "round"), comparisons[0].needed
+        words = f"After {rounds} no address is twice as slow; --count {needed} tells smaller differences"
+        return f"{words}. They differ in {but}." if but else f"{words}."
+    ends = [abs(end) for each in comparisons for end in each.differences["total"].interval or ()]
+    words = f"No difference shows between the {len(rows)} addresses"
+    return f"{words}{but and f' but for {but}'}: each within {plain_ms([max(ends)])[0]} ms of the others."
+
+
+def address_notes(
+    rows: Sequence[VariantRow],
+    marks: Mapping[str, Sequence[Mark]],
+    found: Mapping[str, Comparison],
+    headings: Iterable[str],
+) -> Iterator[Line]:
+    """Say what is odd about each address, or that no difference shows."""
+    for address, own in marks.items():
+        for mark in own:
+            yield Span(f"! {address} {mark.text}", "warn")
+    bad = [row.variant for row in rows if row.usual.none_good]
+    if bad:
+        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+    for row in rows:
+        warmth = reuse_sentence(row.usual, row.parts)
+        if warmth:
+            yield f"{row.variant}: {warmth}"
+    if not any(marks.values()) and len(rows) > 1:
+        yield Span(alike_sentence(rows, found, ", ".join(headings)), "good")
+
+
+def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
+    """Show the addresses of a name side by side, step by step of a chain."""
+    now = wall_clock()
+    numbers = sorted({summary.number for summary in report.summaries})
+    measured = len({sample.variant for sample in report.samples})
+    for number in numbers:
+        rows = rows_of(report.samples, number)
+        found = {
+            row.variant: compare_address(row.variant, row.usual, others_of(row, rows), len(rows))
+            for row in rows
+        }
+        marks = marks_of(rows, found, now)
+        table = [address_cells(row, bool(marks[row.variant]), now) for row in rows]
+        headings = differing(rows, table)
+        reasons = dict.fromkeys(each for own in marks.values() for mark in own for each in mark.columns)
+        step = f"Step {number}: " if len(numbers) > 1 else ""
+        yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
+        yield medians_sentence(report, rows)
+        yield addresses_table(table, headings, reasons, width)
+        yield from address_notes(rows, marks, found, headings)
+        if len(rows) == 1:
+            alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
+            yield f"Only {alone}: there is nothing to compare."
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
+# ---------------------------------------------------------------------------------------------------------
+OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
+
+
+def change_text(us: float | None) -> str:
+    if us is None:
+        return "-"
+    return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
 def too_few_words(found: Comparison) -> str:
@@ -12301,6 +12424,14 @@ def verdict_sentence(found: Comparison) -> str:
     return words
 
 
+def level_sentence(name: str, level: Level) -> str:
+    """Say that a series changed while it was measured, so that what differs may be the time."""
+    rose, ends = "rose" if level.after > level.before else "fell", (level.before, level.after)
+    before, after = (number_text(to_ms(us)) for us in ends)
+    words = f"{name.capitalize()} {rose} from {before} to {after} ms while it was measured"
+    return f"{words}: what differs may be the time of day"
+
+
 # Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
     "method": lambda end: end.method,
@@ -12337,6 +12468,9 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
     named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
     yield Span(named + verdict_sentence(whole), tone)
+    for name, level in zip((NOW, whole.against), whole.levels):
+        if level:
+            yield Span(level_sentence(name, level), "warn")
     families = {each.options.family for each in report.options.sides if each.name in (side, SIDES[0])}
     intended = ("address family",) if len(families) > 1 else ()
     words = unlike_words(report.samples_of(side), other, intended)
@@ -12345,20 +12479,17 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
 
 
 COMPARED = (*PHASES, "total")
-FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait")  # where it is narrow
+FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "Status", "total")  # where it is narrow
 
 
 def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, str], width: int) -> Table:
     """Compare sides: medians in ms, and how far total is above that of the first side."""
-    for count in range(len(FIRST_LEFT_OUT) + 1):
-        keys = [key for key in COMPARED if key not in FIRST_LEFT_OUT[:count]]
-        headings = ["Side", "Status", *keys, heading]
-        table = [
-            [row.variant, row.outcome, *map(row.median, keys), changes.get(row.variant, "")] for row in rows
-        ]
-        if table_width([headings, *table]) <= width:
-            break
-    return Table(headings, (*COMPARED, heading), list(map(row_of, table)))
+    table = []
+    for row in rows:
+        times = {key: row.median(key) for key in COMPARED}
+        change = {heading: changes.get(row.variant, "")}
+        table.append({"Side": row.variant, "Status": row.outcome, **times, **change})
+    return fitting_table(table, FIRST_LEFT_OUT, width)
 
 
 def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:

@@ -55,7 +55,7 @@ SERIES_FIELDS = (
     "statistics levels groups events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
-COMPARISON_FIELDS = "side against step_number n dependence verdict"
+COMPARISON_FIELDS = "side against step_number n dependence verdict steady"
 EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol missed".split()
 LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
@@ -677,7 +677,7 @@ def check_comparison(
     """Prove the difference of a step, or of whole chains, and the verdict; `sides` are compared with A."""
     number = found["step_number"]
     keys = TIMING_FIELDS.split() if number else ["total_ms"]
-    check_fields(found, " ".join(["side against step_number n dependence verdict", *keys]))
+    check_fields(found, " ".join(["side against step_number n dependence verdict steady", *keys]))
     (mine, statuses), (theirs, others) = (steps_by_round(runs, number, good) for runs in (own, other))
     rounds = sorted(mine.keys() & theirs.keys())
     assert found["against"] == "A" and found["n"] == len(rounds)

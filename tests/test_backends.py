@@ -13,6 +13,7 @@ import statistics
 import pytest
 
 from checks import EDGE, check_step, check_usage_error, flat, parse_instant
+from inside import tool
 from paths import first
 from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server, redirect, scripted
 
@@ -312,7 +313,9 @@ def test_alike_is_said_too(run_tool):
     document, text = json.loads(result.out), flat(result.err)
     slow = slow_ones(document)
     assert called_slow(text) == slow and text.count("!") == len(slow)
-    assert ("All 3 addresses are alike." in text) is not bool(slow)
+    alike = "After 1 round no address is twice as slow; --count 7 tells smaller differences."
+    assert (alike in text) is not bool(slow)
+    assert "are alike" not in text
     for column in ("Certificate", "Server", "HTTP", "Resent"):
         assert column not in text, "it does not differ"
     trips = [run["steps"][0]["network"]["tcp_rtt_ms"] or 0 for run in document["runs"]]
@@ -360,7 +363,8 @@ def test_a_server_that_calls_itself_otherwise_is_a_column(run_tool):
     result, _ = ask(run_tool, members, "--json", "-")
     text = flat(result.err)
     assert "Server" in text and "web/1" in text and "web/2" in text
-    assert ("Both addresses are alike but for Server" in text) is not bool(slow_ones(json.loads(result.out)))
+    alike = "tells smaller differences. They differ in Server."
+    assert (alike in text) is not bool(slow_ones(json.loads(result.out)))
 
 
 def test_budgets_hold_for_each_address(run_tool):
@@ -470,8 +474,9 @@ def test_a_later_step_of_a_chain_is_compared_too(run_tool):
     members = [chain(), chain(status=500), chain(wait=FAR_SLOWER), chain()]
     result, addresses = ask(run_tool, members, "-L", "--json", "-")
     before, _, after = flat(result.err).rpartition("Step 1: GET")[2].partition("Step 2: GET")
-    assert ("All 4 addresses are alike." in before) is not bool(slow_ones(json.loads(result.out)))
-    assert "alike" not in after and f"! {addresses[1]} answers 500" in after
+    alike = "no address is twice as slow; --count 8 tells"
+    assert (alike in before) is not bool(slow_ones(json.loads(result.out)))
+    assert "twice" not in after and f"! {addresses[1]} answers 500" in after
     assert f"! {addresses[2]} is slow: median wait 1" in after
 
 
@@ -608,3 +613,101 @@ def test_the_waterfall_of_addresses_has_no_lines_of_runs(run_tool, count, style,
         result = run_tool("--all-addresses", style, *words, terminal="out")
     assert result.code == 0
     assert len(re.findall(r"^Run \d+ ", result.out, re.MULTILINE)) == told
+
+
+# --- judged as sides are --------------------------------------------------------------------------
+
+
+def rows_like(*totals, **changes):
+    """Make rows of addresses a, b, … with these totals (us) in each round."""
+    from test_statistics import sample
+
+    samples = []
+    for name, values in zip("abcdefgh", totals):
+        samples += [sample(turn, us)._replace(variant=name, **changes) for turn, us in enumerate(values, 1)]
+    return tool.rows_of(samples, 1)
+
+
+def judged(rows):
+    return {
+        row.variant: tool.compare_address(row.variant, row.usual, tool.others_of(row, rows), len(rows))
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize(("count", "needed"), [(2, 7), (3, 7), (4, 8), (8, 9)])
+def test_from_so_many_rounds_on_addresses_are_judged_as_sides_are(count, needed):
+    usual = [20_000 + 10 * turn for turn in range(needed)]
+    slower = [us + 3_000 for us in usual]
+    found = judged(rows_like(slower, *[usual] * (count - 1)))
+    assert found["a"].verdict == "slower"
+    assert {found[name].verdict for name in found if name != "a"} == {
+        "faster" if count == 2 else "no_difference"
+    }
+    few = judged(rows_like(slower[:-1], *[usual[:-1]] * (count - 1)))
+    assert {each.verdict for each in few.values()} == {"too_few"}
+    assert found["a"].needed == needed
+
+
+@pytest.mark.parametrize(("more", "marked"), [(1_000, False), (1_001, True)])
+def test_a_difference_of_five_percent_and_a_millisecond_is_marked(more, marked):
+    usual = [20_020] * 10
+    found = judged(rows_like([us + more for us in usual], usual, usual))
+    assert (found["a"].verdict == "slower") is marked
+    usual = [2_000] * 10
+    found = judged(rows_like([us + 999 for us in usual], usual, usual))
+    assert found["a"].verdict == "no_difference"
+
+
+def test_one_that_is_fast_is_told_from_three():
+    usual = [20_000 + 10 * turn for turn in range(10)]
+    found = judged(rows_like([us - 4_000 for us in usual], usual, usual, usual))
+    assert [each.verdict for each in found.values()] == ["faster"] + ["no_difference"] * 3
+
+
+def test_an_address_that_is_slower_is_marked_with_the_phase_that_differs(run_tool):
+    members = [ok(wait=0.05), ok(wait=0.05), ok(wait=0.09)]
+    result, addresses = ask(run_tool, members, "--count", 8, "--interval", 0)
+    text = flat(result.out)
+    sentence = (
+        rf"! {addresses[2]} is slow: total [\d.]+ ms above the others \([\d.]+ to [\d.]+\), most of it wait"
+    )
+    assert re.search(sentence, text)
+    assert "the way to it" not in text and "alike" not in text
+
+
+def test_where_no_address_is_apart_it_is_said_within_how_much(run_tool):
+    for _ in range(3):  # a busy machine makes one slow
+        result, _ = ask(run_tool, [USUAL] * 3, "--count", 8, "--interval", 0)
+        found = re.search(
+            r"No difference shows between the 3 addresses.*: each within [\d.]+ ms", flat(result.out)
+        )
+        if found:
+            return
+    raise AssertionError(result.out)
+
+
+def test_a_longer_way_is_told_from_a_slow_server():
+    usual, far = [20_000 + 10 * turn for turn in range(10)], [50_000 + 10 * turn for turn in range(10)]
+    rows = rows_like(far, usual, usual)
+    near = [row.usual for row in rows[1:]]
+    for row, trip in zip(rows, (35_000, 5_000, 5_000)):
+        row.usual.rtt_us = trip
+    found = judged(rows)["a"]
+    [mark] = tool.slow_words(rows[0].usual, near, found)
+    assert mark.text.endswith("; the way to it is longer: round trip 35.0 ms, of the others 5.0 ms")
+    assert mark.columns[0] == "Round trip"
+    rows[0].usual.rtt_us = 5_100
+    [mark] = tool.slow_words(rows[0].usual, near, found)
+    assert "way" not in mark.text and "Wait" in mark.columns
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_the_column_that_is_the_reason_of_a_mark_is_left_out_last(run_tool, authority, columns):
+    same, other = authority.context("web.test"), authority.context("web.test")
+    members = [{"tls": same}, {"tls": other}, {"tls": same}]
+    words = ("--cacert", authority.file)
+    result, _ = ask(run_tool, members, *words, scheme="https", columns=columns)
+    heading = next(line for line in result.out.splitlines() if "Address" in line and "│" in line)
+    assert ("Certificate" in heading) is (columns == 60)
+    assert "Connect" not in heading
