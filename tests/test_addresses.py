@@ -52,7 +52,7 @@ def race(monkeypatch, server):
                 tool.Peer(f"127.0.1.{number}", socket.AF_INET, ("127.0.0.1", ports[kind]))
                 for number, kind in enumerate(kinds, 1)
             ]
-            monkeypatch.setattr(tool, "resolve", lambda host, port, options: peers)
+            monkeypatch.setattr(tool, "resolve", lambda host, port, options, log: peers)
             return here("-m", "10", *options, server.url(host="many.test"))
 
         yield run
@@ -112,7 +112,7 @@ def test_a_slow_first_address_can_still_win(monkeypatch):
     with scripted(answer, accept_delay=0.5) as slow, black_hole() as silent:
         places = [("127.0.1.1", slow.port), ("127.0.1.2", silent)]
         peers = [tool.Peer(ip, socket.AF_INET, ("127.0.0.1", port)) for ip, port in places]
-        monkeypatch.setattr(tool, "resolve", lambda host, port, options: peers)
+        monkeypatch.setattr(tool, "resolve", lambda host, port, options, log: peers)
         step = only_step(here("-m", "10", "http://many.test/"))
     assert step["network"]["ip"] == "127.0.1.1"
     assert step["timing"]["connect_ms"] >= 500

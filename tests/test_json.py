@@ -241,7 +241,12 @@ def test_the_response_is_recorded(call_tool):
         "interim": [],
         "server_timing": [],
         "cache": None,
+        "clock_skew_s": response["clock_skew_s"],
+        "keep_alive_s": None,
+        "longest_gap_ms": pytest.approx(0, abs=1000),
+        "gap_at_bytes": 0,
     }
+    assert response["clock_skew_s"] < -86_400, "the server's clock is years behind"
 
 
 def test_what_a_response_does_not_say_is_null(call_tool):

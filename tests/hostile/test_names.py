@@ -32,7 +32,7 @@ def name_server(answer):
                 for datagram in answer(query):
                     sock.sendto(datagram, client)
 
-    with _name_socket() as sock:
+    with _name_socket(None) as sock:
         thread = threading.Thread(target=serve, args=(sock,), daemon=True)
         thread.start()
         try:
