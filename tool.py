@@ -7989,6 +7989,17 @@ def median(values: Iterable[float]) -> float:
     return (ordered[half - 1] + ordered[half]) / 2
 
 
+def from_median(values: Sequence[float]) -> list[float]:
+    """Return by how much each value lies above the median of all."""
+    middle = median(values)
+    return [value - middle for value in values]
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the median distance of values from their median."""
+    return median(map(abs, from_median(values)))
+
+
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
     """Return the smallest of sorted values that at least so many percent of them do not exceed."""
     return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
@@ -8071,9 +8082,7 @@ def usual_range(values: Sequence[int]) -> tuple[float, float]:
     """Return the median, and how far from it a value is no outlier yet."""
     if len(values) < OUTLIER_VALUES:
         return 0, float("inf")
-    middle = median(values)
-    deviation = median(abs(value - middle) for value in values)
-    return middle, OUTLIER_DISTANCE * max(LEAST_MAD_US, deviation)
+    return median(values), OUTLIER_DISTANCE * max(LEAST_MAD_US, spread(values))
 
 
 def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -8094,30 +8103,23 @@ def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[
     return [(value, number) for value, number in values if value is not None]
 
 
+def known(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
+    """Return the values of a field where it is known."""
+    values = (getattr(each, name) for each in things)
+    return [value for value in values if value is not None]
+
+
+def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
+    """Return the values of a key (us) that there are."""
+    return known(key, (sample.timing for sample in samples))
+
+
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]], ...]:
     """Return the usual finding of each kind, of median cost, with all costs (us): the costliest first."""
     kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
     ordered = [sorted(kind, key=lambda finding: finding.cost_us) for kind in kinds.values()]
     usual = [(kind[(len(kind) - 1) // 2], [each.cost_us for each in kind]) for kind in ordered]
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
-
-
-def gather_failures(samples: Iterable[Sample]) -> dict[str, tuple[int, Failure]]:
-    """Return how many samples failed in each way, and the last of each."""
-    kinds = group_by(lambda failure: failure.kind, (each.failure for each in samples if each.failure))
-    return {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
-
-
-def gather_statuses(samples: Iterable[Sample]) -> dict[int, tuple[int, float]]:
-    """Return how many samples had each status, and the median of their total (us)."""
-    groups = sorted(group_by(lambda sample: sample.status, samples).items())
-    return {code: (len(group), median(each.timing.total for each in group)) for code, group in groups}
-
-
-def known(name: str, samples: Iterable[Sample | Timing | Summary]) -> list[int]:
-    """Return a field of the samples, their times or summaries in which it is known."""
-    values = (getattr(sample, name) for sample in samples)
-    return [value for value in values if value is not None]
 
 
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
@@ -8127,14 +8129,6 @@ def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
 def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
     """Count the runs whose last answer is not good, by its status."""
     return bad_codes(sample for sample in samples if sample.last)
-
-
-def join_servers(shown: Iterable[ServerInfo]) -> ServerInfo:
-    """Join what a server showed in several runs: of each field the newest that is known."""
-    joined = {}
-    for server in shown:
-        joined.update({name: value for name, value in server._asdict().items() if value is not None})
-    return ServerInfo(**joined)
 
 
 LEVEL_RUNS, GROUP_RUNS = 24, 20  # fewer cannot tell a level, two groups
@@ -8273,19 +8267,16 @@ def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[flo
     slope = median(
         (end - begin) / (at * apart) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
     )
-    rest = [value - slope * number for number, value in enumerate(values)]
-    middle = median(rest)
-    return [value - middle for value in rest]
+    return from_median([value - slope * number for number, value in enumerate(values)])
 
 
 def changed_phases(before: Sequence[Sample], after: Sequence[Sample], change: float) -> dict[str, float]:
     """Return the phases that make a fifth of a change of total or more, and by how much (us) they changed."""
     sums = {}
     for phase in PHASES:
-        values = [values_of_key(phase, part) for part in (before, after)]
+        values = [times_of(phase, part) for part in (before, after)]
         if all(values):
-            old, new = (median(us for us, _ in part) for part in values)
-            sums[phase] = new - old
+            sums[phase] = median(values[1]) - median(values[0])
     large = [phase for phase in sums if sums[phase] / change >= LARGE_PART]
     return {phase: sums[phase] for phase in sorted(large, key=lambda phase: -abs(sums[phase]))}
 
@@ -8297,7 +8288,7 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
     A line that leaves less than the best step is a trend. What is left without either tells how much the
     runs depend on each other, and so how much chance may do.
     """
-    values = [sample.timing.total for sample in samples]
+    values = times_of("total", samples)
     count = len(values)
     if count < LEVEL_RUNS or is_level(values, 1):
         return None
@@ -8309,13 +8300,10 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
     if steady and sum(map(abs, rest)) < left:
         parts = samples[: count // 4], samples[count * 3 // 4 :]
     else:
-        kind, rest = "shift", []
-        for part in (values[:place], values[place:]):
-            middle = median(part)
-            rest += [value - middle for value in part]
+        kind, rest = "shift", from_median(values[:place]) + from_median(values[place:])
     if is_level(values, dependence(rest)):
         return None
-    before, after = (median(sample.timing.total for sample in part) for part in parts)
+    before, after = (median(times_of("total", part)) for part in parts)
     if abs(after - before) < max(LEVEL_US, LEVEL_SHARE * before):
         return None
     phases = changed_phases(*parts, after - before)
@@ -8325,19 +8313,12 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
     return Level(kind, parts[0][-1].run, parts[1][0], before, after, quarters, phases, companion)
 
 
-def spread(values: Iterable[float]) -> float:
-    """Return the median distance of values from their median."""
-    values = list(values)
-    middle = median(values)
-    return median(abs(value - middle) for value in values)
-
-
 def find_groups(samples: Sequence[Sample]) -> Groups | None:
     """Return the two groups into which the totals of runs fall, at the widest gap between them, None if they
     do not, or are too few.
     """
     ordered = sorted(samples, key=lambda sample: sample.timing.total)
-    totals = [sample.timing.total for sample in ordered]
+    totals = times_of("total", ordered)
     least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(totals)))
     if len(totals) < max(GROUP_RUNS, 2 * least):
         return None
@@ -8368,19 +8349,23 @@ class Summary:
         self.late = sum(sample.late for sample in samples)
         self.answered = [sample for sample in samples if not sample.error]
         self.used = usable(samples)
-        self.failures = gather_failures(samples)
+        # How many samples failed in each way, and the last of each.
+        kinds = group_by(lambda failure: failure.kind, known("failure", samples))
+        self.failures = {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
         self.failed = len(samples) - len(self.answered)
         self.bad_status = sum(sample.bad_status for sample in self.answered)
-        self.statuses = gather_statuses(self.answered)
+        # How many samples had each status, and the median of their total (us).
+        codes = sorted(group_by(lambda sample: sample.status, self.answered).items())
+        self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
         self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
         self.findings = gather_findings(samples)
-        self.server = join_servers(sample.server for sample in samples)
-        self.refused = collections.Counter(sample.refused for sample in samples if sample.refused)  # reasons
+        shown = known("server", samples)  # of each field the newest that is known counts
+        self.server = ServerInfo(*((known(name, shown) or [None])[-1] for name in ServerInfo._fields))
+        self.refused = collections.Counter(known("refused", samples))  # reasons
         self.rtt_us = min(known("rtt_us", samples), default=None)
         resent = known("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
-        values = {key: values_of_key(key, self.used) for key in STAT_KEYS}
-        self.distributions = {key: measure_distribution(us for us, _ in values[key]) for key in STAT_KEYS}
+        self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
         middle = self.stat("total") or 0  # a typical run is the nearest to it
         self.typical = min(self.used, key=lambda sample: abs(sample.timing.total - middle), default=None)
 
@@ -8471,8 +8456,8 @@ def chains_of(samples: Sequence[Sample]) -> list[Sample]:
     """Return a sample for each chain: the one of its last step, with the times of all steps added up."""
     chains = []
     for steps in group_by(lambda sample: sample.run, samples).values():
-        times = (known(key, (step.timing for step in steps)) for key in Timing._fields)
-        added: list[Any] = [sum(each) if each else None for each in times]
+        values = (times_of(key, steps) for key in Timing._fields)
+        added: list[Any] = [sum(each) if each else None for each in values]
         chains.append(steps[-1]._replace(timing=Timing(*added)))
     return chains
 
@@ -8552,7 +8537,7 @@ def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sampl
     for key in STAT_KEYS:
         values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
         differences[key] = subtract(values, others, sides)
-    middle, reach = usual_range([each.timing.total for each in (*mine, *theirs)])
+    middle, reach = usual_range(times_of("total", [*mine, *theirs]))
     slow, others_slow = (sum(each.timing.total - middle > reach for each in part) for part in (mine, theirs))
     statuses = usual_statuses(parts, sides)
     return Comparison(
@@ -9704,10 +9689,6 @@ def whole_ms(us: float, least: float | None = None) -> str:
     return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
 
 
-def totals_of(samples: Iterable[Sample]) -> list[int]:
-    return [sample.timing.total for sample in samples]
-
-
 class Pace:
     """Finds what changes in the totals of the good runs of a variant, on new connections or on kept ones.
 
@@ -9739,7 +9720,7 @@ class Pace:
             recent = self._newest[:-1]
             flags = self._flags[-len(recent) :]
             usual = [*usual, *(each for each, flag in zip(recent, flags) if not flag)]
-            ordered = totals_of(usual)
+            ordered = times_of("total", usual)
         middle = median(ordered) if ordered else 0
         yield from self._slow_runs(sample, usual, middle)
         if len(self._reference) >= OUTLIER_VALUES:
@@ -9759,7 +9740,7 @@ class Pace:
         if len(usual) < OUTLIER_VALUES or total - middle <= LEAST_SLOW_US:
             return False
         # Where runs depend on those before them, chance takes them further.
-        for totals in (totals_of(runs) for runs in (usual, self._level) if runs):
+        for totals in (times_of("total", runs) for runs in (usual, self._level) if runs):
             centre, reach = usual_range(totals)
             if total - centre <= max(LEAST_SLOW_US, reach):
                 return False
@@ -9791,7 +9772,7 @@ class Pace:
     @staticmethod
     def _usual_end(usual: Sequence[Sample], middle: float) -> float:
         """Return up to where a total (us) is no sign of another level."""
-        top = nearest_rank(sorted(totals_of(usual)), 75)
+        top = nearest_rank(sorted(times_of("total", usual)), 75)
         return max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
 
     def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
@@ -9805,9 +9786,9 @@ class Pace:
             return f"slow again and again: {slow} of the last {len(self._flags)} runs"
         excess = {}
         for phase in PHASES:
-            took, others = getattr(sample.timing, phase), values_of_key(phase, usual)
+            took, others = getattr(sample.timing, phase), times_of(phase, usual)
             if took is not None and others:
-                excess[phase] = took - median(us for us, _ in others)
+                excess[phase] = took - median(others)
         phase = max(excess, key=lambda phase: excess[phase])
         total = f"total {sample.timing.total / 1000:.1f} ms, usually {middle / 1000:.1f}"
         return f"{total}: {phase} {whole_ms(getattr(sample.timing, phase))}"
@@ -9817,13 +9798,13 @@ class Pace:
         if self._level:
             yield from self._go_on(nearest_rank(self._ordered, 75 if self._sign > 0 else 25))
             return
-        now = median(totals_of(self._newest))
+        now = median(times_of("total", self._newest))
         sign, change = (1 if now > middle else -1), abs(now - middle)
         if change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
             return
         end = nearest_rank(self._ordered, 75 if sign > 0 else 25)
         beyond = [each for each in self._newest if sign * (each.timing.total - end) > 0]
-        certain = QUARTILES * dependence(totals_of(self._reference)) * abs(end - middle)
+        certain = QUARTILES * dependence(times_of("total", self._reference)) * abs(end - middle)
         if len(beyond) >= BEYOND[sign] and change >= certain:
             self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
             self._row, self._often = [], False
@@ -9844,7 +9825,7 @@ class Pace:
             self._reference, self._ordered = [], []
             for each in self._level[:-NEWEST_RUNS]:
                 self._refer_to(each)
-            yield "renewed", f"usual now: {whole_ms(median(totals_of(self._level)))} ms", newest
+            yield "renewed", f"usual now: {whole_ms(median(times_of('total', self._level)))} ms", newest
         else:
             return
         self._level = []
@@ -10603,8 +10584,8 @@ def level_document(level: Level, report: Report) -> dict[str, Any]:
 def groups_document(groups: Groups) -> dict[str, Any]:
     """Return two groups of runs; their medians in ms."""
     return {
-        "low_ms": to_ms(median(totals_of(groups.low))),
-        "high_ms": to_ms(median(totals_of(groups.high))),
+        "low_ms": to_ms(median(times_of("total", groups.low))),
+        "high_ms": to_ms(median(times_of("total", groups.high))),
         "low_n": len(groups.low),
         "high_n": len(groups.high),
         "high_runs": [sample.run for sample in groups.high[:MAX_GROUP]],
@@ -10994,7 +10975,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
     if key == "tls":
         samples = [sample for sample in samples if sample.url.startswith("https:")]
     whole = [each for each in samples if not (each.failure and key in (each.failure.phase, "total"))]
-    stats = measure_distribution(value for value, _ in values_of_key(key, whole)).stats
+    stats = measure_distribution(times_of(key, whole)).stats
     return {name: in_seconds(value) for name, value in stats.items()}
 
 
@@ -11766,7 +11747,7 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     room = width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
-    end, beyond = strip_end(sample.timing.total for sample in summary.used)
+    end, beyond = strip_end(times_of("total", summary.used))
     drawn = room >= LEAST_STRIP + 3
     which = f"Times of the {counted(len(summary.used), 'good run')}"
     if summary.none_good:
@@ -11781,8 +11762,8 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     headings, *body = rows
     table: list[Sequence[Cell]] = []
     for key, *row in body:
-        values = [us for us, _ in values_of_key(key, summary.used)]
-        table.append((*row_of((key, *row), key), *([Strip(values, 0, end, key)] if drawn else ())))
+        strip = [Strip(times_of(key, summary.used), 0, end, key)] if drawn else ()
+        table.append((*row_of((key, *row), key), *strip))
     table.insert(len(PHASES), ())
     yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
 
@@ -11927,7 +11908,7 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
         if level.companion and level.first:
             yield "", since_text(level.first.run, level.companion, summary)
     if groups:
-        low, high = (median(totals_of(part)) for part in (groups.low, groups.high))
+        low, high = (median(times_of("total", part)) for part in (groups.low, groups.high))
         near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
         yield "Groups", f"{name}{near}, {len(groups.high)} near {whole_ms(high, low)}"
         if groups.companion:
@@ -12494,7 +12475,7 @@ def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, 
 
 def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
     """Draw the totals of all sides as strips on one scale, if there is room."""
-    totals = {row.variant: [sample.timing.total for sample in row.usual.used] for row in rows}
+    totals = {row.variant: times_of("total", row.usual.used) for row in rows}
     every = [total for each in totals.values() for total in each]
     room = width - table_width([["Side"], *([name] for name in totals)]) - 3
     if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
@@ -12544,7 +12525,7 @@ def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
         if chains:
-            middle = median(chain.timing.total for chain in chains)
+            middle = median(times_of("total", chains))
             yield f"  {side.name}  all steps together: {time_text(middle)}"
     for side in sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
