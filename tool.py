@@ -955,6 +955,7 @@ class Variant(NamedTuple):
     name: str | None  # None where there is only one
     options: Options
     words: str | None = None  # of --versus: what this side does differently, credentials masked
+    replaced: str = ""  # of the first side: what others replace of it, credentials masked
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
@@ -3154,6 +3155,7 @@ class Parser(argparse.ArgumentParser):
         if any(word.startswith("-") for word in given):
             raise UsageError(explain_options(word for word in given if word.startswith("-")))
         args.url = args.url + given
+        args.words = options
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -3559,6 +3561,36 @@ def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Na
     return argparse.Namespace(**{**vars(base), **changes})
 
 
+def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
+    """Tell whether a side's options replace an option of the base, with this value ("" of a flag)."""
+    if name == "header":
+        field = value.partition(":")[0].lower()
+        return field in [text.partition(":")[0].lower() for text in own.header]
+    if name == "resolve":
+        return parse_resolve(value).place in [parse_resolve(text).place for text in own.resolve]
+    if name in ("ipv4", "ipv6"):
+        return bool(own.ipv4 != own.ipv6)
+    if name in ("key", "key_password_file"):
+        return own.cert is not None
+    return value != "" and vars(own)[name] not in (None, [])
+
+
+def replaced_words(base: argparse.Namespace, sides: Sequence[argparse.Namespace]) -> str:
+    """Return the words of the base that sides replace, in their order, as a shell takes them."""
+    import shlex
+
+    replaced, rest = [], iter(base.words)
+    for word in rest:
+        option, _, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
+        name, parts = NAMES.get(option, ""), [word]
+        if name and parts == [option] and not isinstance(vars(base)[name], bool):
+            value = next(rest)
+            parts.append(value)
+        if name and any(is_replaced(name, value, own) for own in sides):
+            replaced += parts
+    return shlex.join(replaced)
+
+
 def mask_field(text: str) -> str:
     name, _, value = text.partition(":")
     return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
@@ -3645,9 +3677,13 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
         raise UsageError(f"--count {args.count}: {len(sides)} sides are {runs} runs, at most {MAX_COUNT}")
     secrets = index_secrets(found for side in sides for found in secrets_of(side.options))
     shown = [
-        Variant(name, options._replace(secrets=secrets), words and masked_words(words, secrets))
-        for name, options, words in sides
+        side._replace(
+            options=side.options._replace(secrets=secrets),
+            words=side.words and masked_words(side.words, secrets),
+        )
+        for side in sides
     ]
+    shown[0] = shown[0]._replace(replaced=masked_words(replaced_words(args, read), secrets))
     whole = base._replace(secrets=secrets, sides=tuple(shown), warnings=tuple(warnings))
     check_tracing(whole)
     return whole
@@ -10658,7 +10694,7 @@ def comparison_fields(report: Report) -> dict[str, Any]:
     if report.options.sides:
         fields["sides"] = [
             {"side": name, "words": words, "url": shown_url(options.request.url, options)}
-            for name, options, words in report.options.sides
+            for name, options, words, _ in report.options.sides
         ]
     if report.options.baseline:
         before = report.options.baseline._asdict()
@@ -12519,7 +12555,7 @@ def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     late = sum(sample.late for sample in report.samples if sample.number == 1)
     told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
     yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
-    yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
+    yield Fields([(str(side.name), clip(side.words or side.replaced or "as given")) for side in sides])
     yield from compared_blocks(report, report.samples, SIDES[0], width)
     chained = any(each.number is None for each in report.comparisons)
     for side in sides if chained else ():
