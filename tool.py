@@ -1072,6 +1072,9 @@ class Sample(NamedTuple):
     retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
     lost: tuple[str, ...] = ()  # of LOSSES
+    asked: Mapping[str, Any] | None = (
+        None  # see `asked_of`; of the first step that is compared with a baseline
+    )
 
     @property
     def error(self) -> str | None:
@@ -2588,6 +2591,11 @@ BEFORE, NOW = "before", "now"  # what is compared with a baseline
 
 
 ABSENT = type(None)
+OF_REQUEST: dict[str, tuple[type, ...]] = {  # what an export's step holds of how it was asked
+    **dict.fromkeys(("proxy_url", "unix_socket"), (str, ABSENT)),
+    **dict.fromkeys(("tls_verified", "tls_custom_ca", "client_cert"), (bool, ABSENT)),
+    "body_bytes": (int,),
+}
 TOO_MUCH = 1e15  # of bytes or ms: with smaller numbers sums are exact, and can be shown
 
 
@@ -2619,20 +2627,32 @@ def pick_server(network: Mapping[str, Any]) -> ServerInfo:
     )
 
 
+def pick_failure(step: Mapping[str, Any]) -> Failure | None:
+    error = pick(step, "error", dict, ABSENT)
+    return None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields[:4]))
+
+
+def asked_of(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an export's step holds of how it was asked; one of version 1.0.0 holds less."""
+    fields = {**pick(step, "network", dict), **pick(step, "request", dict)}
+    asked = {name: pick(fields, name, *kinds) for name, kinds in OF_REQUEST.items() if name in fields}
+    if "headers" in fields:  # what the way and the body add is no difference of its own
+        names = {pick(each, "name", str).lower() for each in pick(fields, "headers", list)}
+        asked["names"] = names - {"host", "connection", "content-length"}
+    return asked
+
+
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
     """Give the samples of a run in an export. When that began may stand behind it: it is filled in later."""
     steps = pick(run, "steps", list)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
-        response, error = pick(step, "response", dict, ABSENT), pick(step, "error", dict, ABSENT)
+        response, failure = pick(step, "response", dict, ABSENT), pick_failure(step)
         if step["step_number"] != place or place > MAX_REDIRECTS + 1 or number > MAX_COUNT:
             raise ValueError("no chain, or more than there can be")
-        if response is None and error is None:
+        if response is None and failure is None:
             raise ValueError("neither a response nor an error")
         code = None if response is None else pick(response, "status", int)
-        failure = (
-            None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields[:4]))
-        )
         good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
         yield Sample(
             run=number,
@@ -2651,6 +2671,7 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
             judged=last and not failure,
             last=last,
             server=pick_server(network),
+            asked=asked_of(step) if number == place == 1 else None,
         )
 
 
@@ -12460,20 +12481,43 @@ HABITS: dict[str, Callable[[Sample], str]] = {
 }
 
 
+# As an export's first step says how it was asked: field -> what it is called, and a value in words.
+ASKED: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "proxy_url": ("proxy", lambda url: url or "none"),
+    "unix_socket": ("unix socket", lambda path: path or "none"),
+    "tls_verified": ("verification", lambda verified: "off" if verified is False else "on"),
+    "tls_custom_ca": ("--cacert", lambda given: "given" if given else "not given"),
+    "client_cert": ("client certificate", lambda shown: "shown" if shown else "not shown"),
+    "body_bytes": ("request body", size_text),
+    "names": ("header fields", lambda names: " ".join(sorted(names)) or "none"),
+}
+
+
+def asked_words(own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[str]:
+    """Say in what the first requests of two series differ, as far as both exports tell."""
+    mine, theirs = (next((dict(each.asked) for each in part if each.asked), {}) for part in (own, other))
+    if "names" in mine and "names" in theirs:  # those that one side alone has
+        mine["names"], theirs["names"] = mine["names"] - theirs["names"], theirs["names"] - mine["names"]
+    for field, (name, words) in ASKED.items():
+        if field in mine and field in theirs and words(mine[field]) != words(theirs[field]):
+            yield f"{name} {clip(words(mine[field]))} and {clip(words(theirs[field]))}"
+
+
 def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Collection[str]) -> str:
-    """Say in what two sides differ besides their times and what was intended, if both have answers."""
+    """Say in what two sides differ besides their times and what was intended: in their answers, if both have
+    any, and in how they were asked, where that is known.
+    """
     ends = [usable(each for each in part if each.last) for part in (own, other)]
-    if not all(ends):
-        return ""
     words = []
-    for name, habit in HABITS.items():
+    for name, habit in HABITS.items() if all(ends) else ():
         mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
         if mine != theirs and name not in intended:
             words.append(f"{name} {mine} and {theirs}")
-    size, before = (median(known("body_bytes", part)) for part in ends)
-    if size != before and abs(size - before) >= OTHER_SIZE * before:
-        words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
-    return ", ".join(words)
+    if all(ends):
+        size, before = (median(known("body_bytes", part)) for part in ends)
+        if size != before and abs(size - before) >= OTHER_SIZE * before:
+            words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
+    return ", ".join([*words, *asked_words(own, other)])
 
 
 def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
@@ -13349,6 +13393,7 @@ class Results:
         self.events = EventFinder()
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
+        self._compares = options.baseline is not None
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, dict[str, set[str]]] = {}  # by the number of the step, then without the query
         self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
@@ -13475,6 +13520,7 @@ class Results:
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
                 lost=losses(step),
+                asked=asked_of(step_document(step)) if self._compares and not self.samples else None,
                 server=self._known.setdefault(server, server),
                 traits=self._traits_of(response),
             )

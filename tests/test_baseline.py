@@ -465,6 +465,10 @@ HOSTILE = [
     (*STEP, "url", None),
     (*STEP, "request", None),
     (*STEP, "request", "method", ["GET"]),
+    (*STEP, "request", "body_bytes", "5"),
+    (*STEP, "request", "headers", [{"name": 5}]),
+    (*STEP, "network", "proxy_url", 5),
+    (*STEP, "network", "tls_verified", "no"),
     (*STEP, "network", None),
     (*STEP, "network", "ip", 5),
     (*STEP, "network", "ip", ["::1"]),
@@ -785,6 +789,56 @@ def test_what_differs_besides_the_times_is_said(call_tool, site, export):
     assert "protocol HTTP/1.1 and HTTP/2" in text
     assert "address family IPv4 and IPv6" in text
     assert "certificate none and abababab" in text
+
+
+def differences(result):
+    """Return in what now and before differ besides their times, "" where nothing is said."""
+    return flat(result.out).partition("differ besides: ")[2].strip()
+
+
+def test_a_request_that_was_asked_otherwise_is_said(call_tool, site, export):
+    path = export("-H", "X-Old: 1", "-H", "Accept: a/b", site.url())
+    words = ("--baseline", path, "-H", "x-old: 2", "-H", "Accept: c/d")
+    assert differences(call_tool(*words, site.url())) == "", "the same fields, with other values"
+    secret = "Authorization: Bearer hunter2hunter2"
+    result = call_tool(*words, "-d", "hello", "-H", secret, site.url())
+    fields = "header fields authorization content-type and none"
+    assert differences(result) == f"method POST and GET, request body 5 B and 0 B, {fields}"
+    assert "hunter2" not in result.out
+
+
+def test_a_proxy_and_a_unix_socket_are_said(call_tool, site, export):
+    path, proxy = export(site.url()), site.url().rstrip("/")
+    result = call_tool("--baseline", path, "-x", proxy.replace("//", "//u:hunter2@"), site.url())
+    assert f"proxy {proxy} and none" in differences(result)
+    assert "hunter2" not in result.out
+    earlier = export("-x", proxy, site.url())
+    assert f"proxy none and {proxy}" in differences(call_tool("--baseline", earlier, site.url()))
+    changed(path, "steps", 0, "network", "unix_socket", "/run/app.sock")
+    assert differences(call_tool("--baseline", path, site.url())) == "unix socket none and /run/app.sock"
+
+
+def test_how_a_certificate_was_checked_and_shown_is_said(call_tool, export, tls, authority):
+    trusted = ("--cacert", authority.file)
+    with http_server(tls=tls) as server:
+        path = export(*trusted, server.url())
+        assert differences(call_tool("--baseline", path, *trusted, server.url())) == ""
+        result = call_tool("--baseline", path, "-k", server.url())
+        assert differences(result) == "verification off and on, --cacert not given and given"
+        changed(path, "steps", 0, "network", "client_cert", True)
+        result = call_tool("--baseline", path, *trusted, server.url())
+        assert differences(result) == "client certificate not shown and shown"
+
+
+def test_what_an_export_does_not_hold_is_not_compared(call_tool, site, export):
+    path = export("-H", "X-Old: 1", site.url())
+    document = json.loads(path.read_bytes())
+    for part, names in (("network", ("client_cert", "proxy_url")), ("request", ("headers", "body_bytes"))):
+        for name in names:
+            del document["steps"][0][part][name]
+    path.write_text(json.dumps(document))
+    result = call_tool("--baseline", path, "-x", site.url(), "-I", "-H", "X-New: 1", site.url())
+    assert differences(result) == "method HEAD and GET, body size 0 B and 100 B"
 
 
 def test_a_kept_connection_beside_new_ones_is_said(call_tool, site, export):
