@@ -12327,9 +12327,10 @@ def addresses_table(
     table: Sequence[Mapping[str, str]], headings: Sequence[str], reasons: Collection[str], width: int
 ) -> Table:
     """Compare the addresses: medians in ms, and what differs. The reasons of marks are left out last."""
-    order = ["Address", "Status", "Wait", "Total", *headings, "Connect", "TLS"]
+    always = ["Address", "Status", "Wait", "Total"]
+    order = [*always, *headings, "Connect", "TLS"]
     order += [each for each in reasons if each not in order]
-    kept = [each for each in order if any(cells[each] != "-" for cells in table)]
+    kept = [each for each in order if each in always or any(cells[each] != "-" for cells in table)]
     rows = [{each: cells[each] for each in kept} for cells in table]
     return fitting_table(rows, sorted(kept[:0:-1], key=lambda each: each in reasons), width)
 

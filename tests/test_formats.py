@@ -227,7 +227,7 @@ def test_the_bars_start_where_their_phases_start(run_tool, without):
         lines = run_tool(server.url(), without=without, env={"COLUMNS": "100"}).out.splitlines()
 
     def bar(phase):
-        [line] = [line for line in lines if re.search(rf"\b{phase}\b.*█", line, re.IGNORECASE)]
+        [line] = [line for line in lines if re.search(rf"\b({phase})\b.*█", line, re.IGNORECASE)]
         return line.index("█"), line.rindex("█") + 1
 
     wait, xfer = bar("wait"), bar("xfer|transfer")

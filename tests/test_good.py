@@ -196,9 +196,13 @@ def test_a_budget_on_a_statistic_is_said_to_be_judged_without_error_pages(run_to
 
 @pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
 def test_a_relative_budget_is_said_to_be_judged_without_error_pages(run_tool, tmp_path, style):
-    """Of the sides as of a baseline: a canary with error pages passes, but not without a word."""
-    path = tmp_path / "before.json"
-    with http_server({"/": SLOW, "/flap": every(SLOW, SLOW, SLOW, SLOW, Reply(503))}) as server:
+    """Of the sides as of a baseline: a canary with error pages passes, but not without a word.
+
+    No good answer takes as long as the one before it: runs that depend on each other would not be judged.
+    """
+    path, slower = tmp_path / "before.json", Reply(wait=0.04)
+    flap = every(SLOW, slower, SLOW, slower, Reply(503))
+    with http_server({"/": every(SLOW, slower), "/flap": flap}) as server:
         budget = [*style, *OFTEN, "--slo", "total=+900%"]
         sides = [*budget, "--vs", server.url("/flap"), server.url()]
         assert run_tool(*sides).warned(f"in 4 of 40 runs {LEFT_OUT}").code == 0

@@ -505,11 +505,14 @@ def test_a_field_for_the_proxy_is_not_for_the_proxy_of_another_side(compare):
         left = "--versus {}: another proxy is not sent Proxy-Authorization unless these words repeat it"
         words = (f"-x {other.url()}", f"-x {other.url()} -H 'Proxy-Authorization: own'", "-x ''", "-4")
         sides = [word for each in words for word in ("--vs", each)]
-        compare(*base, "-x", proxy.url(), proxy.url("/a"), *sides, warned=[left.format(1)])
+        document = compare(*base, "-x", proxy.url(), proxy.url("/a"), *sides, warned=[left.format(1)])
+        place = {proxy.port: iter(proxy.requests), other.port: iter(other.requests)}
+        ports = [run["steps"][0]["network"]["port"] for run in document["runs"]]
+        asked = by_side(document, [next(place[port]) for port in ports])
         compare(*base, proxy.url("/a"), "--vs", f"-x {other.url()}", warned=[left.format(1)])
-        given = [each.values("proxy-authorization") for each in proxy.requests]
-    assert sorted(each.values("proxy-authorization") for each in other.requests) == [[], [], ["own"]]
-    assert sorted(given) == [[], [], [BASIC], [BASIC]]
+    assert [each.values("proxy-authorization") for each in asked] == [[BASIC], [], ["own"], [], [BASIC]]
+    last = [server.requests[-1].values("proxy-authorization") for server in (proxy, other)]
+    assert last == [[], []], "the first has no proxy, and the other another one"
 
 
 def test_userinfo_of_a_referer_is_masked_in_the_words_of_a_side(compare, server):
