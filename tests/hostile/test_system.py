@@ -219,7 +219,7 @@ def test_the_lack_of_descriptors_in_a_later_step_is_that_step_s_failure(launch, 
     check_decent(outcome, [75])
     first, second = [parse_metrics(line) for line in outcome.text("out").splitlines()]
     assert (first["status"], second["error"]) == ("302", "network")
-    assert "step 2" in outcome.err and "ulimit -n" in outcome.err
+    assert "step 2" in outcome.err and "Too many open files" in outcome.err
 
 
 @pytest.mark.needs("linux", "root")
