@@ -126,9 +126,9 @@ REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
 def refusal_of(error: BaseException) -> str | None:
     """Say in the system's own words which limit of this machine made an error, None for any other error."""
     words = getattr(error, "strerror", None) or str(error) or os.strerror(errno.ENOMEM)
-    known = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
+    loose = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
     limited = isinstance(error, MemoryError) or getattr(error, "errno", 0) in REFUSALS
-    if limited or (known and any(sign in words for sign in SIGNS_OF_NO_ROOM)):
+    if limited or (loose and any(sign in words for sign in SIGNS_OF_NO_ROOM)):
         return f"this process met a limit (ulimit, or one of its machine, container or service): {words}"
     return None
 
@@ -174,9 +174,9 @@ if __name__ == "__main__":
     # Importing makes no garbage to speak of, and collecting it anyway costs 3 ms of every start.
     gc.disable()
     # Until `cli` knows better, an interrupt while importing ends the process without a word.
-    for early in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(early) is not signal.SIG_IGN:
-            signal.signal(early, lambda number, _: os._exit(128 + number))
+    for interruption in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(interruption) is not signal.SIG_IGN:
+            signal.signal(interruption, lambda number, _: os._exit(128 + number))
 
 try:
     import _thread
@@ -204,9 +204,9 @@ try:
     from operator import itemgetter, mul, ne
 
     http_client = import_http_client()
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError as not_there:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
-    refuse(f"this Python lacks '{missing.name or missing}': install python3, not python3-minimal")
+    refuse(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
 except (ImportError, OSError, MemoryError) as unloaded:
     refuse(refusal_of(unloaded) or f"the standard library of this Python cannot be loaded: {unloaded}")
 
@@ -752,9 +752,7 @@ class Response(NamedTuple):
     header_bytes: int | None
     timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
-    clock_skew_s: int | None = (
-        None  # by how much the server's clock is ahead of this machine's, if that is much
-    )
+    clock_skew_s: int | None = None  # by how much the server's clock is ahead of this machine's, if much
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -1197,8 +1195,8 @@ def secret_parameter() -> re.Pattern[str]:
     )
     begin, end = "(?:[?&;#[]|%(?:3f|26|23|5b|5f|2d))", "(?:]|%5d)?(?:=|%3d)"
     # First what is quick to find, and most often missing: an end of a name.
-    known = f"{begin}(?=[^]=&;#?%[]{{1,64}}[]=%])(?:{'|'.join(names)}){end}"
-    return re.compile(rf"(?i)({known})(?!\*{{3}})([^&#]+)")
+    before = f"{begin}(?=[^]=&;#?%[]{{1,64}}[]=%])(?:{'|'.join(names)}){end}"
+    return re.compile(rf"(?i)({before})(?!\*{{3}})([^&#]+)")
 
 
 def mask_query(text: str, query: str = r"[?#][^\s\"<>]*") -> str:
@@ -1504,8 +1502,8 @@ class Place:
     def _check_planted(self, opened: os.stat_result, private: bool) -> None:
         folder = os.fstat(self.folder)
         regular, sticky = stat.S_ISREG(opened.st_mode), folder.st_mode & stat.S_ISVTX
-        foreign = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
-        if foreign and (private or sticky):
+        not_ours = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
+        if not_ours and (private or sticky):
             raise OSError(errno.EACCES, "it belongs to another user: name another file")
         if not (regular and is_shared(folder)):
             return
@@ -1516,18 +1514,8 @@ class Place:
             found = self._look()
         same = os.path.samestat(found, opened) and found.st_ctime_ns == opened.st_ctime_ns
         if not (same and found.st_nlink == opened.st_nlink == 1):
-            why = (
-                "it has a second name elsewhere, or is changed meanwhile, and others may write to its folder"
-            )
-            raise OSError(errno.EACCES, f"{why}: name another file")
-
-
-def open_local(path: str, any_link: bool) -> int:
-    """Open a file for reading without waiting; raises OSError."""
-    if any_link or descriptor_of(path) is not None:
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with Place(path, read=True) as place:
-        return place.open(os.O_RDONLY)
+            why = "it has a second name elsewhere, or is changed meanwhile"
+            raise OSError(errno.EACCES, f"{why}, and others may write to its folder: name another file")
 
 
 @cache
@@ -1540,7 +1528,13 @@ def read_local(option: str, path: str, limit: int, seconds: float, any_link: boo
     `seconds`; OSError when a limit of this machine forbids it.
     """
     try:
-        descriptor = 0 if path == "-" else open_local(path, any_link)
+        if path == "-":
+            descriptor = 0
+        elif any_link or descriptor_of(path) is not None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        else:
+            with Place(path, read=True) as place:
+                descriptor = place.open(os.O_RDONLY)
         try:
             if stat.S_ISCHR(os.fstat(descriptor).st_mode):
                 limit = min(limit, MAX_DEVICE)
@@ -1601,10 +1595,10 @@ def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
     return value
 
 
-def suggest(word: str, known: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
-    """Ask whether the nearest of the known words was meant, behind a `mark`; "" where none is so `alike`."""
+def suggest(word: str, others: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
+    """Ask whether the nearest of other words was meant, behind a `mark`; "" where none is so `alike`."""
     difflib = optional("difflib")  # only for slips, so not imported at every start
-    near = difflib.get_close_matches(word.lower(), known, 1, alike) if difflib else []
+    near = difflib.get_close_matches(word.lower(), others, 1, alike) if difflib else []
     return f"; did you mean {mark}{near[0]}?" if near else ""
 
 
@@ -1645,8 +1639,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             expected = f"one of {', '.join(SLO_KEYS)}{suggest(phase, SLO_KEYS)}"
             raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key not in BUDGETS[phase]:
-            known = BUDGETS[phase][1:]
-            expected = f"{phase} or one of {', '.join(known)}{suggest(key, known)}"
+            keys = BUDGETS[phase][1:]
+            expected = f"{phase} or one of {', '.join(keys)}{suggest(key, keys)}"
             raise SloError(f"Unknown SLO key '{name}': expected {expected}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
@@ -1687,7 +1681,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
     """Merge --slo over --slo-file; raises SloError."""
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo([entry for text in inline for entry in split_budgets(text)]))
-    return {key: thresholds[key] for known in BUDGETS.values() for key in known if key in thresholds}
+    return {key: thresholds[key] for keys in BUDGETS.values() for key in keys if key in thresholds}
 
 
 INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
@@ -1931,8 +1925,8 @@ def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
     """
     entries: list[tuple[str, int | None]] = []
     for entry in re.split(r"[,\s]+", text.strip()):
-        bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
-        found = bracketed or re.fullmatch(r"([^:]*):([0-9]+)", entry)
+        found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
+        found = found or re.fullmatch(r"([^:]*):([0-9]+)", entry)
         name, port = found.groups() if found else (entry, None)
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
@@ -2296,11 +2290,6 @@ def parse_count(option: str, text: str) -> int:
     raise UsageError(f"{option} '{clip(text)}': expected a whole number from 1 to {MAX_COUNT}")
 
 
-def parse_days(text: str | None) -> int | None:
-    """Read --cert-days; raises UsageError."""
-    return None if text is None else parse_count("--cert-days", text)
-
-
 def parse_duration(text: str) -> int:
     """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
     found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
@@ -2438,16 +2427,6 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     return Identity(certificate, key, password)
 
 
-def explain_identity(identity: Identity, error: ssl.SSLError, asked: bool) -> UsageError:
-    """Say what OpenSSL dislikes about a client certificate or its key; `asked`: the password was used."""
-    if error.reason in MISMATCHES:
-        return UsageError(f"{identity.key} is not the key of the first certificate in {identity.certificate}")
-    if asked:
-        return UsageError(f"{identity.key}: the password in --key-password-file does not open it")
-    wrong = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
-    return UsageError(f"{identity.certificate} holds {wrong}, as PEM: {error}")
-
-
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Have a context show a client certificate where it is asked for one; raises UsageError."""
     asked = False
@@ -2464,7 +2443,13 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         with lend(identity.certificate) as certificate, lend(identity.key) as key:
             context.load_cert_chain(certificate.name, key.name, password)
     except ssl.SSLError as error:
-        raise explain_identity(identity, error, asked) from None
+        wrong = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
+        wrong = f"{identity.certificate} holds {wrong}, as PEM: {error}"
+        if error.reason in MISMATCHES:
+            wrong = f"{identity.key} is not the key of the first certificate in {identity.certificate}"
+        elif asked:
+            wrong = f"{identity.key}: the password in --key-password-file does not open it"
+        raise UsageError(wrong) from None
     except OSError as error:
         if refusal_of(error):
             raise
@@ -2710,11 +2695,7 @@ class ExportReader:
 
         self._data, self._until = data, until
         self._start = len(data) - len(data.removeprefix(b"\xef\xbb\xbf"))  # behind a mark of byte order
-        self._size, self._text, self._at = (
-            PIECE // 4,
-            "",
-            0,
-        )  # the text begins at `start`, and is read up to `at`
+        self._size, self._text, self._at = PIECE // 4, "", 0  # the text begins at `start`, is read up to `at`
         self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
         self.text_of = json.dumps
 
@@ -2753,8 +2734,8 @@ class ExportReader:
             try:
                 found, end = self._decode(self._text, self._at)
             except ValueError as error:
-                cut = getattr(error, "pos", -1) > near or str(error).startswith("Unterminated")
-                if not cut or not self._read_on():
+                cut_off = getattr(error, "pos", -1) > near or str(error).startswith("Unterminated")
+                if not cut_off or not self._read_on():
                     raise
             else:
                 if end < near or not self._read_on():
@@ -3075,14 +3056,7 @@ NAMES = {  # by option: the attribute that holds its value in what argparse retu
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = (
-    "data",
-    "cookie",
-    "user",
-    "user_agent",
-    "referer",
-    "versus",
-)  # it may begin with -: a multipart body
+FREE_TEXT = "data cookie user user_agent referer versus".split()  # it may begin with -: a multipart body
 PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
 NOT_EMPTY = {  # what a value must be that cannot be empty
     **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
@@ -3100,13 +3074,10 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
     ("--baseline", "--all-addresses", ": name one address with --resolve"),
 )
 KEY_OF = ", the client certificate that the key belongs to"
+FOR_SERIES = ": it is for several runs, for example --count 20"
 NEEDS = (  # an option, those of which it needs one, and why
-    (
-        "--interval",
-        ("--count", "--duration", "--versus", "--baseline"),
-        ": it is for several runs, for example --count 20",
-    ),
-    ("--reuse", ("--count", "--duration", "--versus"), ": it is for several runs, for example --count 20"),
+    ("--interval", ("--count", "--duration", "--versus", "--baseline"), FOR_SERIES),
+    ("--reuse", ("--count", "--duration", "--versus"), FOR_SERIES),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -3525,7 +3496,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         allowances=relative,
         baseline=baseline,
         label=args.label and whole_characters(args.label),
-        cert_days=parse_days(args.cert_days),
+        cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
         tracing=choose_tracing(args, environ),
         expected=expected,
     )
@@ -3979,9 +3950,8 @@ class Log:
 # total_retrans 100, bytes_acked 120, bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152,
 # data_segs_out 156.
 TCP_INFO = struct.Struct("@5xB10xI8xI20xI44xI16xQQI8xIII")
-SENT = struct.Struct("@QQ")  # tcpi_bytes_sent, bytes_retrans (Linux 4.19)
+SENT = 200, 208  # the places of tcpi_bytes_sent and bytes_retrans (Linux 4.19)
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
-SENT_PLACE = 200
 LIMITED = 176  # the place of tcpi_rwnd_limited, in us (Linux 4.10)
 DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
@@ -4003,13 +3973,9 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     """
     if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
-    flags, segment, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = (
-        TCP_INFO.unpack_from(info)
-    )
-    sent = None
-    if len(info) >= SENT_PLACE + SENT.size:
-        all_sent, again = SENT.unpack_from(info, SENT_PLACE)
-        sent = all_sent - again
+    fields = TCP_INFO.unpack_from(info)
+    flags, segment, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = fields
+    all_sent, again = (counter_at(info, place, "@Q") for place in SENT)
     return Counters(
         window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
         segment=segment,
@@ -4017,7 +3983,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         quiet_us=quiet * 1000,
         beyond_gap=sacked,
         retransmits=resent,
-        sent=sent,
+        sent=None if all_sent is None or again is None else all_sent - again,
         acknowledged=acked,
         received=received,
         segments_in=data_in,
@@ -4451,9 +4417,8 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         hint = "Check those in /etc/resolv.conf: `nslookup NAME` asks them."
     elif error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
         message = "the name servers failed to look {} up (SERVFAIL, REFUSED), or none of them listens there"
-        hint = (
-            "See what `nslookup NAME` says; for SERVFAIL look at the name's own name servers and its DNSSEC."
-        )
+        hint = "See what `nslookup NAME` says; "
+        hint += "for SERVFAIL look at the name's own name servers and its DNSSEC."
     elif error.errno == socket.EAI_AGAIN:
         message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
         hint = "Check that those in /etc/resolv.conf can be reached from here: `nslookup NAME` asks them."
@@ -4487,22 +4452,19 @@ def no_port_left(peer: Peer) -> str:
     try:
         listed = "/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp"
         found = read_local("connections", listed, MAX_CONNECTIONS_FILE, 1.0, any_link=True)
-        ports = read_local(
-            "ports", "/proc/sys/net/ipv4/ip_local_port_range", MAX_RESOLVER_FILE, 1.0, any_link=True
-        )
+        range_of_ports = "/proc/sys/net/ipv4/ip_local_port_range"
+        ports = read_local("ports", range_of_ports, MAX_RESOLVER_FILE, 1.0, any_link=True)
         first, last = map(int, ports.split())
     except (UsageError, ValueError):
         return ""
     count = sum(line.split()[2:3] == [place.encode("ascii")] for line in found.splitlines())
     if count < (last - first + 1) / 2:
         return ""
-    return (
-        f"no local port is left for this destination: {count} connections to it "
-        "(ip_local_port_range, TIME_WAIT)"
-    )
+    full = f"no local port is left for this destination: {count} connections to it"
+    return f"{full} (ip_local_port_range, TIME_WAIT)"
 
 
-def explain_silence(phase: str, host: str, counted: Counters, facts: Mapping[str, int | None]) -> str:
+def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int | None]) -> str:
     """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing. What
     holds an `upload` back of which all that has left was acknowledged is the other side's window.
 
@@ -4511,25 +4473,23 @@ def explain_silence(phase: str, host: str, counted: Counters, facts: Mapping[str
     """
     large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
     acknowledged = facts["acknowledged_bytes"] or 0
-    missing = (facts["sent_bytes"] or 0) - acknowledged
-    again = f"{missing} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
-    if counted.beyond_gap:
+    unheard = (facts["sent_bytes"] or 0) - acknowledged
+    again = f"{unheard} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
+    if last.beyond_gap:
         return f"{again}, while what came behind them was: {large}; or they were lost."
-    if missing and facts["retransmits"]:
-        if missing <= counted.segment:
+    if unheard and facts["retransmits"]:
+        if unheard <= last.segment:
             return f"{again}: lost on the way; check routing and firewalls."
-        return (
-            f"{again}{', while smaller segments were' if acknowledged else ''}: {large}; or they were lost."
-        )
+        return f"{again}{', while smaller segments were' * (acknowledged > 0)}: {large}; or they were lost."
     if facts["out_of_order"]:
         return f"What came out of order waits for larger segments before it: {large}; or these were lost."
-    if missing or phase == "upload":
+    if unheard or phase == "upload":
         return ""
-    silence = "nothing came back"
+    found = "nothing came back"
     if facts["received_bytes"]:
-        silence = f"nothing more came for {counted.quiet_us / 1_000_000:.1f} s"
+        found = f"nothing more came for {last.quiet_us / 1_000_000:.1f} s"
     return (
-        f"All that was sent was acknowledged, and {silence}: the machine answers, the program behind it does "
+        f"All that was sent was acknowledged, and {found}: the machine answers, the program behind it does "
         f"not: look at its load and log; or {large}.{'' if phase == 'tls' else f' Or {RAISE_M}'}"
     )
 
@@ -4819,7 +4779,6 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 
 def explain_certificate(failure: TlsFailure) -> NetworkError:
-    """Put OpenSSL's verdict on a certificate in plain words."""
     if failure.code in VALIDITY:
         return validity_error(failure)
     if failure.code in (62, 64):  # another name, another address
@@ -4874,8 +4833,8 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         meaning = "certificate_required"  # TLS 1.2 has no alert for it
     hint = tls_hint(meaning, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        known = {**ALERTS, **SHOWN_ALERTS} if failure.cert_fate == "sent" else ALERTS
-        words = known.get(meaning, "the server broke off")
+        meanings = {**ALERTS, **SHOWN_ALERTS} if failure.cert_fate == "sent" else ALERTS
+        words = meanings.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
         place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
@@ -5313,7 +5272,7 @@ class TlsStream(Stream):
     read may end within a record: when records are read one by one again, `_rest` comes first.
     """
 
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
         super().__init__()
         self.established = False
         self.spoken = False  # a record of TLS came
@@ -5325,8 +5284,8 @@ class TlsStream(Stream):
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         overhear(context, nobody)  # an object that is made without a listener never has one
-        name = server_name.encode("ascii")  # a str would go through the idna codec
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        shown = name.encode("ascii")  # a str would go through the idna codec
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=shown)
         self.tap = HandshakeTap(self._tls)
         try:
             self._try_handshake()
@@ -6030,13 +5989,13 @@ def standard_status(line: bytes) -> str | None:
     return "miss" if word and word.endswith("miss") else word
 
 
-def other_status(line: bytes) -> str | None:
+def plain_status(line: bytes) -> str | None:
     """Return the first word of the last member, which the nearest cache has added."""
     return cache_word(decode(line).rpartition(",")[2].lstrip(BLANK))
 
 
 # Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
-CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": other_status, "X-Cache": other_status}
+CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": plain_status, "X-Cache": plain_status}
 
 
 def read_cache(headers: Sequence[Header]) -> CacheUse | None:
@@ -6339,11 +6298,11 @@ def plain_dataclass(**_: object) -> Callable[[type], type]:
     def take(self: Any, **fields: object) -> None:
         self.__dict__.update(fields)
 
-    def finish(made: type) -> type:
+    def complete(made: type) -> type:
         made.__init__ = take  # type: ignore[misc]
         return made
 
-    return finish
+    return complete
 
 
 def import_h2() -> bool:
@@ -7552,8 +7511,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
     headers = tuple((name, shown(name, value)) for name, value in response.headers)
     metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
-    timings, cache = masked((metrics, read_cache(headers)), secrets)
-    return response._replace(headers=headers, timings=timings, cache=cache)
+    timings, cache_use = masked((metrics, read_cache(headers)), secrets)
+    return response._replace(headers=headers, timings=timings, cache=cache_use)
 
 
 def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
@@ -7651,7 +7610,7 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
     nothing: the other side is the proxy.
     """
     last, phase = evidence.ended, failure.phase
-    if failure.kind != "timeout" or phase not in ("tls", "wait", "xfer") or not last or last.sent is None:
+    if not last or last.sent is None:
         return failure
     begun = evidence.connected if history.kept else JUST_CONNECTED
     entered = (evidence.sent or begun) if phase != "tls" else begun
@@ -7665,19 +7624,12 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
     }
     flows = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
     unsent = phase == "wait" and not history.instant("sent")
-    failure = failure._replace(evidence=tuple(facts.items()))
-    if flows or not host:
-        return failure
-    hint = explain_silence("upload" if unsent else phase, host, last, facts)
-    return failure._replace(hint=hint or failure.hint)
-
-
-def with_oblivion(failure: Failure, history: Log) -> Failure:
-    """Return a failure with the advice for a kept connection on which all was sent in vain."""
-    facts = dict(failure.evidence)
-    if history.kept and facts.get("retransmits") and not facts["acknowledged_bytes"]:
-        return failure._replace(hint=forgotten_hint(history))
-    return failure
+    hint = ""
+    if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
+        hint = forgotten_hint(history)
+    elif host and not flows:
+        hint = explain_silence("upload" if unsent else phase, host, last, facts)
+    return failure._replace(hint=hint or failure.hint, evidence=tuple(facts.items()))
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
@@ -7692,10 +7644,9 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing.dns)
-    if failure:
+    if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
         host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
-        failure = with_oblivion(failure, history)
     exchange = history.last(Exchange)
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
@@ -7985,9 +7936,9 @@ def rejected_spans(answer: bytearray) -> tuple[int, str]:
     import json
 
     try:
-        partial = json.loads(answer)["partialSuccess"]
-        count = min(float(partial.get("rejectedSpans", 0)), TOO_MUCH)
-        return int(count), str(partial.get("errorMessage", ""))
+        success = json.loads(answer)["partialSuccess"]
+        count = min(float(success.get("rejectedSpans", 0)), TOO_MUCH)
+        return int(count), str(success.get("errorMessage", ""))
     except NO_EXPORT:
         return 0, ""
 
@@ -8160,7 +8111,7 @@ def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[
     return [(value, number) for value, number in values if value is not None]
 
 
-def known(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
+def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
     """Return the values of a field where it is known."""
     values = (getattr(each, name) for each in things)
     return [value for value in values if value is not None]
@@ -8168,7 +8119,7 @@ def known(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -
 
 def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
     """Return the values of a key (us) that there are."""
-    return known(key, (sample.timing for sample in samples))
+    return present(key, (sample.timing for sample in samples))
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]], ...]:
@@ -8180,7 +8131,7 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]
 
 
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
-    return collections.Counter(known("code", (sample for sample in samples if sample.bad_status)))
+    return collections.Counter(present("code", (sample for sample in samples if sample.bad_status)))
 
 
 def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
@@ -8277,10 +8228,10 @@ def find_companion(
     found = []
     for trait, having in mine.items():
         share, elsewhere = having / count, theirs[trait] / len(others)
-        apart = share >= MOST and elsewhere <= FEW
+        distinct = share >= MOST and elsewhere <= FEW
         if of_status:
-            apart = trait[0] != "status" and (apart or (share == 1 and elsewhere < 1))
-        if apart and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
+            distinct = trait[0] != "status" and (distinct or (share == 1 and elsewhere < 1))
+        if distinct and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
             found.append((elsewhere - share, len("".join(trait)), Companion(*trait, having, theirs[trait])))
     return min(found)[-1] if found else None
 
@@ -8320,9 +8271,9 @@ def best_split(values: Sequence[float]) -> tuple[int, float]:
 
 def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[float]:
     """Return what is left of values without a straight line through the medians of their quarters."""
-    apart = len(values) / 4
+    quarter = len(values) / 4
     slope = median(
-        (end - begin) / (at * apart) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
+        (end - begin) / (at * quarter) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
     )
     return from_median([value - slope * number for number, value in enumerate(values)])
 
@@ -8407,20 +8358,20 @@ class Summary:
         self.answered = [sample for sample in samples if not sample.error]
         self.used = usable(samples)
         # How many samples failed in each way, and the last of each.
-        kinds = group_by(lambda failure: failure.kind, known("failure", samples))
+        kinds = group_by(lambda failure: failure.kind, present("failure", samples))
         self.failures = {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
         self.failed = len(samples) - len(self.answered)
         self.bad_status = sum(sample.bad_status for sample in self.answered)
         # How many samples had each status, and the median of their total (us).
         codes = sorted(group_by(lambda sample: sample.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        self.largest_code = max(known("code", samples), default=None)  # also of steps that failed half-way
+        self.largest_code = max(present("code", samples), default=None)  # also of steps that failed half-way
         self.findings = gather_findings(samples)
-        shown = known("server", samples)  # of each field the newest that is known counts
-        self.server = ServerInfo(*((known(name, shown) or [None])[-1] for name in ServerInfo._fields))
-        self.refused = collections.Counter(known("refused", samples))  # reasons
-        self.rtt_us = min(known("rtt_us", samples), default=None)
-        resent = known("retransmits", samples)
+        shown = present("server", samples)  # of each field the newest that is known counts
+        self.server = ServerInfo(*((present(name, shown) or [None])[-1] for name in ServerInfo._fields))
+        self.refused = collections.Counter(present("refused", samples))  # reasons
+        self.rtt_us = min(present("rtt_us", samples), default=None)
+        resent = present("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
         middle = self.stat("total") or 0  # a typical run is the nearest to it
@@ -8572,7 +8523,7 @@ def usual_statuses(parts: Sequence[Sequence[Sample]], sides: int) -> tuple[int |
         own, other = ({sample.round for sample in part} for part in good)
         good = [[sample for sample in part if sample.round in own & other] for part in good]
     own_status, other_status = (
-        most_frequent(known("status", part)) for part in (good if all(good) else parts)
+        most_frequent(present("status", part)) for part in (good if all(good) else parts)
     )
     return own_status, other_status
 
@@ -10300,11 +10251,11 @@ def series_progress(
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 
-def bad_ones(counted: Mapping[int, int], runs: int | None) -> tuple[str, str]:
+def bad_ones(found: Mapping[int, int], runs: int | None) -> tuple[str, str]:
     """Name bad statuses; for a series of `runs`, say in how many runs they came."""
-    statuses, where = " or ".join(map(str, sorted(counted))), ""
+    statuses, where = " or ".join(map(str, sorted(found))), ""
     if runs is not None:
-        where = f"in {sum(counted.values())} of {runs} runs "
+        where = f"in {sum(found.values())} of {runs} runs "
     return statuses, where
 
 
@@ -11498,14 +11449,14 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {loss_text(step)}"
 
 
-def cache_text(cache: CacheUse) -> str:
+def cache_text(use: CacheUse) -> str:
     """Say what a cache did, and which field says so."""
-    parts = [cache.status or ""]
-    if cache.age_s is not None:
-        parts.append(f"age {cache.age_s} s")
-    if cache.via:
-        parts.append(f"via {clip(cache.via, MAX_FOREIGN)}")
-    return f"{', '.join(filter(None, parts)) or 'not said'} ({cache.source})"
+    parts = [use.status or ""]
+    if use.age_s is not None:
+        parts.append(f"age {use.age_s} s")
+    if use.via:
+        parts.append(f"via {clip(use.via, MAX_FOREIGN)}")
+    return f"{', '.join(filter(None, parts)) or 'not said'} ({use.source})"
 
 
 def claim_rows(response: Response) -> Iterator[Row]:
@@ -11819,8 +11770,8 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     headings, *body = rows
     table: list[Sequence[Cell]] = []
     for key, *row in body:
-        strip = [Strip(times_of(key, summary.used), 0, end, key)] if drawn else ()
-        table.append((*row_of((key, *row), key), *strip))
+        drawing = [Strip(times_of(key, summary.used), 0, end, key)] if drawn else ()
+        table.append((*row_of((key, *row), key), *drawing))
     table.insert(len(PHASES), ())
     yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
 
@@ -12190,7 +12141,7 @@ def cause_words(found: Comparison) -> str:
 
 def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str:
     """Say that the way to an address is longer or shorter, where that may be all that its times differ by."""
-    trips, largest = known("rtt_us", others), max(map(abs, large_phases(found).values()), default=0)
+    trips, largest = present("rtt_us", others), max(map(abs, large_phases(found).values()), default=0)
     if own.rtt_us is None or not trips:
         return ""
     usual, total = median(trips), found.differences["total"].median or 0
@@ -12515,7 +12466,7 @@ def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Colle
         if mine != theirs and name not in intended:
             words.append(f"{name} {mine} and {theirs}")
     if all(ends):
-        size, before = (median(known("body_bytes", part)) for part in ends)
+        size, before = (median(present("body_bytes", part)) for part in ends)
         if size != before and abs(size - before) >= OTHER_SIZE * before:
             words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
     return ", ".join([*words, *asked_words(own, other)])
@@ -12912,8 +12863,8 @@ class Painter:
             return [(Span(drawn, cell.tone),)]
         if isinstance(cell, Scale):
             begin, end = cell
-            fits = len(begin) + len(end) < width
-            return [(Span(begin + end.rjust(width - len(begin)) if fits else "", "strong"),)]
+            both = len(begin) + len(end) < width
+            return [(Span(begin + end.rjust(width - len(begin)) if both else "", "strong"),)]
         return list(self._folded(cell, width))
 
     def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Spans:
@@ -13277,13 +13228,14 @@ def import_ahead(options: Options) -> bool:
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
     budgets = options.thresholds or options.allowances or options.cert_days
     draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
-    follow = options.follow or any(side.options.follow for side in options.sides)
+    follows = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
     needed = {
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
         "unicodedata": draws,
-        "ipaddress": follow and without_proxy,  # a redirect may lead to a host that only NO_PROXY tells apart
+        "ipaddress": follows
+        and without_proxy,  # a redirect may lead to a host that only NO_PROXY tells apart
     }
     for name, wanted in needed.items():
         if wanted:
@@ -13832,10 +13784,10 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
 def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
     """Warn if a duration takes more runs than there may be, and name an interval that fits."""
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
-        fits = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
+        enough = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
         yield (
             f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
-            f"{MAX_COUNT} runs that there may be: --interval {shortest(fits)} fits"
+            f"{MAX_COUNT} runs that there may be: --interval {shortest(enough)} fits"
         )
 
 

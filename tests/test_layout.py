@@ -77,7 +77,8 @@ def bound_by(node):
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
     if isinstance(node, ast.Assign):
-        return [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        names = [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        return [name.id for name in names if isinstance(name.ctx, ast.Store)]
     if isinstance(node, ast.ExceptHandler):
         return [node.name] if node.name else []
     if isinstance(node, (ast.AnnAssign, ast.For)) and isinstance(node.target, ast.Name):
@@ -138,6 +139,13 @@ def test_no_name_is_given_twice():
     """The second constant of a name would be the first one's value too, by the time it is used."""
     bound = [name for node in TREE.body for name in bound_by(node)]
     assert sorted({name for name in bound if bound.count(name) > 1}) == []
+
+
+def test_no_local_name_is_one_of_the_module():
+    """Who looks for one of the two would find the other."""
+    shared = {name for node in ast.walk(TREE) if isinstance(node, ast.Global) for name in node.names}
+    defined = set(module_names()) - shared
+    assert [(node.lineno, name) for node in FUNCTIONS for name in local_names(node) & defined] == []
 
 
 def test_main_comes_last():
