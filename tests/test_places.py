@@ -13,6 +13,7 @@ from inside import tool
 
 ROOT = TOOL.parent
 README = (ROOT / "README.md").read_text("utf-8")
+JSON = (ROOT / "JSON.md").read_text("utf-8")
 SOURCE = TOOL.read_text("utf-8")
 FINDINGS = sorted(
     set(re.findall(r'Finding\(\s*"(\w+)"', SOURCE)) | {"address_failed", "family_fallback", "closes"}
@@ -26,9 +27,14 @@ def part(heading):
     return found[1]
 
 
+def first_cells(text):
+    """Return the first cells of the tables in a text."""
+    return re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+
+
 def rows(heading):
     """Return the first cells of the tables of a section."""
-    return re.findall(r"^\| (.*?) \|", part(heading), re.MULTILINE)
+    return first_cells(part(heading))
 
 
 def named(text):
@@ -131,9 +137,9 @@ def test_every_export_is_an_option_that_is_given_once_and_has_a_maker():
     ],
     ids=lambda value: value.partition(".")[0][:12] or "step",
 )
-def test_every_field_of_a_step_has_a_row_in_the_readme(start, fields):
+def test_every_field_of_a_step_is_described(start, fields):
     """A row may list several: the first with what it is part of, the others without."""
-    listed = {name.replace("[]", "") for cell in rows("JSON") for name in named(cell)}
+    listed = {name.replace("[]", "") for cell in first_cells(JSON) for name in named(cell)}
     known = (
         listed | {name.rpartition(".")[2] for name in listed} | {name.partition(".")[0] for name in listed}
     )

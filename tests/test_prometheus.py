@@ -634,11 +634,13 @@ def test_promtool_finds_nothing_to_say_against_it(call_tool, tmp_path, server, t
 
 @pytest.fixture
 def promtool(tmp_path):
-    """Give promtool, in a folder that has the README's alert rules in `rules.yml`."""
+    """Give promtool, in a folder that has MONITORING.md's alert rules in `rules.yml`."""
     program = shutil.which("promtool")
     if not program:
         pytest.skip("promtool is not installed")
-    [rules] = re.findall(r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "README.md").read_text(), re.DOTALL)
+    [rules] = re.findall(
+        r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "MONITORING.md").read_text(), re.DOTALL
+    )
     (tmp_path / "rules.yml").write_text(rules)
 
     def run(*arguments):
@@ -651,7 +653,7 @@ def promtool(tmp_path):
     return run
 
 
-def test_promtool_takes_the_alert_rules_of_the_readme(promtool):
+def test_promtool_takes_the_alert_rules_that_are_recommended(promtool):
     names = set(re.findall(r"httphases_\w+", promtool("check", "rules", "rules.yml")))
     assert names <= STEP_FAMILIES | RUN_FAMILIES | {"httphases_cert_not_after_timestamp_seconds"}
 

@@ -1,4 +1,4 @@
-"""The schema of the JSON export, `httphases.schema.json`: sound, strict, and the same as README's tables.
+"""The schema of the JSON export, `httphases.schema.json`: sound, strict, and the same as JSON.md's tables.
 
 `checks.check_schema` holds every document to it that a test's run writes.
 """
@@ -17,7 +17,7 @@ jsonschema = pytest.importorskip(
     "jsonschema", reason="jsonschema, which validates documents, is not installed"
 )
 
-README = (TOOL.parent / "README.md").read_text("utf-8")
+JSON = (TOOL.parent / "JSON.md").read_text("utf-8")
 KEYS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms".split()
 DEFINITIONS = SCHEMA["$defs"]
 
@@ -106,13 +106,12 @@ def test_a_series_is_held_to_it_as_well(call_tool, server):
         check_schema(document)
 
 
-# --- README ---------------------------------------------------------------------------------------
+# --- JSON.md --------------------------------------------------------------------------------------
 
 
 def tables():
-    """Return the rows of README's tables of fields: of a single run, a series, a comparison and a step."""
-    text = re.search(r"^## JSON\n(.*?)(?=^## )", README, re.MULTILINE | re.DOTALL)[1]
-    found = re.findall(r"^\| Field \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    """Return the rows of JSON.md's tables of fields: of a single run, a series, a comparison and a step."""
+    found = re.findall(r"^\| Field \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", JSON, re.MULTILINE)
     assert len(found) == 4
     return [[line.strip("|\n").split("|") for line in table.splitlines()] for table in found]
 
@@ -161,14 +160,14 @@ INHERITED = re.compile(r"(runs\[\]\.summary|summary\.findings\[\]|comparisons\[\
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_field_of_the_schema_is_in_the_readme(part):
+def test_every_field_of_the_schema_is_described(part):
     schema, rows, _ = PARTS[part]
     paths = [path for path, _ in fields(schema) if not INHERITED.match(path)]
     assert [path for path in paths if not is_told(path, rows)] == []
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_field_of_the_readme_is_in_the_schema(part):
+def test_every_field_that_is_described_is_in_the_schema(part):
     schema, _, rows = PARTS[part]
     known = {path for path, _ in fields(schema)}
     assert rows.keys() - known == set()
@@ -216,7 +215,7 @@ def test_types_are_the_same_in_both(part):
 
 
 def test_a_field_that_either_lacks_would_be_seen():
-    """The functions above see it: a new field of the schema, and a row of the README without one."""
+    """The functions above see it: a new field of the schema, and a row of JSON.md without one."""
     schema, rows, own = PARTS["a step"]
     more = copy.deepcopy(schema)
     more["properties"]["request"]["properties"]["fresh"] = {"type": "string"}
