@@ -4438,7 +4438,7 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         message, hint = FAILURES["dns: lookup failed"]
     if musl and not wanted:
         hint += " Or try -4 or -6: this C library gives up where the question for one family fails."
-    return NetworkError("dns", message, hint, host, reason_of(error))
+    return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, reason_of(error))
 
 
 def no_port_left(peer: Peer) -> str:
@@ -7532,23 +7532,24 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
     )
 
 
-def pauses_of(history: Log, filled: Collection[int], ended: Counters | None) -> Iterator[Pause]:
+def pauses_of(history: Log, filled: Collection[int], ended: Counters | None, xfer: int) -> Iterator[Pause]:
     """Give the pauses within the response, and what each ended with; at some instants a gap was `filled`.
 
-    The last one, before a failure, is known from the kernel's counters at that moment.
+    The last one, before a failure, is as the kernel counts it, in ticks, but never longer than `xfer` (us).
     """
     whole = next((at for at, _ in history.all(Response)), NEVER)
     for at, pause in history.all(Pause):
         part = "header" if at < whole else "body"
         yield pause._replace(ends="gap" if at in filled else part)
     if ended and history.phase == "xfer" and history.last(NetworkError):
-        yield Pause(ended.quiet_us, history.received, 0, "body" if whole < NEVER else "header")
+        part = "body" if whole < NEVER else "header"
+        yield Pause(min(ended.quiet_us, xfer), history.received, 0, part)
 
 
-def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence:
+def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, resolver, connected = history.last(Exchange), None, None
-    if (dns or 0) >= LONG_SEARCH:
+    if (timing.dns or 0) >= LONG_SEARCH:
         resolver = read_resolver(options)
     if history.connected_at:
         connected = round((history.connected_at - history.ends[0]) / 1000)
@@ -7559,7 +7560,7 @@ def gather_evidence(history: Log, options: Options, dns: int | None) -> Evidence
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
         gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in filled),
-        pauses=tuple(pauses_of(history, filled, counters.get("ended"))),
+        pauses=tuple(pauses_of(history, filled, counters.get("ended"), timing.xfer or 0)),
         held=exchange.held if exchange else Held(),
         resolver=resolver,
         answered_name=history.answered_name and history.answered_name.rstrip(".").lower(),
@@ -7643,7 +7644,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     timing = history.timing(failed_at)
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
-    evidence = gather_evidence(history, options, timing.dns)
+    evidence = gather_evidence(history, options, timing)
     if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
         host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
@@ -10300,14 +10301,12 @@ def certificate_violation(verdict: Verdict) -> Iterator[str]:
     """Say that certificates have fewer days left than --cert-days allows, if so."""
     budget = verdict.certificate
     if budget and not budget.passed:
-        text = "cert: no certificate came"
-        if budget.actual_days is not None:
-            left = round(budget.actual_days)
-            if left >= budget.threshold_days:
-                text = f"cert: {budget.actual_days // 0.1 / 10:g}"
-            else:
-                text = f"cert: {left}"
-            text += f" days < {counted(budget.threshold_days, 'day')}"
+        text, left = "cert: no certificate came", budget.actual_days
+        if left is not None:
+            rounded: float = round(left)
+            if rounded >= budget.threshold_days or 0 < left < rounded <= 10:
+                rounded = left // 0.1 / 10
+            text = f"cert: {rounded:g} days < {counted(budget.threshold_days, 'day')}"
         yield f"{text} at {budget.variant}" if budget.variant else text
 
 
@@ -10328,9 +10327,9 @@ def short_series(report: Report) -> Iterator[str]:
     """Warn where a series that is compared with another one took so little time that its runs are alike."""
     if report.options.baseline:
         took = {BEFORE: report.options.baseline.seconds, NOW: report.duration_us / 1e6}
-        short = [f"{name} was measured within {took[name]:.1f} s" for name in took if 0 < took[name] < SHORT]
+        short = ", ".join(f"{name} within {took[name]:.1f} s" for name in took if 0 < took[name] < SHORT)
         if short:
-            yield f"{', '.join(short)}: it tells of these seconds alone; --interval 1 or more tells more"
+            yield f"measured {short}: it tells of these seconds alone; --interval 1 or more tells more"
 
 
 def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -> Iterator[str]:
@@ -11809,10 +11808,11 @@ COLD = ": it may have met what was cold (names, caches, routes)"
 
 
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
+    alike = len(set(summary.outliers.values())) == 1
     for key, runs in summary.outliers.items():
-        if not runs:
+        if not runs or (alike and key != OUTLIER_KEYS[0]):
             continue
-        listed = and_more(list(map(str, runs)), 8, ", …")
+        listed = and_more(list(map(str, runs)), 8, ", …") + "; in wait too" * alike
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one"
@@ -11929,7 +11929,7 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
 
 def often_text(costs: Sequence[int], runs: int) -> str:
     """Say in how many runs a finding was made, and what it cost (us): usually, and at most."""
-    usual, most = (time_text(cost) for cost in (median(costs), costs[-1]))
+    usual, most = (time_text(cost) for cost in (costs[(len(costs) - 1) // 2], costs[-1]))
     cost = usual if len(costs) == 1 else f"{usual} usually, {most.removesuffix(' ms')} at most"
     return f"in {len(costs)} of {counted(runs, 'run')}, {cost}"
 

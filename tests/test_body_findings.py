@@ -91,6 +91,13 @@ def test_the_silence_in_which_the_time_was_over_counts(call_tool):
     assert by_id(step)["stalled"]["cost_ms"] >= 400
 
 
+def test_a_silence_before_a_hangup_is_no_longer_than_the_transfer(call_tool):
+    for pause in (0.101, 0.105, 0.109, 0.113, 0.117):  # the kernel counts it in ticks of up to 10 ms
+        with scripted(pausing(HEAD.format(3000) + "x" * 1024, pause)) as server:
+            step = ask(call_tool, server.url(), code=75)
+        assert 0 < step["response"]["longest_gap_ms"] <= step["timing"]["xfer_ms"]
+
+
 @pytest.mark.parametrize(
     ("parts", "length"),
     [
@@ -365,6 +372,16 @@ def test_a_reading_of_a_series_has_the_median_and_the_worst(call_tool):
     assert re.match(r"the server, or what is behind it, took about 1[1-4]\d(\.\d)? ms", label[3]), (
         "no worst run's"
     )
+
+
+def test_what_a_reading_of_a_series_says_is_of_the_run_whose_time_it_gives(call_tool):
+    waits = iter([0.1, 0.3, 0.11, 0.2])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        out = " ".join(call_tool("--count", "4", "--interval", "0", server.url()).out.split())
+    usual, took, whole = re.search(
+        r"in 4 of 4 runs, ([\d.]+) ms usually, .* took about ([\d.]+) ms of these ([\d.]+) ms", out
+    ).groups()
+    assert usual == took == whole, "of the two in the middle one, not what lies between them"
 
 
 def test_a_reading_of_one_run_of_a_series_has_one_time(call_tool):

@@ -99,6 +99,13 @@ def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(run
     assert close.code == 4 and "cert: 20 days < 21 days" in close.out
 
 
+def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budget(run_tool, mint):
+    leaf = mint.issue(mint.ca, sans=("127.0.0.1",), days=(-87, 3))
+    with http_server(tls=mint.context(leaf)) as server:
+        out = run_tool("--cacert", mint.root, "--cert-days", "30", server.url()).out
+    assert "! expires in 2 days" in out and "cert: 2.9 days < 30 days" in out, "nowhere 3 days"
+
+
 def test_without_a_certificate_its_budget_is_violated(run_tool, server, mint, ending):
     result = run_tool("--compact", "--json", "-", "--cert-days", "1", server.url())
     assert result.code == 4 and "cert: no certificate came" in result.err

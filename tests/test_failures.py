@@ -149,7 +149,7 @@ def test_name_servers_that_answer_with_a_failure_are_not_said_to_be_out_of_reach
         failed = fail(run_tool, f"http://{name}/", resolver=names.address)
     assert (failed.kind, failed.phase) == ("dns", "dns")
     says(failed.message, name, "SERVFAIL")
-    says(failed.hint, "nslookup NAME", "DNSSEC")
+    says(failed.hint, f"nslookup {name}`", "DNSSEC")
     assert "reach" not in failed.message + failed.hint
 
 
@@ -159,7 +159,7 @@ def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path
         way.name_servers(names.address, options="timeout:1 attempts:1")
         failed = fail(run_tool, "http://silent.test/", within=way.near)
     says(failed.message, "silent.test", "no answer", "SERVFAIL")
-    says(failed.hint, "can be reached", "nslookup NAME")
+    says(failed.hint, "can be reached", "nslookup silent.test")
 
 
 @pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])

@@ -289,6 +289,16 @@ def test_failed_runs_are_counted_by_kind_and_enter_no_time(run_tool):
     assert found["total_ms"]["min"] > 0
 
 
+def test_runs_far_from_the_median_in_total_and_in_wait_are_listed_once(call_tool):
+    waits = iter([*[0.0] * 9, 0.3])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        result = call_tool("--count", "10", "--interval", "0", "--json", "-", server.url())
+    found, report = result.json()["statistics"][0]["outliers"], flat(result.err)
+    once = found["total_ms"] == found["wait_ms"]  # by chance another run is slow in one of them alone
+    assert report.count(" far from the median ") == (1 if once else 2) and 10 in found["total_ms"]
+    assert ("; in wait too" in report) == once
+
+
 def test_outliers_are_counted_and_kept_and_a_first_one_is_called_that(run_tool):
     with http_server({"/": every(Reply(wait=1.5), *[Reply(wait=0.03)] * 9)}) as server:
         result = run_tool("--count", "10", *QUICK, server.url(), "--json", "-")
