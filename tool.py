@@ -10371,7 +10371,7 @@ def refusals(report: Report) -> Iterator[str]:
         yield text + place_text(violation, report)
     if verdict:
         yield from (f"{key} {not_judged_text(verdict, report)}" for key in verdict.not_judged)
-        yield from certificate_violation(verdict)
+        yield from (text.replace(":", "", 1) for text in certificate_violation(verdict))
     if options.fail:
         named = options.expected != GOOD_STATUSES
         yield from refused_statuses(report.samples, None if report.single else report.runs, named)

@@ -6,6 +6,7 @@ Each finding comes from a real cause, and one just outside it is silent.
 from __future__ import annotations
 
 import re
+import threading
 import time
 
 import pytest
@@ -296,6 +297,26 @@ def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
     assert (
         first["network"]["idle_ms"] is third["network"]["idle_ms"] is first["error"] is third["error"] is None
     )
+
+
+@on_a_path
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_forgotten_connection_that_the_kernel_gives_up_is_called_that_too(lab, secure):
+    """Nothing passes any more in either direction, and the system has given up before the time of -m."""
+    lab.start(ipv4__tcp_retries2="3")
+    forgotten = [Rule("up", "any", 0), Rule("down", "any", 0)]
+
+    def page(_):
+        threading.Timer(0.15, lambda: lab.way.change(rules=forgotten)).start()
+        return SMALL
+
+    tls = {"tls": lab.tls()} if secure else {}
+    url = lab.serve(http_server({"/": page}, host=ANY, **tls)).url("/", FAR)
+    words = ("--reuse", "--count", 2, "--interval", "0.5", "-m", "9", "--cacert", lab.authority.file)
+    _, second = (run["steps"][-1] for run in lab.ask(*words, url, code=75)["runs"])
+    assert second["error"]["kind"] == "protocol" and second["network"]["reused"]
+    assert second["timing"]["total_ms"] < 9000
+    assert second["error"]["hint"].startswith("A NAT, firewall or balancer on the way has forgotten")
 
 
 def test_a_server_that_closes_idle_connections_is_told_with_the_time(call_tool):
