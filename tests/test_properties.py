@@ -73,6 +73,9 @@ class Pieces(tool.Stream):
         super().__init__()
         self._pieces = [piece for piece in pieces if piece]
 
+    def watch(self, log):
+        """Take no note of pauses: there are none."""
+
     def read_into(self, view):
         if not self._pieces:
             return 0
@@ -407,6 +410,9 @@ def test_masking_twice_is_masking_once(text):
 some_time = st.none() | st.integers(0, 10**7)
 counter = st.integers(0, 2**32 - 1)
 counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
+pause = st.builds(
+    tool.Pause, st.integers(0, 10**7), counter, counter, st.sampled_from(["header", "body", "gap"])
+)
 evidence = st.builds(
     tool.Evidence,
     connected=counters,
@@ -415,7 +421,11 @@ evidence = st.builds(
     ended=counters,
     connected_us=some_time,
     request_bytes=counter,
+    gaps=st.lists(st.sampled_from(tool.PHASES)).map(tuple),
+    pauses=st.lists(pause).map(tuple),
+    held=st.builds(tool.Held, counter, counter, counter),
     resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",), (5_000_000, 5_000_000))),
+    answered_name=st.none() | st.text(),
 )
 
 
