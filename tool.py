@@ -2937,7 +2937,7 @@ exit codes (the first that applies, from the top):
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
    22 the last status is 4xx or 5xx, with --fail, or does not match --expect
-    4 a latency budget was exceeded, or could not be judged
+    4 a budget was exceeded or could not be judged, or --cert-days was not kept
     0 success
 
 examples:

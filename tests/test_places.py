@@ -164,3 +164,31 @@ def test_every_rule_is_asked():
     """A rule is a function from a step's case to a finding."""
     rules = set(re.findall(r"^def (\w+)\(\w+: Case\) -> Finding \| None", SOURCE, re.MULTILINE))
     assert {rule.__name__ for rule in tool.RULES + tool.RULES_OF_ROUND_TRIPS} == rules
+
+
+# --- what is written about it ---------------------------------------------------------------------
+
+PAPERS = ["README.md", "JSON.md", "MONITORING.md", "tests/README.md", "tests/TOUCHES.md"]
+
+
+def anchors(text):
+    """Return the anchors of a text's headings, as GitHub makes them."""
+    titles = re.findall(
+        r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_link_leads_somewhere(paper):
+    place = ROOT / paper
+    for target in re.findall(r"\]\(([^)]+)\)", place.read_text("utf-8")):
+        name, _, anchor = target.partition("#")
+        file = place.parent / name if name else place
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text("utf-8")), target
+
+
+def test_readme_stays_readable():
+    """A guide, chapters by question, then what is looked up; fields, metrics and functions have their own."""
+    assert len(README.splitlines()) <= 1050
