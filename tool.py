@@ -2956,10 +2956,10 @@ examples:
   httphases --compact --prometheus example.prom https://example.com/
       for node_exporter's textfile collector
 
-Reported times are milliseconds, sizes are bytes as transferred. HTTP_PROXY, HTTPS_PROXY,
-ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE, NO_COLOR,
-FORCE_COLOR and COLUMNS are honoured; with --otlp OTEL_EXPORTER_OTLP_HEADERS,
-OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
+A time may have a unit: 300ms, 2s. Reported times are milliseconds, sizes are bytes as
+transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR,
+SSLKEYLOGFILE, NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp
+OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 """
 
 
@@ -3013,13 +3013,13 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
     ),
     "series": (
-        ("--count", "N", f"measure N times (1 to {MAX_COUNT}), a line each, and sum them up"),
+        ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: 20) and sum them up"),
         ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
-        ("--interval", "SECONDS", "from start to start, on a fixed schedule (default: 1; 0: no pause)"),
+        ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0; --baseline: FILE's)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
         ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
-        ("--baseline", "FILE", "compare with an earlier --json export"),
+        ("--baseline", "FILE", "compare with an earlier --json export; without --count as often as that"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
@@ -3039,7 +3039,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "latency budgets": (
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
-        ("--cert-days", "N", "exit 4 when a certificate of the server's ends in less than N days"),
+        ("--cert-days", "N", "exit 4 when a certificate that the server sent ends in less than N days"),
     ),
     "about": (
         ("-h --help", "", "show this and exit"),
@@ -9507,9 +9507,9 @@ def slow_proxy(case: Case) -> Finding | None:
     took, least = case.connect - stood, proxy.kind.trips * stood
     if took < HALF * case.connect or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
         return None
-    what = "took this to open the way"
+    what = "took this long to open the way"
     if error and error.phase == "connect":
-        what = "had this time and did not open the way"
+        what = "did not open the way in this time"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
     return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
 
