@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("tool.py", "tests", "pyproject.toml", "README.md", "JSON.md", "MONITORING.md")
+COPIED = ("tool.py", "tests", "pyproject.toml", "README.md")
 STORE = Path(tempfile.gettempdir(), f"httphases-mutants-{os.getuid()}")
 BANNER = re.compile(r"# \d+[a-z]?\. (\w[\w/ ]*?)[.,] ")
 KILLERS = {  # first word of a section's banner -> the files of tests/ that know most of it

@@ -13,7 +13,7 @@ from inside import tool
 
 ROOT = TOOL.parent
 README = (ROOT / "README.md").read_text("utf-8")
-JSON = (ROOT / "JSON.md").read_text("utf-8")
+JSON = (ROOT / "tests" / "JSON.md").read_text("utf-8")
 SOURCE = TOOL.read_text("utf-8")
 FINDINGS = sorted(
     set(re.findall(r'Finding\(\s*"(\w+)"', SOURCE)) | {"address_failed", "family_fallback", "closes"}
@@ -168,7 +168,7 @@ def test_every_rule_is_asked():
 
 # --- what is written about it ---------------------------------------------------------------------
 
-PAPERS = ["README.md", "JSON.md", "MONITORING.md", "tests/README.md", "tests/TOUCHES.md"]
+PAPERS = ["README.md", "tests/JSON.md", "tests/MONITORING.md", "tests/README.md", "tests/TOUCHES.md"]
 
 
 def anchors(text):

@@ -639,7 +639,7 @@ def promtool(tmp_path):
     if not program:
         pytest.skip("promtool is not installed")
     [rules] = re.findall(
-        r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "MONITORING.md").read_text(), re.DOTALL
+        r"```yaml\n(groups:\n.*?)```", (TOOL.parent / "tests" / "MONITORING.md").read_text(), re.DOTALL
     )
     (tmp_path / "rules.yml").write_text(rules)
 

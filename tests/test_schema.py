@@ -17,7 +17,7 @@ jsonschema = pytest.importorskip(
     "jsonschema", reason="jsonschema, which validates documents, is not installed"
 )
 
-JSON = (TOOL.parent / "JSON.md").read_text("utf-8")
+JSON = (TOOL.parent / "tests" / "JSON.md").read_text("utf-8")
 KEYS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms".split()
 DEFINITIONS = SCHEMA["$defs"]
 
