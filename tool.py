@@ -9507,9 +9507,8 @@ def slow_proxy(case: Case) -> Finding | None:
     took, least = case.connect - stood, proxy.kind.trips * stood
     if took < HALF * case.connect or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
         return None
-    what = "took this long to open the way"
-    if error and error.phase == "connect":
-        what = "did not open the way in this time"
+    failed = error and error.phase == "connect"
+    what = "did not open the way in this time" if failed else "took this long to open the way"
     text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
     return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
 
@@ -11815,9 +11814,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         listed = and_more(list(map(str, runs)), 8, ", …") + "; in wait too" * alike
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
-            words += "; the first run is one"
-            if key == OUTLIER_KEYS[0]:
-                words += COLD
+            words += "; the first run is one" + COLD * (key == OUTLIER_KEYS[0])
         yield words
 
 
@@ -12198,12 +12195,14 @@ def time_words(row: VariantRow, rows: Sequence[VariantRow], found: Comparison) -
         yield from slow_words(row.usual, others_of(row, rows), found)
 
 
-def row_words(row: VariantRow) -> Iterator[str]:
-    """Say how and how often an address fails, and on which connections it was measured."""
+def row_words(row: VariantRow, told: set[str]) -> Iterator[str]:
+    """Say how and how often an address fails, and on what connections it was measured; a `told` hint once."""
     whole = row.whole
     for count, failure in whole.failures.values():
         often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
-        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {clip(failure.hint)}"
+        hint = "" if failure.hint in told else clip(failure.hint)
+        told.add(failure.hint)
+        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {hint}".rstrip()
     if whole.answered and whole.refused and not row.usual.reused:
         yield f"was only measured on new connections: {next(iter(whole.refused))}"
 
@@ -12212,7 +12211,8 @@ def marks_of(
     rows: Sequence[VariantRow], found: Mapping[str, Comparison], now: datetime.datetime
 ) -> dict[str, list[Mark]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
-    marks = {row.variant: list(map(Mark, row_words(row))) for row in rows}
+    told: set[str] = set()
+    marks = {row.variant: list(map(Mark, row_words(row, told))) for row in rows}
     # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
     other_status = apart({row.variant: row.statuses for row in rows})

@@ -15,7 +15,17 @@ import pytest
 from checks import EDGE, check_step, check_usage_error, flat, parse_instant
 from inside import tool
 from paths import first
-from servers import Reply, black_hole, can_listen, dns_server, free_port, http_server, redirect, scripted
+from servers import (
+    Reply,
+    black_hole,
+    can_listen,
+    dns_server,
+    free_port,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+)
 
 SLOW = 0.1
 
@@ -349,6 +359,15 @@ def test_another_certificate_is_told_by_its_sha256_and_its_days(run_tool, author
     shown, addresses = ask(run_tool, members, "--cacert", authority.file, scheme="https", columns=100)
     assert f"! {addresses[1]} shows another certificate: {prints[1][:8]}, " in flat(shown.out)
     assert "Certificate (SHA-256)" in shown.out and prints[0][:8] in shown.out and "days left" in shown.out
+
+
+def test_addresses_that_fail_alike_have_one_hint(call_tool):
+    addresses = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    with refused_port(host="0.0.0.0") as port:
+        result = call_tool(*resolved(port, addresses), "--all-addresses", f"http://web.test:{port}/")
+    text = flat(result.out)
+    assert all(f"! {address} fails: no connection" in text for address in addresses)
+    assert text.count("check the port") == 1
 
 
 def test_a_certificate_that_fails_is_compared_too(run_tool, authority):
