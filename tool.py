@@ -1019,7 +1019,7 @@ class Verdict(NamedTuple):
     thresholds: Mapping[str, float]
     violations: tuple[Violation, ...]
     not_judged: tuple[str, ...] = ()  # keys with too few values
-    counts: Mapping[str, str] = {}  # how many values each statistic had: a number, or the range over variants
+    counts: Mapping[str, Sequence[int]] = {}  # how many values each statistic had, of each variant
     where: tuple[str, ...] = ()  # what lacks good answers, so that keys were not judged
     dependent: bool = False  # keys were not judged because runs depend on each other
     undecided: tuple[Undecided, ...] | None = None  # None without relative budgets
@@ -8616,13 +8616,13 @@ def last_values(key: str, samples: Sequence[Sample], whole: bool = False) -> lis
 
 
 def leave_undecided(
-    key: str, allowance: Allowance, allowed: float, found: Distribution, sides: int
+    key: str, allowance: Allowance, allowed: float, found: Distribution, sides: int, variant: str | None
 ) -> Undecided:
     """Say what an interval leaves open, and how many runs would tell: its width falls with their root."""
     low, high = found.interval or (0, 0)
     distance, half = abs(round(allowed * 1000) - (found.median or 0)), (high - low) / 2
     runs = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
-    return Undecided(key, allowance, allowed, (low / 1000, high / 1000), runs, sides > 0)
+    return Undecided(key, allowance, allowed, (low / 1000, high / 1000), runs, sides > 0, variant)
 
 
 def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
@@ -8655,10 +8655,11 @@ def hold_allowance(
         return verdict._replace(not_judged=(key,), where=where, dependent=found.n >= needed_values(sides))
     actual, low, high = (round(before + us / 1000, 3) for us in (found.median, *found.interval))
     if low > threshold:
-        over = Violation(key, threshold, actual, round(actual - threshold, 9), baseline_ms=before)
+        excess = round(actual - threshold, 9)
+        over = Violation(key, threshold, actual, excess, None, parts[0][0].variant, before)
         return verdict._replace(violations=(over,))
     if high > threshold:
-        open_one = leave_undecided(key, allowance, allowed, found, sides)
+        open_one = leave_undecided(key, allowance, allowed, found, sides, parts[0][0].variant)
         return verdict._replace(undecided=(open_one,))
     return verdict
 
@@ -8666,11 +8667,13 @@ def hold_allowance(
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(key: str, us: float | None, threshold: float, run: int | None = None) -> Iterator[Violation]:
+def exceeded(
+    key: str, us: float | None, threshold: float, variant: str | None, run: int | None = None
+) -> Iterator[Violation]:
     """Give the violation of a budget (ms), if a time is one; `run` is the run that took it."""
     actual = to_ms(us)
     if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
-        yield Violation(key, threshold, actual, round(actual - threshold, 9), run)
+        yield Violation(key, threshold, actual, round(actual - threshold, 9), run, variant)
 
 
 def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
@@ -8684,22 +8687,22 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
         return None
     violations: list[Violation] = []
     bad: Mapping[int, int] = {}
-    not_judged, counts = [], {}
+    not_judged, counts, variant = [], {}, samples[0].variant
     for key, threshold in sorted(thresholds.items()):
         phase, dot, statistic = key.partition(".")
         if not dot:
             worst, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
-            violations += exceeded(key, worst, threshold, run)
+            violations += exceeded(key, worst, threshold, variant, run)
             bad = bad_codes(judged)
             continue
         values = last_values(phase, samples)
         if values is None:
             continue
-        counts[key] = str(len(values))
+        counts[key] = [len(values)]
         actual = measure_distribution(us for us, _ in values).stats[statistic]
         if actual is None:
             not_judged.append(key)
-        violations += exceeded(key, actual, threshold)
+        violations += exceeded(key, actual, threshold, variant)
     left_out = bad_ends(samples)
     return Verdict(
         step_number=max((sample.number for sample in judged), default=0),
@@ -8707,6 +8710,7 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
         violations=tuple(violations),
         not_judged=tuple(not_judged),
         counts=counts,
+        where=(variant,) if variant and not_judged else (),
         bad_statuses=bad,
         left_out=left_out if counts.keys() - set(not_judged) else {},
     )
@@ -8726,66 +8730,44 @@ def judge_certificates(days: int | None, samples: Sequence[Sample]) -> Verdict |
     if days is None or not judged:
         return None
     first = first_to_end(samples)
-    return Verdict(max(judged), {}, (), certificate=CertificateBudget(days, first and first[0]))
-
-
-def name_variant(found: Sequence[Thing], variant: str | None) -> list[Thing]:
-    """Name the variant of what a verdict has found, where none is named yet."""
-    outcomes: Any = found
-    return [each._replace(variant=each.variant or variant) for each in outcomes]
-
-
-def worst_certificate(held: Iterable[Verdict], variant: str | None) -> CertificateBudget | None:
-    """Return what the verdicts have of the certificate that ends first; one that never came is worse."""
-    ends = name_variant([verdict.certificate for verdict in held if verdict.certificate], variant)
-    return min(ends, key=lambda end: (end.actual_days is not None, end.actual_days or 0), default=None)
+    budget = CertificateBudget(days, first and first[0], samples[0].variant)
+    return Verdict(max(judged), {}, (), certificate=budget)
 
 
 def add_up(counts: Iterable[Mapping[int, int]]) -> Mapping[int, int]:
-    total: collections.Counter[int] = collections.Counter()
-    for each in counts:
-        total.update(each)
-    return total
+    return sum(map(collections.Counter, counts), collections.Counter())
 
 
-def join_counts(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    """Return how many values each statistic had: a range, 10-12, where verdicts differ."""
-    pairs = [pair for verdict in verdicts for pair in verdict.counts.items()]
-    sizes = {
-        key: sorted(int(size) for _, size in same) for key, same in group_by(itemgetter(0), pairs).items()
-    }
-    return {key: "-".join(map(str, sorted({each[0], each[-1]}))) for key, each in sizes.items()}
+def join_field(verdicts: Iterable[Verdict], field: str) -> list[Any]:
+    """Return all that a field of verdicts holds; of a mapping the pairs."""
+    held: list[Any] = []
+    for verdict in verdicts:
+        value = getattr(verdict, field)
+        held += value.items() if isinstance(value, dict) else value or ()
+    return held
 
 
-def join_verdicts(verdicts: Iterable[Verdict | None], variant: str | None = None) -> Verdict | None:
-    """Join verdicts on one `variant`, or the verdicts on all of them; None where there are none."""
+def join_verdicts(verdicts: Iterable[Verdict | None]) -> Verdict | None:
+    """Join the verdicts on one variant, or on all of them; None where there are none."""
     held = [verdict for verdict in verdicts if verdict]
     if not held:
         return None
-    thresholds: dict[str, float] = {}
-    baselines: dict[str, float] = {}
-    lacking: list[str] = []
-    violations: list[Violation] = []
-    undecided: list[Undecided] = []
-    for verdict in held:
-        thresholds.update(verdict.thresholds)
-        baselines.update(verdict.baselines)
-        violations += name_variant(verdict.violations, variant)
-        undecided += name_variant(verdict.undecided or (), variant)
-        if verdict.not_judged:
-            lacking += verdict.where or filter(None, [variant])
+    every = partial(join_field, held)
+    sizes = group_by(itemgetter(0), every("counts")).items()
+    ends = [verdict.certificate for verdict in held if verdict.certificate]
     return held[0]._replace(
-        thresholds=thresholds,
-        violations=tuple(sorted(violations, key=lambda violation: violation.key)),
-        not_judged=tuple(dict.fromkeys(key for verdict in held for key in verdict.not_judged)),
-        undecided=None if all(verdict.undecided is None for verdict in held) else tuple(undecided),
-        counts=join_counts(held),
-        where=tuple(dict.fromkeys(lacking)),
+        thresholds=dict(every("thresholds")),
+        violations=tuple(sorted(every("violations"), key=lambda violation: violation.key)),
+        not_judged=tuple(dict.fromkeys(every("not_judged"))),
+        undecided=None if all(verdict.undecided is None for verdict in held) else tuple(every("undecided")),
+        counts={key: [size for _, some in same for size in some] for key, same in sizes},
+        where=tuple(dict.fromkeys(every("where"))),
         dependent=any(verdict.dependent for verdict in held),
         bad_statuses=add_up(verdict.bad_statuses for verdict in held),
         left_out=add_up(verdict.left_out for verdict in held),
-        certificate=worst_certificate(held, variant),
-        baselines=baselines,
+        # That which ends first; none at all is worse.
+        certificate=min(ends, key=lambda end: (end.actual_days is not None, end.actual_days), default=None),
+        baselines=dict(every("baselines")),
     )
 
 
@@ -11669,7 +11651,8 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
     if verdict.counts:
-        sizes = "  ".join(f"{key} of n={size}" for key, size in verdict.counts.items())
+        ends = {key: sorted({min(sizes), max(sizes)}) for key, sizes in verdict.counts.items()}
+        sizes = "  ".join(f"{key} of n={'-'.join(map(str, each))}" for key, each in ends.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
@@ -13516,7 +13499,7 @@ class Results:
             if verdict and relative and verdict.left_out:
                 relative = relative._replace(left_out={})  # these runs are counted already
             ends = judge_certificates(options.cert_days, own)
-            verdicts[variant] = join_verdicts([verdict, relative, ends], variant)
+            verdicts[variant] = join_verdicts([verdict, relative, ends])
             if other and own is not other:
                 comparisons += compare(own, other, sides)
         single = self.last_run
