@@ -1043,6 +1043,13 @@ class ServerInfo(NamedTuple):
     http_version: str | None = None
     ip: str | None = None
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what is known of the address, the certificate (how its SHA-256 begins) and the protocol."""
+        digits = self.certificate and (self.certificate.sha256 or "")[:8]
+        shown = {"address": self.ip, "certificate": digits, "protocol": self.http_version}
+        return {name: value for name, value in shown.items() if value}
+
 
 class Sample(NamedTuple):
     """The little that is kept of a step, because a series may have ten thousand runs."""
@@ -8190,17 +8197,14 @@ def family_of(ip: str) -> str:
 
 def traits_of(sample: Sample) -> Iterable[tuple[str, str]]:
     """Return the names and values that may go with the time or the status of a run."""
-    server = sample.server
-    certificate = server.certificate and (server.certificate.sha256 or "")[:8]
-    known = {
-        "address": server.ip,
-        "family": server.ip and family_of(server.ip),
-        "certificate": certificate,
-        "protocol": server.http_version,
-        "connection": {True: "kept", False: "new", None: None}[sample.reused],
-        "status": sample.status and str(sample.status),
-    }
-    return {**dict(sample.traits), **{name: value for name, value in known.items() if value}}.items()
+    traits = {**dict(sample.traits), **sample.server.facts}
+    if sample.server.ip:
+        traits["family"] = family_of(sample.server.ip)
+    if sample.reused is not None:
+        traits["connection"] = "kept" if sample.reused else "new"
+    if sample.status:
+        traits["status"] = str(sample.status)
+    return traits.items()
 
 
 def count_traits(samples: Iterable[Sample]) -> collections.Counter[tuple[str, str]]:
@@ -9592,11 +9596,10 @@ def losses(step: Step) -> tuple[str, ...]:
     return tuple(what for what, count in zip(LOSSES, counts) if count)
 
 
-def sum_up_losses(samples: Sequence[Sample]) -> tuple[dict[str, int], list[Sample]] | None:
-    """Count the runs that lost each of LOSSES, and return the samples of these; None without any."""
-    hurt = [sample for sample in samples if sample.lost]
-    runs = {what: {each.run for each in hurt if what in each.lost} for what in LOSSES}
-    return ({what: len(numbers) for what, numbers in runs.items()}, hurt) if hurt else None
+def count_losses(samples: Iterable[Sample]) -> dict[str, int] | None:
+    """Count the runs that lost each of LOSSES; None without any."""
+    runs = [{sample.run for sample in samples if what in sample.lost} for what in LOSSES]
+    return dict(zip(LOSSES, map(len, runs))) if any(runs) else None
 
 
 def repeated_steps(run: Run) -> dict[int, int]:
@@ -9766,8 +9769,9 @@ class Pace:
         return max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
 
     def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
+        """Return the end of runs that were not usual: the first of them, and the first usual one after it."""
         span = span_text(first.started_at, back.started_at)
-        return "recovered", f"usual again, after {span} ({runs})", self._back[-1]
+        return "recovered", f"usual again, after {span} ({runs})", self._newest[-1]
 
     def _slow_text(self, sample: Sample, usual: Sequence[Sample], middle: float) -> str:
         """Name the time of a slow run, and the phase that made it."""
@@ -9808,9 +9812,7 @@ class Pace:
         self._level.append(newest)
         back = [each for each in self._newest if self._sign * (each.timing.total - end) <= 0]
         if len(back) >= BACK:
-            runs = counted(len(self._level) - len(back), "run")
-            span = span_text(self._level[0].started_at, back[0].started_at)
-            yield "recovered", f"usual again, after {span} ({runs})", newest
+            yield self._again(self._level[0], back[0], counted(len(self._level) - len(back), "run"))
         elif len(self._level) >= USUAL_RUNS:
             self._reference, self._ordered = [], []
             for each in self._level[:-NEWEST_RUNS]:
@@ -9893,21 +9895,13 @@ class VariantEvents:
 
     def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
         """Give what a server shows that was not seen before."""
-        certificate = server.certificate or NO_CERTIFICATE
-        digits = (certificate.sha256 or "")[:8]
-        for kind, shown in {
-            "address": server.ip,
-            "certificate": digits,
-            "protocol": server.http_version,
-        }.items():
-            if not shown:
-                continue
+        for kind, shown in server.facts.items():
             seen = self._seen.setdefault(kind, {})
             if seen and shown not in seen:
                 text = f"{shown} after {next(reversed(seen))}"
-                if kind == "certificate":
-                    name = certificate.common_name or certificate_name(certificate)
-                    text = f"another certificate ({clip(name, MAX_FOREIGN)}, {digits})"
+                if kind == "certificate" and server.certificate:
+                    name = server.certificate.common_name or certificate_name(server.certificate)
+                    text = f"another certificate ({clip(name, MAX_FOREIGN)}, {shown})"
                 yield self._event(kind, text)
             seen.pop(shown, None)
             seen[shown] = None
@@ -10678,7 +10672,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "late": sum(sample.late for sample in report.samples if sample.number == 1),
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
-        "loss": (sum_up_losses(report.samples) or [None])[0],
+        "loss": count_losses(report.samples),
     }
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
@@ -11936,7 +11930,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
 SHOWN: dict[str, Callable[[ServerInfo], str | None]] = {
     "Address": lambda server: server.ip,
     "Protocol": lambda server: server.http_version,
-    "Certificate": lambda server: server.certificate and (server.certificate.sha256 or "")[:8],
+    "Certificate": lambda server: server.facts.get("certificate"),
     "Server": lambda server: server.software and clip(server.software, 40),
 }
 
@@ -12410,7 +12404,7 @@ HABITS: dict[str, Callable[[Sample], str]] = {
     "method": lambda end: end.method,
     "protocol": lambda end: end.server.http_version or "none",
     "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
-    "certificate": lambda end: ((end.server.certificate or NO_CERTIFICATE).sha256 or "none")[:8],
+    "certificate": lambda end: end.server.facts.get("certificate", "none"),
     "number of steps": lambda end: str(end.number),
     "connection": lambda end: "kept" if end.reused else "new",
 }
@@ -12564,19 +12558,13 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
 
 def loss_rows(report: Report) -> Iterator[Row]:
     """Say in how many runs packets were lost, when, and which."""
-    found = sum_up_losses(report.samples)
-    if found:
-        counts, hurt = found
-        runs = counted(report.runs, "run")
+    counts, hurt = count_losses(report.samples), [sample for sample in report.samples if sample.lost]
+    if counts:
+        runs = f"{len({each.run for each in hurt})} of {counted(report.runs, 'run')}"
         first, last = (clock_text(each.started_at) for each in (hurt[0], hurt[-1]))
         when = f"between {first} and {last}" if hurt[0].run != hurt[-1].run else f"at {first}"
         kinds = ", ".join(f"{what.replace('syn', 'SYN')} {count}" for what, count in counts.items() if count)
-        yield (
-            "Loss",
-            Span(
-                f"packets were lost in {len({each.run for each in hurt})} of {runs}, {when}: {kinds}", "warn"
-            ),
-        )
+        yield "Loss", Span(f"packets were lost in {runs}, {when}: {kinds}", "warn")
 
 
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
