@@ -8158,12 +8158,18 @@ TRAIT_RISK = 0.01  # of naming something that goes with them by chance alone
 
 
 class Companion(NamedTuple):
-    """What sets some runs apart from others: `having` of these and `others` of the others have it."""
+    """What sets some runs (`these`, a number) apart from all `others`, and how many of both have it."""
 
     name: str
     value: str
     having: int
+    others_having: int
+    these: int
     others: int
+
+    @property
+    def trait(self) -> str:
+        return f"{self.name}: {self.value}"
 
 
 class Level(NamedTuple):
@@ -8228,16 +8234,18 @@ def find_companion(
     if min(len(these), len(others)) < LEAST_RUNS:
         return None
     mine, theirs = map(count_traits, (these, others))
-    count, every = len(these), len(these) + len(others)
+    count, rest = len(these), len(others)
+    every = count + rest
     tried = sum(1 for both in (mine + theirs).values() if both < every)
     found = []
     for trait, having in mine.items():
-        share, elsewhere = having / count, theirs[trait] / len(others)
+        share, elsewhere = having / count, theirs[trait] / rest
         distinct = share >= MOST and elsewhere <= FEW
         if of_status:
             distinct = trait[0] != "status" and (distinct or (share == 1 and elsewhere < 1))
         if distinct and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
-            found.append((elsewhere - share, len("".join(trait)), Companion(*trait, having, theirs[trait])))
+            companion = Companion(*trait, having, theirs[trait], count, rest)
+            found.append((elsewhere - share, len("".join(trait)), companion))
     return min(found)[-1] if found else None
 
 
@@ -9039,10 +9047,6 @@ class Case:
         return max(0, min(self.wait - self.rtt, waited))
 
     @property
-    def resending_us(self) -> int:
-        return self.waited_us(self.resent or 0)
-
-    @property
     def missing_us(self) -> int:
         """Return what a segment cost that the answer had to wait for, at most: one time-out of the server."""
         late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.until)
@@ -9061,7 +9065,7 @@ class Case:
         counters, connecting = self.evidence.connected, 0
         if self.winner and counters and not counters.retransmits:
             connecting = self.winner.duration_us
-        explained = self.resending_us + self.missing_us + self.window_us
+        explained = self.waited_us(self.resent) + self.missing_us + self.window_us
         return self.wait - max(self.rtt, connecting) - explained
 
     @property
@@ -9282,9 +9286,10 @@ def slow_server(case: Case) -> Finding | None:
 
 def lost_request(case: Case) -> Finding | None:
     """Find a request that was sent again; that cost the time-outs that the kernel waited for."""
-    cost, left, again = case.resending_us, case.serving_us, case.resent
-    if not cost or not again:
+    left, again = case.serving_us, case.resent
+    if not again:
         return None
+    cost = case.waited_us(again)
     what = "the request"
     if case.tls_trips:
         what += ", or the end of the handshake before it,"
@@ -9755,18 +9760,14 @@ class Pace:
                 self._often = self._flags.count(2) >= FLAPPING
                 yield "slow", self._slow_text(sample, usual, middle), sample
         elif self._row:
-            returned = self._often or self._level or sample.timing.total <= self._usual_end(usual, middle)
+            top = nearest_rank(sorted(times_of("total", usual)), 75)  # above, it may be another level
+            end = max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
+            returned = self._often or self._level or sample.timing.total <= end
             self._back = [*self._back, sample] if returned else []
             if len(self._back) == (USUAL_RUNS if self._often else USUAL_AGAIN):
                 if not self._level:
                     yield self._again(self._row[0], self._back[0], counted(len(self._row), "slow run"))
                 self._row, self._often = [], False
-
-    @staticmethod
-    def _usual_end(usual: Sequence[Sample], middle: float) -> float:
-        """Return up to where a total (us) is no sign of another level."""
-        top = nearest_rank(sorted(times_of("total", usual)), 75)
-        return max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
 
     def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
         """Return the end of runs that were not usual: the first of them, and the first usual one after it."""
@@ -10428,9 +10429,7 @@ def network_document(step: Step) -> dict[str, Any]:
 def gap_fields(step: Step) -> dict[str, object]:
     """Return the longest pause within the body, and where it was."""
     pauses = [pause for pause in step.evidence.pauses if pause.ends != "header"]
-    us, at, *_ = max(pauses, default=Pause(0, 0, 0))
-    if not step.body_bytes:
-        return dict.fromkeys(("longest_gap_ms", "gap_at_bytes"))
+    us, at, *_ = max(pauses, default=(0, 0)) if step.body_bytes else (None, None)
     return {"longest_gap_ms": to_ms(us), "gap_at_bytes": at}
 
 
@@ -10550,7 +10549,6 @@ def companion_document(companion: Companion | None) -> dict[str, Any] | None:
 
 
 def level_document(level: Level, report: Report) -> dict[str, Any]:
-    """Return a change of level; times in ms."""
     return {
         "kind": level.kind,
         "run_number": level.first and level.first.run,
@@ -10564,7 +10562,6 @@ def level_document(level: Level, report: Report) -> dict[str, Any]:
 
 
 def groups_document(groups: Groups) -> dict[str, Any]:
-    """Return two groups of runs; their medians in ms."""
     return {
         "low_ms": to_ms(median(times_of("total", groups.low))),
         "high_ms": to_ms(median(times_of("total", groups.high))),
@@ -10613,7 +10610,6 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison of two sides; times in ms."""
     differences = {
         f"{key}_ms": {
             "median_ms": to_ms(each.median),
@@ -11093,7 +11089,7 @@ def step_attributes(step: Step) -> dict[str, object]:
     proxy the peer is the proxy.
     """
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
-    attributes = {
+    return {
         "http.request.method": step.request.method,
         "url.full": step.url.partition("#")[0].partition("?")[0],
         **step_server(step.url),
@@ -11113,16 +11109,13 @@ def step_attributes(step: Step) -> dict[str, object]:
         "httphases.tcp_retransmits": network.retransmits,
         "network.peer.port": network.ip and network.port,
         "network.transport": route.unix_socket and "unix",
+        "http.response.status_code": response and response.status,
+        "http.response.body.size": step.body_bytes if response else None,
+        "network.protocol.name": response and "http",
+        "network.protocol.version": response and response.http_version.partition("/")[2],
+        "httphases.error.phase": step.error and step.error.phase,
+        "httphases.error.hint": step.error and step.error.hint,
     }
-    if response:
-        attributes["http.response.status_code"] = response.status
-        attributes["http.response.body.size"] = step.body_bytes
-        attributes["network.protocol.name"] = "http"
-        attributes["network.protocol.version"] = response.http_version.partition("/")[2]
-    if step.error:
-        attributes["httphases.error.phase"] = step.error.phase
-        attributes["httphases.error.hint"] = step.error.hint
-    return attributes
 
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
@@ -11620,6 +11613,11 @@ def threshold_text(key: str, verdict: Verdict, report: Report) -> str:
     return f"{key}≤{text}"
 
 
+def ends_text(sizes: Sequence[int]) -> str:
+    """Return the least and the largest of some numbers, 10-12, or the only one."""
+    return "-".join(map(str, sorted({min(sizes), max(sizes)})))
+
+
 def undecided_text(open_one: Undecided) -> str:
     amount, low, high = open_one.allowance, *open_one.ends_ms
     text = f"{open_one.key}=+{shortest(amount.amount)}{'%' if amount.percent else ''}"
@@ -11645,8 +11643,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
     if verdict.counts:
-        ends = {key: sorted({min(sizes), max(sizes)}) for key, sizes in verdict.counts.items()}
-        sizes = "  ".join(f"{key} of n={'-'.join(map(str, each))}" for key, each in ends.items())
+        sizes = "  ".join(f"{key} of n={ends_text(each)}" for key, each in verdict.counts.items())
         lines.append((Span("Statistics: ", "strong"), Span(sizes)))
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
@@ -11845,34 +11842,28 @@ def level_text(level: Level, report: Report) -> str:
     return f"{text}: {phases}" if phases else text
 
 
-def trait_text(companion: Companion) -> str:
-    return f"{companion.name}: {companion.value}"
-
-
-def companion_text(companion: Companion, these: int, others: int) -> str:
+def companion_text(companion: Companion) -> str:
     """Say what slow runs have, and the others have not."""
-    own = f"all {these}" if companion.having == these else f"{companion.having} of {these}"
-    among = "none of the" if not companion.others else f"{companion.others} of the"
-    return f"{own} have {trait_text(companion)}, {among} {others} others"
+    _, _, having, also, these, others = companion
+    own = f"all {these}" if having == these else f"{having} of {these}"
+    return f"{own} have {companion.trait}, {also or 'none'} of the {others} others"
 
 
-def status_companion_text(status: int, companion: Companion, summary: Summary) -> str:
+def status_companion_text(status: int, companion: Companion) -> str:
     """Say what comes with a status that is not good."""
-    count, good = summary.statuses[status][0], sum(sample.good for sample in summary.answered)
-    if companion.others and companion.having == count:
-        own = f"all {count} answers with {status} have {trait_text(companion)}"
-        return f"{own}; so have {companion.others} of {good} good ones"
-    also = f"; of good ones {companion.others} of {good}" if companion.others else ""
-    return f"{status} comes with {trait_text(companion)} ({companion.having} of {count}{also})"
+    _, _, having, also, these, good = companion
+    if also and having == these:
+        return f"all {these} answers with {status} have {companion.trait}; so have {also} of {good} good ones"
+    rest = f"; of good ones {also} of {good}" if also else ""
+    return f"{status} comes with {companion.trait} ({having} of {these}{rest})"
 
 
-def since_text(run: int, companion: Companion, summary: Summary) -> str:
+def since_text(run: int, companion: Companion) -> str:
     """Say what the runs since a shift have, and the ones before have not."""
-    before = sum(sample.run < run for sample in summary.used)
-    after = len(summary.used) - before
-    text = f"since run {run} {trait_text(companion)}"
-    if companion.having < after or companion.others:
-        text += f" ({companion.having} of {after}; before {companion.others} of {before})"
+    _, _, having, also, after, before = companion
+    text = f"since run {run} {companion.trait}"
+    if having < after or also:
+        text += f" ({having} of {after}; before {also} of {before})"
     return text
 
 
@@ -11888,17 +11879,17 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     if level:
         yield "Level", Span(name + level_text(level, report), "slow")
         if level.companion and level.first:
-            yield "", since_text(level.first.run, level.companion, summary)
+            yield "", since_text(level.first.run, level.companion)
     if groups:
         low, high = (median(times_of("total", part)) for part in (groups.low, groups.high))
         near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
         yield "Groups", f"{name}{near}, {len(groups.high)} near {whole_ms(high, low)}"
         if groups.companion:
-            yield "", companion_text(groups.companion, len(groups.high), len(groups.low))
+            yield "", companion_text(groups.companion)
     for status in summary.statuses:
         companion = summary.companion_of(status)
         if companion:
-            yield "Statuses", Span(name + status_companion_text(status, companion, summary), "warn")
+            yield "Statuses", Span(name + status_companion_text(status, companion), "warn")
 
 
 def often_text(costs: Sequence[int], runs: int) -> str:

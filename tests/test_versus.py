@@ -971,7 +971,8 @@ def test_a_gate_that_cannot_tell_says_so_and_how_many_rounds_would():
     base, own = [20_000] * 20, [20_000] * 9 + [22_000] * 2 + [24_000] * 9
     verdict, _ = held(own, base, "+2.5")
     [text] = map(tool.undecided_text, verdict.undecided)
-    assert text == "total=+2.5: cannot tell, 2.5 ms lies between +0.0 and +4.0 ms; about 320 rounds would"
+    words = "cannot tell, 2.5 ms lies between +0.0 and +4.0 ms; about 320 rounds would"
+    assert text == f"total=+2.5 at B: {words}"
     verdict, _ = held(own, base, "+10%")
     [text] = map(tool.undecided_text, verdict.undecided)
     assert text == "total=+10%: cannot tell, 2.0 ms lies between +0.0 and +4.0 ms", "the difference is 2.0"
