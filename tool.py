@@ -8335,9 +8335,7 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
 
 
 def find_groups(samples: Sequence[Sample]) -> Groups | None:
-    """Return the two groups into which the totals of runs fall, at the widest gap between them, None if they
-    do not, or are too few.
-    """
+    """Part runs at the widest gap between their totals; None if it is too narrow, or they are too few."""
     ordered = sorted(samples, key=lambda sample: sample.timing.total)
     totals = times_of("total", ordered)
     least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(totals)))
@@ -8576,9 +8574,7 @@ def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sampl
 
 
 def middle_of_others(key: str, others: Sequence[Summary], upper: bool) -> list[tuple[int, int]]:
-    """Return the median of the others in each round (us), of an even number the upper or the lower one of the
-    two in the middle.
-    """
+    """Return the median of the others in each round (us), of an even number the upper or lower middle one."""
     values = [pair for other in others for pair in values_of_key(key, other.used, "round")]
     rounds = group_by(itemgetter(1), values)
     return [(sorted(pairs)[(len(pairs) - (not upper)) // 2][0], number) for number, pairs in rounds.items()]
@@ -8606,9 +8602,7 @@ def compare_address(name: str, own: Summary, others: Sequence[Summary], count: i
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
-    """Compare a side with another: each step that both have, and where there are more, the chains; the last
-    comparison is the one that the verdict rests on.
-    """
+    """Compare the steps that two sides both have, then chains of several; the verdict rests on the last."""
     steps = [{sample.number for sample in part} for part in (own, other)]
     numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
     if max(steps[0] | steps[1]) > 1:
@@ -8638,9 +8632,7 @@ def leave_undecided(
 
 
 def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
-    """Name what has too few `good` values for an interval, or where each has enough, but not in the same
-    rounds, what lacks some.
-    """
+    """Name what has too few `good` values for an interval; where both have enough, what lacks some rounds."""
     names = (str(own[0].variant), SIDES[0]) if sides else (NOW, BEFORE)
     least = needed_values(sides)
     if sides and min(good) >= least:
@@ -9029,9 +9021,7 @@ class Case:
 
     @property
     def resent(self) -> int | None:
-        """Return how often the request was sent again because it had not come; None where a kernel does not
-        tell what came twice (RFC 2883).
-        """
+        """Return how often a lost request was sent again; None where the kernel counts no duplicates."""
         ended = self.evidence.ended
         again = self.grown("retransmits", "sent", self.until)
         if again and (not ended or ended.duplicates is None):
@@ -9039,9 +9029,7 @@ class Case:
         return max(0, again - self.grown("duplicates", "sent", "ended"))
 
     def waited_us(self, times: int) -> int:
-        """Return what sending something again cost of the wait: the first time-out, doubled each time (RFC
-        6298).
-        """
+        """Return what sending again cost of the wait: the first time-out, doubled each time (RFC 6298)."""
         first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
         waited: int = first * (2 ** min(times, 16) - 1)  # the kernel gives up before that
         return max(0, min(self.wait - self.rtt, waited))
@@ -9197,11 +9185,9 @@ def long_search(case: Case) -> Finding | None:
 def slow_lookup(case: Case) -> Finding | None:
     """Find a lookup that took long, with an answer or without, and fits no time-outs."""
     resolver = case.evidence.resolver
-    if (
-        case.dns - case.step.starved_us < LONG_LOOKUP * case.names
-        or silent_resolver(case)
-        or long_search(case)
-    ):
+    if silent_resolver(case) or long_search(case):
+        return None
+    if case.dns - case.step.starved_us < LONG_LOOKUP * case.names:
         return None
     who, servers = "the resolver", None
     if resolver:
@@ -9344,10 +9330,8 @@ def long_upload(case: Case) -> Finding | None:
     if not answered or case.request_fits_window or case.step.network.reused:
         return None  # the window of a kept connection may be anything
     segments = answered.segments_out
-    trips = slow_start_trips(segments)
-    if case.grown("retransmits", "sent", "answered") or not fits(
-        case.wait - case.window_us, trips * case.rtt
-    ):
+    trips, took = slow_start_trips(segments), case.wait - case.window_us
+    if case.grown("retransmits", "sent", "answered") or not fits(took, trips * case.rtt):
         return None
     text = (
         f"this fits {counted(trips, 'round trip')} that the body took to leave, as slow start lets it; "
@@ -9825,9 +9809,7 @@ class Pace:
 
 
 class VariantEvents:
-    """Finds what changes from run to run of one variant; `outages` are those of all variants, by the run with
-    which each began.
-    """
+    """Finds what changes from run to run of a variant; `outages` are of all variants, by their first run."""
 
     def __init__(self, outages: dict[int, Outage]) -> None:
         self._outages = outages
@@ -10866,9 +10848,7 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 
 
 class CompressedTexts:
-    """The texts of all exports, each after the name of its export. Runs and exports are alike, so they are
-    compressed as one stream.
-    """
+    """The texts of all exports, each after its export's name: in one stream, because they are alike."""
 
     def __init__(self) -> None:
         import zlib
@@ -11005,9 +10985,7 @@ LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def exposition(report: Report) -> Iterator[bytes]:
-    """Give the metrics by family, with HELP and TYPE where a family has samples. A step has one sample for
-    all URLs that redirects led to.
-    """
+    """Give the metrics that there are, by family. A step has one for all URLs that redirects led to."""
     options = report.options
     targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
     here = metrics_target(options.request.url)
@@ -11085,9 +11063,7 @@ def error_type(step: Step) -> str | None:
 
 
 def step_attributes(step: Step) -> dict[str, object]:
-    """Return the attributes of a step's span. The query of its URL may hold secrets and is left out. With a
-    proxy the peer is the proxy.
-    """
+    """Return the attributes of a step's span, without a query: it may hold secrets. A peer may be a proxy."""
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
     return {
         "http.request.method": step.request.method,
