@@ -8119,7 +8119,7 @@ def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[
     return [(value, number) for value, number in values if value is not None]
 
 
-def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
+def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo | Verdict]) -> list[Any]:
     """Return the values of a field where it is known."""
     values = (getattr(each, name) for each in things)
     return [value for value in values if value is not None]
@@ -8158,7 +8158,7 @@ TRAIT_RISK = 0.01  # of naming something that goes with them by chance alone
 
 
 class Companion(NamedTuple):
-    """What sets some runs (`these`, a number) apart from all `others`, and how many of both have it."""
+    """What sets some runs, so many as `these`, apart from the others, and how many of both have it."""
 
     name: str
     value: str
@@ -8745,9 +8745,8 @@ def add_up(counts: Iterable[Mapping[int, int]]) -> Mapping[int, int]:
 def join_field(verdicts: Iterable[Verdict], field: str) -> list[Any]:
     """Return all that a field of verdicts holds; of a mapping the pairs."""
     held: list[Any] = []
-    for verdict in verdicts:
-        value = getattr(verdict, field)
-        held += value.items() if isinstance(value, dict) else value or ()
+    for value in present(field, verdicts):
+        held += value.items() if isinstance(value, dict) else value
     return held
 
 
@@ -10170,9 +10169,9 @@ def status_text(state: RunState) -> tuple[str, str]:
 
 def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
     """Give the median of ttfb so far, and how many runs failed or were bad; each in full and in short."""
-    values = values_of_key("ttfb", usable(sample for sample in samples if sample.judged))
+    values = times_of("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
-        middle = median(value for value, _ in values) / 1000
+        middle = median(values) / 1000
         text = f"{middle:.{int(middle < 1000)}f}"
         yield f"ttfb {text} ms", f"{text}ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
@@ -12201,7 +12200,7 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
         told = {cell for row, cell in zip(rows, column) if row.whole.answered or cell != "-"}
         if len(told) > 1:
             headings.append(heading)
-    trips = [row.usual.rtt_us for row in rows if row.usual.rtt_us is not None]
+    trips = present("rtt_us", (row.usual for row in rows))
     if trips and far_above(max(trips), min(trips)):
         headings.append("Round trip")
     return headings

@@ -486,7 +486,7 @@ def test_what_goes_with_the_slow_runs_is_found_among_fields_that_mean_nothing():
     slow = range(2, 40, 4)
     values = [86_000 if run in slow else 56_000 + run * 10 for run in range(40)]
     groups = tool.find_groups(made(values, answers(40, slow)))
-    assert groups.companion == ("x-served-by", "web-2", 10, 0)
+    assert groups.companion == ("x-served-by", "web-2", 10, 0, 10, 30)
     nothing = [{name: value for name, value in each.items() if "noise" in name} for each in answers(40, slow)]
     assert tool.find_groups(made(values, nothing)).companion is None
 
@@ -497,22 +497,22 @@ def test_nine_of_ten_are_enough_and_two_of_ten_others_are_too_many():
         others = made([1] * 60, [{"a": "x"}] * elsewhere)
         return tool.find_companion(samples[:10], others[:40])
 
-    assert companion(9, 4) == ("a", "x", 9, 4)
+    assert companion(9, 4) == ("a", "x", 9, 4, 10, 40)
     assert companion(8, 0) is companion(10, 5) is None
 
 
 def test_of_several_the_best_is_told_and_then_the_shortest():
     traits = [{"server": "b", "x-backend": "c"}] * 10 + [{"server": "a"}] * 29 + [{"server": "b"}]
     samples = made([1] * 40, traits)
-    assert tool.find_companion(samples[:10], samples[10:]) == ("x-backend", "c", 10, 0)
+    assert tool.find_companion(samples[:10], samples[10:]) == ("x-backend", "c", 10, 0, 10, 30)
     samples = made([1] * 40, [{"server": "b", "x-backend": "c"}] * 10)
-    assert tool.find_companion(samples[:10], samples[10:]) == ("server", "b", 10, 0)
+    assert tool.find_companion(samples[:10], samples[10:]) == ("server", "b", 10, 0, 10, 30)
 
 
 def test_of_a_bad_status_also_what_good_ones_have_now_and_then_but_never_the_status_itself():
     bad = [each._replace(code=503, good=False) for each in made([1] * 12, [{"x-backend": "c"}] * 12)]
     good = [each._replace(run=each.run + 12) for each in made([1] * 48, [{"x-backend": "c"}] * 14)]
-    assert tool.Summary(bad + good).companion_of(503) == ("x-backend", "c", 12, 14)
+    assert tool.Summary(bad + good).companion_of(503) == ("x-backend", "c", 12, 14, 12, 48)
     assert tool.Summary(bad + good).companion_of(200) is None
     assert tool.find_companion(bad, good) is None or tool.find_companion(bad, good).name == "status"
     plain = [each._replace(traits=()) for each in bad + good]
@@ -522,7 +522,7 @@ def test_of_a_bad_status_also_what_good_ones_have_now_and_then_but_never_the_sta
 def test_chance_is_never_named():
     """Five runs that share one of two values do so by chance in one of 32 cases."""
     samples = made([1] * 12, [{"a": "x"}] * 5)
-    assert tool.find_companion(samples[:5], samples[5:]) == ("a", "x", 5, 0)
+    assert tool.find_companion(samples[:5], samples[5:]) == ("a", "x", 5, 0, 5, 7)
     many = [
         {"a": "x" if run < 5 else "y", **{f"b{n}": str(run % (n + 2)) for n in range(30)}}
         for run in range(12)
