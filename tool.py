@@ -11844,11 +11844,8 @@ def since_text(run: int, companion: Companion) -> str:
 
 def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is not the same all through a series, and what goes with it."""
-    step = (
-        f"step {summary.number}"
-        if summary.variant and max(each.number for each in report.summaries) > 1
-        else ""
-    )
+    chained = max(each.number for each in report.summaries) > 1
+    step = f"step {summary.number}" if summary.variant and chained else ""
     name = "".join(f"{part}: " for part in (summary.variant, step) if part)
     level, groups = summary.level, summary.groups
     if level:
