@@ -922,7 +922,6 @@ class Step(NamedTuple):
 
     @property
     def timings(self) -> tuple[Metric, ...]:
-        """Return what the server says of its own time."""
         return self.response.timings if self.response else ()
 
 
@@ -941,7 +940,8 @@ class Turn(NamedTuple):
     """The place of a run in its series."""
 
     number: int = 1
-    round: int = 1  # 0: only the name is looked up
+    round: int = 1
+    lookup: bool = False  # the name is looked up, nothing else: before the runs, as number and round 0
     variant: str | None = None
     due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
     overdue: bool = False  # the run before it was still under way then
@@ -1175,8 +1175,8 @@ def is_credential(name: str, value: bytes) -> bool:
     """Tell whether the value of a field is a credential; up to eight digits are a number."""
     if re.fullmatch(SECRET_VALUE, value.strip()):
         return True
-    counts = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
-    return names_credential(name) and not counts
+    is_number = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
+    return names_credential(name) and not is_number
 
 
 def private_names(headers: Iterable[Header]) -> set[str]:
@@ -2011,7 +2011,6 @@ def resolve_reference(base: str, reference: str) -> str:
 
 
 def redirect_error(message: str, *details: Detail) -> NetworkError:
-    """Say why a redirect is not followed."""
     hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
     return NetworkError("redirect", message, hint, *details)
 
@@ -2170,7 +2169,8 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
             # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
             forms |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in forms}
             (long if len(secret) >= MIN_SECRET else short).update(forms)
-    # The text comes before the conditions on its surroundings: re finds literal text quickly.
+    # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
+    # what is literal quickly; so the first condition looks back over it.
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
     patterns = [any_of(long) if long else "", words]
@@ -2610,7 +2610,6 @@ def pick_timing(fields: Mapping[str, Any]) -> Timing:
 
 
 def pick_server(network: Mapping[str, Any]) -> ServerInfo:
-    """Return what a server showed of itself."""
     sha256 = pick({"cert_sha256": None, **network}, "cert_sha256", str, ABSENT)  # 1.0.0 did not have it
     return ServerInfo(
         certificate=NO_CERTIFICATE._replace(sha256=sha256) if sha256 else None,
@@ -3199,7 +3198,6 @@ def build_parser(width: int) -> Parser:
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
 def is_series(args: argparse.Namespace) -> bool:
-    """Tell whether a series of runs is asked for."""
     return args.count is not None or args.duration is not None or bool(args.versus)
 
 
@@ -3433,8 +3431,8 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     return request
 
 
-def side_fields(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Fill the fields that a side of --versus may change, the others as in `base`; raises UsageError."""
+def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
+    """Read what a command line says itself, of what a side may change; the rest as in `base`."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
@@ -3480,8 +3478,8 @@ def choose_style(args: argparse.Namespace) -> str:
 
 
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
-    """Return the options of a command line, but for its sides; raises UsageError."""
-    options = side_fields(args, environ)
+    """Return the options of the main command line, but for its sides; raises UsageError."""
+    options = own_options(args, environ)
     budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
     relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
@@ -3609,9 +3607,9 @@ def masked_words(words: str, secrets: Secrets) -> str:
     import shlex
 
     given = list(split_words(shlex.split(words)))
-    shown, rule = [], None  # for the next value
+    shown, rule = [], None  # how the next value is masked, behind an option in a word of its own
     for part in given:
-        value = part if rule else re.sub("^(--[^=]+=?|-[^-]=?)", "", part)
+        value = part if rule else re.sub("^(--[^=]+=?|-[^-]=?)", "", part)  # x of x, -ux, -u=x, --user=x
         option = part.removesuffix(value)
         rule = rule or MASKED.get(NAMES.get(option.rstrip("="), ""))
         if rule and (value or not option):
@@ -3645,7 +3643,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     start = base._replace(request=base.request._replace(headers=kept))
     check_conflicts(merged)
     check_files(merged)
-    side = check_options(merged, side_fields(merged, base.environ, start))
+    side = check_options(merged, own_options(merged, base.environ, start))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left:
@@ -3953,14 +3951,8 @@ class Log:
         return self.last(Connected) or Connected()
 
 
-# In struct tcp_info, Linux 4.6: tcpi_options at byte 5, snd_mss 16, sacked 28, last_data_recv 52,
-# total_retrans 100, bytes_acked 120, bytes_received 128, segs_out 136, min_rtt 148, data_segs_in 152,
-# data_segs_out 156.
-TCP_INFO = struct.Struct("@5xB10xI8xI20xI44xI16xQQI8xIII")
-SENT = 200, 208  # the places of tcpi_bytes_sent and bytes_retrans (Linux 4.19)
+TCP_INFO = struct.Struct("@5xB10xI8xI24x44xI16xQQI8xIII")  # struct tcp_info of Linux 4.6; see parse_tcp_info
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
-LIMITED = 176  # the place of tcpi_rwnd_limited, in us (Linux 4.10)
-DUPLICATES = 216  # the place of tcpi_dsack_dups (Linux 4.19)
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -3980,14 +3972,16 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     """
     if len(info) < TCP_INFO.size or not any(info[1:]):
         return None
+    # tcpi_options (byte 5), snd_mss (16), sacked (28), total_retrans (100), bytes_acked (120), bytes_received
+    # (128), segs_out (136), min_rtt (148), data_segs_in (152), data_segs_out (156).
     fields = TCP_INFO.unpack_from(info)
-    flags, segment, sacked, quiet, resent, acked, received, all_out, rtt, data_in, data_out = fields
-    all_sent, again = (counter_at(info, place, "@Q") for place in SENT)
+    flags, segment, sacked, resent, acked, received, all_out, rtt, data_in, data_out = fields
+    all_sent, again = counter_at(info, 200, "@Q"), counter_at(info, 208, "@Q")  # of bytes (Linux 4.19)
     return Counters(
         window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
         segment=segment,
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
-        quiet_us=quiet * 1000,
+        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
         beyond_gap=sacked,
         retransmits=resent,
         sent=None if all_sent is None or again is None else all_sent - again,
@@ -3996,9 +3990,9 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segments_in=data_in,
         segments_out=data_out,
         acknowledgments=all_out - data_out,
-        duplicates=counter_at(info, DUPLICATES),
+        duplicates=counter_at(info, 216),  # tcpi_dsack_dups (Linux 4.19)
         disorder=counter_at(info, DISORDER),
-        limited_us=counter_at(info, LIMITED, "@Q"),
+        limited_us=counter_at(info, 176, "@Q"),  # tcpi_rwnd_limited (Linux 4.10)
     )
 
 
@@ -4363,7 +4357,6 @@ def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) ->
 
 
 def unix_failed(path: str, error: Exception) -> NetworkError:
-    """Say why a unix socket could not be connected to."""
     words, hint = UNIX_FAILURES.get(
         getattr(error, "errno", 0) or 0,
         (words_of_system(error), "Check the path, and the service behind it."),
@@ -4393,7 +4386,6 @@ def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence
 
 
 def family_option(options: Options) -> str:
-    """Name the option that restricts lookups to one family."""
     if options.interface and is_ip(options.interface):
         return f"--interface {options.interface}"
     return "-4" if options.family == socket.AF_INET else "-6"
@@ -5107,22 +5099,24 @@ class SocketStream(Stream):
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
     def _in_order(self, arrived: int, called: int, noticed: int) -> int:
-        """Return when bytes could be read; their last one `arrived`, and they were asked for when `called`.
+        """Return when bytes could be read. The kernel tells when the newest segment of them `arrived`, which
+        is too early where one before it was lost or late: the newest waited here until that came.
 
-        The kernel tells when the newest segment arrived. Where one before it was lost or late, the newest
-        waited in this machine for that one, and could be read only when that came.
+            `called`    3 `arrived`                   2 came: 2 and 3 can be read      `noticed`
+               |------------|------ a gap: 2 is missing ------|---------- QUIET ----------|
         """
         info = tcp_info(self.socket)
-        disorder = counter_at(info, DISORDER) or 0
-        grown, self._disorder = disorder - self._disorder, disorder
-        whole = arrived
-        if disorder and noticed - arrived > FRESH:  # else this process was late, nothing else
-            whole = max(arrived, self.arrived)
+        disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
+        new_gap, self._disorder = disorder > self._disorder, disorder
+        readable = arrived
+        if disorder and noticed - arrived > FRESH:  # otherwise nothing but this process was late
+            readable = max(arrived, self.arrived)  # not before the bytes before them
             if self._waited:
-                whole = max(whole, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
-        if whole - arrived > JIFFY or (grown > 0 and self._waited and noticed - called > JIFFY):
-            self.note("gap filled", whole)
-        return whole
+                readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
+        # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
+        if readable - arrived > JIFFY or (new_gap and self._waited and noticed - called > JIFFY):
+            self.note("gap filled", readable)
+        return readable
 
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
@@ -5465,11 +5459,6 @@ class TlsStream(Stream):
 # ---------------------------------------------------------------------------------------------------------
 # 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 # ---------------------------------------------------------------------------------------------------------
-def no_store() -> ssl.SSLContext | None:
-    """Return nothing: no CA store was read ahead."""
-    return None
-
-
 def build_trusting_context() -> ssl.SSLContext:
     """Make a client context that takes any certificate, protocol and cipher that OpenSSL still has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -5583,7 +5572,7 @@ class TlsContexts:
     there, the main thread can import what else is needed (with Python 3.11, not with 3.9).
     """
 
-    def __init__(self, options: Options, take_store: TakeStore = no_store) -> None:
+    def __init__(self, options: Options, take_store: TakeStore = lambda: None) -> None:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
@@ -6160,7 +6149,6 @@ class Exchange(Stage):
         return self.blame(found, history)
 
     def _progress(self, history: Log) -> str:
-        """Say how much of the response came."""
         response = history.last(Response)
         if not response:
             return "not even its header is whole"
@@ -6250,7 +6238,6 @@ HTTP2_ERRORS = (  # by their numbers, from 0 on (RFC 9113 section 7)
 
 
 def http2_error(payload: bytes) -> str:
-    """Return the name of an error code of HTTP/2."""
     code = int.from_bytes(payload, "big")
     return HTTP2_ERRORS[code] if code < len(HTTP2_ERRORS) else f"error {code}"
 
@@ -7800,7 +7787,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     started = time.perf_counter_ns()
     log.add("start", started)
     state.started = state.started or started
-    way.go(lookups_only=state.turn.round == 0)
+    way.go(lookups_only=state.turn.lookup)
     log.count("ended")
     step = finish(current, log, options)
     pool.leave(current, state.turn, not state.abandoned)
@@ -13681,7 +13668,7 @@ def each_turn(
             if due is None:
                 return
             number += 1
-            yield variant, Turn(number, round_number, variant.name, due, 0 < due < results.ended)
+            yield variant, Turn(number, round_number, False, variant.name, due, 0 < due < results.ended)
 
 
 def at_address(options: Options, address: str) -> Variant:
@@ -13701,7 +13688,7 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
     if not addresses:
-        run = measure(options, pool, live.look, Turn(0, 0))
+        run = measure(options, pool, live.look, Turn(0, 0, lookup=True))
         (step,) = run.steps
         if step.error:
             failed = run._replace(turn=Turn())
@@ -13864,7 +13851,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
 
 
-def main(argv: Sequence[str] | None = None, take_store: TakeStore = no_store) -> int:
+def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None) -> int:
     """Run the program and return its exit code; the only place where errors become codes."""
     environ = os.environ  # read here, and passed on
     try:
@@ -13903,7 +13890,7 @@ def claim_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def cli(take_store: TakeStore = no_store) -> NoReturn:
+def cli(take_store: TakeStore = lambda: None) -> NoReturn:
     """Run the program as a process. It leaves by os._exit: nothing waits for what a deadline left behind.
     Garbage is collected only between the runs of a series: during a run the pause would count as its time.
 

@@ -104,7 +104,7 @@ SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in 
 
 @pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}))
 def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
-    """A field of Options that `choose_options` fills, not `side_fields`, is the same for all sides."""
+    """A field of Options that `choose_options` fills, not `own_options`, is the same for all sides."""
     value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))
     words = shlex.join([option, value] if value else [option])
     options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
