@@ -727,6 +727,10 @@ def test_the_column_that_is_the_reason_of_a_mark_is_left_out_last(run_tool, auth
     members = [{"tls": same}, {"tls": other}, {"tls": same}]
     words = ("--cacert", authority.file)
     result, _ = ask(run_tool, members, *words, scheme="https", columns=columns)
+    assert result.code == 0
     heading = next(line for line in result.out.splitlines() if "Address" in line and "│" in line)
-    assert ("Certificate" in heading) is (columns == 60)
-    assert "Connect" not in heading
+    assert ("Certificate" if columns == 60 else "SHA-256") in heading and "Connect" not in heading
+    table = [line for line in result.out.splitlines() if line.startswith("│")]
+    assert len(table) == 4 and all(len(line) <= columns for line in table)
+    shown = [re.search(r"\b[0-9a-f]{8}\b", line) for line in table[1:]]
+    assert all(shown) and shown[0][0] == shown[2][0] != shown[1][0]

@@ -46,6 +46,8 @@ PATTERNS = {
     "combining": "\u0301\u0316".encode(),
     "wide": "\u4e2d".encode(),
     "user-at": b"a@",
+    "secret-query": b"?key=1&sig=2",
+    "long-names": b"?" + b"a" * 63 + b"=",
     "folded-line": b"y" * 1100 + b"\r\n ",
 }
 
