@@ -1039,7 +1039,7 @@ class ServerInfo(NamedTuple):
 
     certificate: Certificate | None = None
     not_after: datetime.datetime | None = None  # the earliest of the certificates that it sent
-    software: str | None = None  # the field Server
+    software: str | None = None  # the beginning of the field Server
     http_version: str | None = None
     ip: str | None = None
 
@@ -1211,8 +1211,8 @@ def secret_parameter() -> re.Pattern[str]:
     return re.compile(rf"({known})(?!\*{{3}})([^&#]+)")
 
 
-def mask_query(text: str, query: str = r"[?#][^\s\"<>]*") -> str:
-    """Replace the credentials in the query and fragment of every URL in a text by ***."""
+def mask_query(text: str, query: str = r"[?#][^\s\"<>]{5,}") -> str:
+    """Replace the credentials in the query and fragment (?key=x or longer) of every URL in a text by ***."""
 
     def mask(found: re.Match[str]) -> str:  # half as long as a template takes
         return f"{found[1]}***"
@@ -4898,7 +4898,9 @@ def read_resolver(options: Options) -> Resolver | None:
         own, domains = environ.get("RES_OPTIONS", ""), [environ.get("LOCALDOMAIN") or "".join(domains)]
     words = " ".join([*settings, own]).split()
     given = {
-        name: int(value) for name, _, value in (word.partition(":") for word in words) if value.isdigit()
+        name: int(value)
+        for name, _, value in (word.partition(":") for word in words)
+        if re.fullmatch("[0-9]{1,99}", value)
     }
     timeout, attempts, ndots = (
         min(given.get(name, usual), most[name])
@@ -9878,8 +9880,7 @@ class VariantEvents:
             if seen and shown not in seen:
                 text = f"{shown} after {next(reversed(seen))}"
                 if kind == "certificate" and server.certificate:
-                    name = server.certificate.common_name or certificate_name(server.certificate)
-                    text = f"another certificate ({clip(name, MAX_FOREIGN)}, {shown})"
+                    text = f"another certificate ({server.certificate.common_name}, {shown})"
                 yield self._event(kind, text)
             seen.pop(shown, None)
             seen[shown] = None
@@ -11890,7 +11891,7 @@ SHOWN: dict[str, Callable[[ServerInfo], str | None]] = {
     "Address": lambda server: server.ip,
     "Protocol": lambda server: server.http_version,
     "Certificate": lambda server: server.facts.get("certificate"),
-    "Server": lambda server: server.software and clip(server.software, 40),
+    "Server": lambda server: server.software,
 }
 
 
@@ -12178,7 +12179,7 @@ def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[st
         "Status": row.outcome,
         CERTIFICATE: server.certificate and certificate_words(server.certificate, now),
         "Resent": usual.retransmits,
-        "Server": server.software and clip(server.software, 40),
+        "Server": server.software,
         "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
         "Round trip": number_text(to_ms(usual.rtt_us)),
         **{heading: row.median(key) for key, heading in KEY_COLUMNS.items()},
@@ -13229,6 +13230,7 @@ BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
 MANY_QUERIES = 3  # so many URLs that differ in the query alone are summed up together
 MAX_TRAITS, MAX_VALUES, MAX_TRAIT = 32, 8, 40  # fields of responses, values of each, characters of a value
+MAX_DROPPED = 1000  # names of such fields that are left out; with more, no further field is looked at
 # Fields of each answer, or of its body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
     *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
@@ -13251,11 +13253,15 @@ def in_brief(step: Step) -> Step:
 
 
 def show_server(step: Step) -> ServerInfo:
+    """Return what a series keeps of a server, in brief: each run may bring other and long names."""
     tls, response = step.network.tls, step.response
+    first = next(iter(tls.chain), None)
+    name = clip(first.common_name or certificate_name(first), MAX_FOREIGN) if first else None
     return ServerInfo(
-        certificate=next(iter(tls.chain), None),
+        certificate=first
+        and first._replace(common_name=name, names=None, issuer=None, serial=None, subject=None),
         not_after=min((each.not_after for each in tls.chain if each.not_after), default=None),
-        software=response.get("server") if response else None,
+        software=clip(response.get("server") or "", 40) or None if response else None,
         http_version=response.http_version if response else None,
         ip=step.network.ip,
     )
@@ -13358,11 +13364,15 @@ class Results:
         same: str = self._known.setdefault(name, name)
         return same
 
+    def _leaves_out(self, name: str) -> bool:
+        full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
+        return full or name in self._dropped or len(name) > MAX_FOREIGN
+
     def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
         """Return the fields of a response that may go with its time: those with few values, all short."""
         traits = {}
         for name, value in response.headers if response and not self._single else ():
-            if name in self._dropped:
+            if self._leaves_out(name):
                 continue
             values = self._traits.setdefault(name, {})
             if value not in values:

@@ -68,6 +68,7 @@ def test_a_search_list_is_named_in_place_of_the_name_server(slow_names):
     [
         ({"RES_OPTIONS": "ndots:3"}, "(search in /etc/resolv.conf, ndots:3 in RES_OPTIONS)"),
         ({"RES_OPTIONS": "ndots:1"}, None),
+        ({"RES_OPTIONS": "timeout:1²"}, "(search, ndots:2 in /etc/resolv.conf)"),
     ],
 )
 def test_ndots_may_come_from_the_environment(slow_names, variables, text):

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from hostile.runner import Case, Script
-from servers import Peer
+from hostile.runner import Case, Script, check_manners
+from servers import Peer, scripted
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"Content-Length: 6\r\n\r\nhello\n"
@@ -366,3 +366,25 @@ FAMILY = list(
 @pytest.mark.parametrize("case", FAMILY, ids=lambda case: case.name)
 def test_a_hostile_http1_server_is_reported_and_survived(play, case):
     play(case)
+
+
+# Fields of an answer that none before it had.
+NEW_EACH_TIME = {
+    "names of fields": lambda: b"".join(b"X%d-%d: a\r\n" % (next(NUMBERS), 10**900) for _ in range(990)),
+    "long names of fields": lambda: b"".join(
+        b"X%d-%d: a\r\n" % (next(NUMBERS), 10**4000) for _ in range(220)
+    ),
+}
+NUMBERS = itertools.count(1_000_000_000)
+
+
+@pytest.mark.parametrize("what", NEW_EACH_TIME)
+def test_answers_that_never_repeat_fill_no_memory(launch, what):
+    def script(peer: Peer) -> None:
+        while peer.read_request():
+            peer.send(OK + NEW_EACH_TIME[what]() + b"Content-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        outcome = launch(server.url(), "--count", "60", "--interval", "0")
+    assert outcome.code == 0
+    check_manners(outcome, 20)
