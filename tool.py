@@ -9910,6 +9910,28 @@ class EventFinder:
 # ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
 # ---------------------------------------------------------------------------------------------------------
+SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
+SUMMARY_STATS = ("min", "median", "p95", "max")
+RATED_US = 50_000  # a shorter time says little about the rate
+SLOW_RUN = 1_000_000_000  # ns
+SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
+ENDS_SOON = datetime.timedelta(days=7)
+WORD = {True: "pass", False: "fail"}
+FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
+    "sent": "sent",
+    "not asked for": "not asked for",
+    "not sent": "asked for, but the handshake ended before",
+    "withheld": "withheld: it is for the first URL's origin alone",
+    "unfit": "asked for, but not of the kind that was given",
+}
+# These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
+STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
+LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
+SHOWN_IN_VAIN = "the client certificate of --cert was shown; the server refused the request"
+DEPENDENT = "the runs depend on each other: more of them, further apart"
+NONE_GOOD = "no answer was good, so the statistics are of all answers"
+
+
 def visible(text: str) -> str:
     """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
     if text.isprintable():
@@ -9917,12 +9939,6 @@ def visible(text: str) -> str:
     return "".join(
         char if char.isprintable() else codecs.unicode_escape_encode(char)[0].decode("ascii") for char in text
     )
-
-
-WORD = {True: "pass", False: "fail"}
-
-
-RATED_US = 50_000  # a shorter time says little about the rate
 
 
 def amount_text(count: int, coding: str | None, us: int | None) -> str:
@@ -9953,6 +9969,10 @@ def plain_ms(us: Iterable[float]) -> list[str]:
 def shortest(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
     return f"{value:.15g}" if value < 1e15 else repr(value)
+
+
+def signed(number: float, decimals: int) -> str:
+    return f"{number:+.{decimals}f}".replace("-", "−")
 
 
 def second_text(moment: datetime.datetime | None) -> str | None:
@@ -10025,6 +10045,10 @@ def failed_text(failure: Failure) -> str:
     return "failed " + ("before the request" if failure.kind == "redirect" else f"in {failure.phase}")
 
 
+def first_that_fits(texts: Sequence[str], width: int) -> str:
+    return next((text for text in texts if len(text) <= width), texts[-1])
+
+
 def run_line(run: Run, width: int) -> str:
     """Return the short line of a run. What does not fit is left out: of a chain the statuses in its middle,
     else the size, then the wait, then the address.
@@ -10044,12 +10068,7 @@ def run_line(run: Run, width: int) -> str:
     rest = [f"wait {fixed(end.timing.ms('wait'), 1)}", total, size_text(end.body_bytes)]
     named = f"{title} {end.network.ip}" if end.network.ip else title
     forms = ((named, rest), (named, rest[:2]), (named, [total]), (title, [total]))
-    texts = [f"{head}: " + "  ".join([*statuses, *parts]) for head, parts in forms]
-    return next((text for text in texts if len(text) <= width), texts[-1])
-
-
-SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
-SUMMARY_STATS = ("min", "median", "p95", "max")
+    return first_that_fits([f"{head}: " + "  ".join([*statuses, *parts]) for head, parts in forms], width)
 
 
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
@@ -10060,10 +10079,8 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
 def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) -> Iterator[str]:
     """Give the tokens of a step's comparison; a variant's `last` summary has the verdicts on the whole."""
     compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
-    comparison, verdict = compared.get(summary.number), None
-    if last:
-        comparison = compared.get(None, comparison)
-        verdict = report.verdicts.get(summary.variant)
+    comparison = compared.get(None if last and None in compared else summary.number)
+    verdict = report.verdicts.get(summary.variant) if last else None
     if comparison:
         total = comparison.differences["total"]
         low, high = total.interval or (None, None)
@@ -10120,21 +10137,6 @@ def outage_line(outage: Outage) -> str:
     return f"{outage.variant}: {line}" if outage.variant else line
 
 
-FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
-    "sent": "sent",
-    "not asked for": "not asked for",
-    "not sent": "asked for, but the handshake ended before",
-    "withheld": "withheld: it is for the first URL's origin alone",
-    "unfit": "asked for, but not of the kind that was given",
-}
-
-
-# These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
-STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
-LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
-SHOWN_IN_VAIN = "the client certificate of --cert was shown; the server refused the request"
-
-
 def certificate_note(step: Step) -> str | None:
     """Say that a request may have been refused for its client certificate, or for the lack of one."""
     tls, status = step.network.tls, step.answer.status if step.answer else 0
@@ -10145,9 +10147,6 @@ def certificate_note(step: Step) -> str | None:
 
 def starved_text(step: Step) -> str:
     return f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
-
-
-SLOW_RUN = 1_000_000_000  # ns
 
 
 def status_text(state: RunState) -> tuple[str, str]:
@@ -10179,12 +10178,12 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
 
 
 def series_progress(
-    interval: float, wanted: int, samples: Sequence[Sample], width: int, time_left: tuple[float, int] = (0, 0)
-) -> str:
+    interval: float, wanted: int, samples: Sequence[Sample], time_left: tuple[float, int] = (0, 0)
+) -> tuple[str, ...]:
     """Say how far a series of `wanted` runs is, with `interval` seconds from one to the next. `time_left` (s)
     is for a series with a duration: how much of it is left, and the duration.
 
-    What does not fit `width` columns is shortened: the run, the median and the failures stay.
+    Each text is shorter than the one before: the run, the median and the failures are in all of them.
     """
     runs = samples[-1].run if samples else 0
     number, (rest, duration) = min(runs + 1, wanted), time_left
@@ -10196,14 +10195,13 @@ def series_progress(
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
     left, figures = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
     told, short = [full for full, _ in figures], [short for _, short in figures]
-    texts = (
+    return (
         ", ".join([f"{run} [{'#' * filled:<10}]", *left, *told]),
         ", ".join([run, *left, *told]),
         ", ".join([run, *told]),
         ", ".join([brief, *told]),
         " ".join([brief, *short]),
     )
-    return next((text for text in texts if len(text) <= width), texts[-1])
 
 
 def bad_ones(found: Mapping[int, int], runs: int | None) -> tuple[str, str]:
@@ -10224,13 +10222,6 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
         if verdict.bad_statuses:
             said = f"the budgets were held against a {statuses} answer"
         yield f"{where}{said}: {option} makes that exit 22"
-
-
-SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
-DEPENDENT = "the runs depend on each other: more of them, further apart"
-
-
-ENDS_SOON = datetime.timedelta(days=7)
 
 
 def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
@@ -10329,9 +10320,6 @@ def refusals(report: Report) -> Iterator[str]:
     if options.fail:
         named = options.expected != GOOD_STATUSES
         yield from refused_statuses(report.samples, None if report.single else report.runs, named)
-
-
-NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11484,6 +11472,11 @@ def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> 
 # ---------------------------------------------------------------------------------------------------------
 # 28b. Views of a run. Its steps, its chain, its budgets.
 # ---------------------------------------------------------------------------------------------------------
+ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
+NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
+LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
+
+
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
     if step.answer is None:
@@ -11492,9 +11485,6 @@ def status_span(step: Step) -> Span:
     if step.good and 300 <= step.answer.status < 400:
         tone = "warn"
     return Span(str(step.answer.status), tone)
-
-
-ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
 def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
@@ -11524,9 +11514,6 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
         spent = f" after {ms_text(step.timing.ms('total'))}"
     failed = failure_rows(error, spent=spent) if error else ()
     yield Fields([*failed, *reading_rows(step_findings(step))])
-
-
-NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
 
 
 def axis_bar(step: Step, begin: int, end: int) -> Bar:
@@ -11595,8 +11582,8 @@ def undecided_text(open_one: Undecided) -> str:
     text = f"{open_one.key}=+{shortest(amount.amount)}{'%' if amount.percent else ''}"
     text += f" at {open_one.variant}" if open_one.variant else ""
     decimals = 1 if max(abs(low), abs(high)) >= 1 else 3
-    ends = " and ".join(f"{'−' if end < 0 else '+'}{abs(end):.{decimals}f}" for end in (low, high))
-    text += f": cannot tell, {open_one.allowed_ms:.{decimals}f} ms lies between {ends} ms"
+    ends = f"{signed(low, decimals)} and {signed(high, decimals)} ms"
+    text += f": cannot tell, {open_one.allowed_ms:.{decimals}f} ms lies between {ends}"
     if open_one.runs:
         what = "rounds" if open_one.paired else "runs on each side"
         text += f"; about {float(f'{open_one.runs:.2g}'):.0f} {what} would"
@@ -11625,9 +11612,6 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     lines += [Span(f"• {text}", "bad") for text in words]
     lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.undecided or ()]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
-
-
-LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
 
 
 def shown_whole(numbers: Sequence[int], repeated: Collection[int]) -> list[int]:
@@ -11666,6 +11650,10 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
+SHOWN_EVENTS = 20  # the last ones
+COLD = ": it may have met what was cold (names, caches, routes)"
+FIRST_SLOW_US = 5_000
+FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
 
 
 def short_number(ms: float | None) -> str:
@@ -11687,10 +11675,9 @@ def strip_end(values: Iterable[int]) -> tuple[int, str]:
     """
     ordered = sorted(values)
     beyond = max(1, len(ordered) // 20)
-    end = ordered[-beyond - 1] if beyond < len(ordered) else ordered[-1]
-    if len(ordered) < 3 or 2 * end >= ordered[-1]:
+    if len(ordered) < 3 or 2 * ordered[-beyond - 1] >= ordered[-1]:
         return ordered[-1], ""
-    return end, f", {beyond} beyond"
+    return ordered[-beyond - 1], f", {beyond} beyond"
 
 
 def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
@@ -11742,14 +11729,9 @@ def series_title(summary: Summary, report: Report) -> str:
 def status_sentence(summary: Summary) -> str:
     """Say how many answers each status had, and how long they took: the rare statuses first."""
     *rare, (usual, (_, usual_us)) = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
-    parts = [
-        f"{status}: {count} of {len(summary.answered)}, median {total / 1000:.1f} ms"
-        for status, (count, total) in rare
-    ]
+    every = len(summary.answered)
+    parts = [f"{code}: {count} of {every}, median {us / 1000:.1f} ms" for code, (count, us) in rare]
     return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
-
-
-COLD = ": it may have met what was cold (names, caches, routes)"
 
 
 def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
@@ -11762,10 +11744,6 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         if runs[0] == first_run:
             words += "; the first run is one" + COLD * (key == OUTLIER_KEYS[0])
         yield words
-
-
-FIRST_SLOW_US = 5_000
-FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
 
 
 def median_words(warmth: str, summary: Summary) -> str:
@@ -11783,17 +11761,11 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     if not (summary.reused and cold and cold.used and summary.used):
         return None
     cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
-    words = (
-        f"{median_words('cold', cold)}, {median_words('warm', summary)}: "
-        f"setting the connection up costs {time_text(cost)}"
-    )
+    medians = f"{median_words('cold', cold)}, {median_words('warm', summary)}"
+    words = f"{medians}: setting the connection up costs {time_text(cost)}"
     if (cold.stat("wait") or 0) >= (summary.stat("wait", "max") or 0) + FIRST_SLOW_US:
         words += FIRST_SLOW
     return words
-
-
-def signed(number: float, decimals: int) -> str:
-    return f"{number:+.{decimals}f}".replace("-", "−")
 
 
 def level_text(level: Level, report: Report) -> str:
@@ -11804,9 +11776,8 @@ def level_text(level: Level, report: Report) -> str:
     least = min(level.before, level.after)
     before, after = whole_ms(level.before, least), whole_ms(level.after, least)
     share = signed(100 * (level.after / max(1, level.before) - 1), 0)
-    phases = ", ".join(
-        f"{phase} {signed(us / 1000, int(least < 10_000))}" for phase, us in level.phases.items()
-    )
+    decimals = int(least < 10_000)
+    phases = ", ".join(f"{phase} {signed(us / 1000, decimals)}" for phase, us in level.phases.items())
     text = f"total {before} ms until run {level.until}"
     if level.first:
         at = clock_text(report.start_of(level.first.run))
@@ -11841,9 +11812,9 @@ def since_text(run: int, companion: Companion) -> str:
 
 def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is not the same all through a series, and what goes with it."""
-    chained = max(each.number for each in report.summaries) > 1
-    step = f"step {summary.number}" if summary.variant and chained else ""
-    name = "".join(f"{part}: " for part in (summary.variant, step) if part)
+    name = f"{summary.variant}: " if summary.variant else ""
+    if name and max(each.number for each in report.summaries) > 1:
+        name += f"step {summary.number}: "
     level, groups = summary.level, summary.groups
     if level:
         yield "Level", Span(name + level_text(level, report), "slow")
@@ -11961,9 +11932,6 @@ def steps_blocks(report: Report, width: int) -> Iterator[Block]:
         yield Table(("Step", "Status", "Total", "Request"), ("Step", "Total"), rows)
 
 
-SHOWN_EVENTS = 20  # the last ones
-
-
 def events_rows(report: Report) -> Iterator[Row]:
     """Tell what has changed. An outage has one line, in the place of its first event."""
     lines: dict[SeriesEvent | int, Span] = {}
@@ -11985,6 +11953,8 @@ def events_rows(report: Report) -> Iterator[Row]:
 SLOW_KEYS = ("wait", "connect", "total")
 CERTIFICATE = "Certificate (SHA-256)"  # a column, like those of times
 KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
+SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
+TEXTS = ("Address", "Side", "Status", CERTIFICATE, SHA256, "Server", "HTTP")  # columns that hold no numbers
 SAME_SIZE = 0.4  # of the largest phase: a handshake may take two round trips and a half
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
@@ -12082,9 +12052,8 @@ def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str
     if (own.rtt_us - usual) * total <= 0 or abs(own.rtt_us - usual) < SAME_SIZE * largest:
         return ""
     longer = "longer" if own.rtt_us > usual else "shorter"
-    return (
-        f"; the way to it is {longer}: round trip {time_text(own.rtt_us)}, of the others {time_text(usual)}"
-    )
+    trip, others_trip = time_text(own.rtt_us), time_text(usual)
+    return f"; the way to it is {longer}: round trip {trip}, of the others {others_trip}"
 
 
 def others_of(row: VariantRow, rows: Sequence[VariantRow]) -> list[Summary]:
@@ -12124,14 +12093,6 @@ def slow_words(own: Summary, others: Sequence[Summary], found: Comparison) -> It
     yield Mark(words + way, ["Round trip"] * bool(way) + phases)
 
 
-def time_words(row: VariantRow, rows: Sequence[VariantRow], found: Comparison) -> Iterator[Mark]:
-    """Say that the times of an address are apart from those of the others."""
-    if found.verdict == "too_few":
-        yield from far_words(row.usual, others_of(row, rows))
-    elif found.verdict != "no_difference":
-        yield from slow_words(row.usual, others_of(row, rows), found)
-
-
 def row_words(row: VariantRow, told: set[str]) -> Iterator[str]:
     """Say how and how often an address fails, and on what connections it was measured; a `told` hint once."""
     whole = row.whole
@@ -12148,15 +12109,19 @@ def marks_of(
     rows: Sequence[VariantRow], found: Mapping[str, Comparison], now: datetime.datetime
 ) -> dict[str, list[Mark]]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
+    marks: dict[str, list[Mark]] = {}
     told: set[str] = set()
-    marks = {row.variant: list(map(Mark, row_words(row, told))) for row in rows}
     # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
     other_status = apart({row.variant: row.statuses for row in rows})
     other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
     for row in rows:
-        own = marks[row.variant]
-        own += time_words(row, rows, found[row.variant])
+        own = marks[row.variant] = list(map(Mark, row_words(row, told)))
+        others, comparison = others_of(row, rows), found[row.variant]
+        if comparison.verdict == "too_few":
+            own += far_words(row.usual, others)
+        elif comparison.verdict != "no_difference":
+            own += slow_words(row.usual, others, comparison)
         if row.variant in other_status or (healthy and row.whole.bad_status):
             own.append(Mark(f"answers {row.statuses}", ["Status"]))
         if row.variant in other_certificate:
@@ -12165,10 +12130,6 @@ def marks_of(
             named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
             own.append(Mark(f"shows {what}: {named}", [CERTIFICATE]))
     return marks
-
-
-SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
-TEXTS = ("Address", "Side", "Status", CERTIFICATE, SHA256, "Server", "HTTP")  # columns that hold no numbers
 
 
 def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
@@ -12312,6 +12273,8 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 # ---------------------------------------------------------------------------------------------------------
+COMPARED = (*PHASES, "total")
+FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "Status", "total")  # where it is narrow
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
 
 
@@ -12441,10 +12404,6 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
         yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
 
 
-COMPARED = (*PHASES, "total")
-FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "Status", "total")  # where it is narrow
-
-
 def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, str], width: int) -> Table:
     """Compare sides: medians in ms, and how far total is above that of the first side."""
     table = []
@@ -12533,11 +12492,11 @@ def loss_rows(report: Report) -> Iterator[Row]:
     """Say in how many runs packets were lost, when, and which."""
     counts, hurt = count_losses(report.samples), [sample for sample in report.samples if sample.lost]
     if counts:
-        runs = f"{len({each.run for each in hurt})} of {counted(report.runs, 'run')}"
+        numbers, runs = {each.run for each in hurt}, counted(report.runs, "run")
         first, last = (clock_text(each.started_at) for each in (hurt[0], hurt[-1]))
-        when = f"between {first} and {last}" if hurt[0].run != hurt[-1].run else f"at {first}"
+        when = f"between {first} and {last}" if len(numbers) > 1 else f"at {first}"
         kinds = ", ".join(f"{what.replace('syn', 'SYN')} {count}" for what, count in counts.items() if count)
-        yield "Loss", Span(f"packets were lost in {runs}, {when}: {kinds}", "warn")
+        yield "Loss", Span(f"packets were lost in {len(numbers)} of {runs}, {when}: {kinds}", "warn")
 
 
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -12690,36 +12649,45 @@ def pad(line: Spans, width: int, to_the_right: bool = False) -> Spans:
 
 
 def place_bar(bar: Bar, units: int, step: int) -> list[Span]:
-    """Return which part of a bar is in each unit of a scale; SPACE where the bar is not.
+    """Return what stands in each unit of a scale: a part of the bar, or SPACE.
 
-    A bar has one unit at least and stays within the scale. If it has one part, it begins at a multiple of
-    `step` units; if it has several, at the nearest unit.
+    Parts A of 30 us, B of 2, C of 20, on a scale of 100 us in 10 units, are A A A C C and five SPACEs: what
+    is less than half a unit is left out, and the next part begins earlier. A bar has one unit at least and
+    stays within the scale. It begins at a multiple of `step` units; one of several parts where the bar of the
+    step before it ends.
     """
-    end = max(1, bar.end)
+
+    def rounded(length: int) -> int:
+        return round(length * units / max(1, bar.end))
+
     drawn: list[Span] = []
-    done = 0
+    passed = 0  # the length of all parts so far
     for length, part in bar.parts:
-        done += length
-        if round(length * units / end):  # the others make up for one that is left out
-            drawn += [part] * max(1, round(done * units / end) - len(drawn))
+        passed += length
+        if rounded(length):
+            drawn += [part] * max(1, rounded(passed) - len(drawn))
     if bar.parts and not drawn:
         drawn.append(max(bar.parts, key=itemgetter(0))[1])
     del drawn[units:]
-    first = round(bar.begin * units / end) if len(bar.parts) > 1 else bar.begin * units // end
+    first = rounded(bar.begin) if len(bar.parts) > 1 else bar.begin * units // max(1, bar.end)
     first = min(first, units - len(drawn)) // step * step
     return [*[SPACE] * first, *drawn, *[SPACE] * (units - first - len(drawn))]
 
 
 def fill_cell(units: Sequence[Span], marks: str) -> Span:
-    """Draw a cell in the two tones that fill most of it; the second tone is the ground of the first."""
+    """Draw the units of a cell as one character, in the two tones that most of them have.
+
+    A mark fills a cell from the left: three units of green, then five of red, are `▍` in green on red. Where
+    the left is empty, the mark is as wide as what is empty, and in reverse: the rest has the tone.
+    """
     tones = [unit.tone for unit in units]
-    most = [tone for tone, _ in collections.Counter(tones).most_common(2)]
-    kept = [tone for tone in tones if tone in most]
-    first, second = kept[0], next((tone for tone in kept if tone != kept[0]), "")
-    mark = marks[kept.count(first) * len(marks) // len(kept) - 1]
-    if not first:
-        return Span(mark, f"reverse {second}") if second else SPACE
-    return Span(mark, f"{first} on {second}" if second else first)
+    two = [tone for tone, _ in collections.Counter(tones).most_common(2)]
+    tones = [tone for tone in tones if tone in two]
+    left, right = tones[0], next((tone for tone in tones if tone != tones[0]), "")
+    mark = marks[tones.count(left) * len(marks) // len(tones) - 1]
+    if left:
+        return Span(mark, f"{left} on {right}" if right else left)
+    return Span(mark, f"reverse {right}") if right else SPACE
 
 
 def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
@@ -12909,9 +12877,6 @@ class Interruption:
 INTERRUPTION = Interruption()
 
 
-BRIEF = len(", connect 99.9 s")
-
-
 class StatusLine:
     """One line on a terminal's stderr that says what is under way; it leaves nothing behind."""
 
@@ -12921,7 +12886,7 @@ class StatusLine:
         self._shown = False
         self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
-        self.bar = self.brief_bar = ""  # how far a series is; the second leaves BRIEF columns
+        self.bars: Sequence[str] = ("",)  # how far a series is, the longest text first
 
     @property
     def ready(self) -> bool:
@@ -12930,9 +12895,12 @@ class StatusLine:
 
     def draw(self, phase: str = "", brief: str = "") -> None:
         """Say how far a series is, and what the run under way does: where there is room, or if it is slow."""
-        text = ", ".join(part for part in (self.bar, phase) if part)
+        bar = first_that_fits(self.bars, self.width)
+        text = ", ".join(filter(None, (bar, phase)))
         if len(text) > self.width:
-            text = f"{self.brief_bar}, {brief}" if self.bar and brief else self.bar or phase
+            text = bar or phase
+            if bar and brief:
+                text = first_that_fits(self.bars, self.width - len(", connect 99.9 s")) + f", {brief}"
         self._shown, self._drawn = True, time.monotonic()
         self._write("\r" + text[: self.width] + "\x1b[K")
 
@@ -13676,16 +13644,14 @@ class LiveReport:
             raise Stopped
 
     def _sum_up(self) -> None:
-        """Make the text of the bar; only between two runs, because with many samples it takes long."""
+        """Make the texts of the bar; only between two runs, because with many samples it takes long."""
         series, now = self._options.series, time.perf_counter_ns()
         if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
             self._summed = now
             duration = series.duration or 0
             time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
-            self.status.bar, self.status.brief_bar = (
-                series_progress(self._interval, self.planned, self._results.samples, width, time_left)
-                for width in (self.status.width, self.status.width - BRIEF)
-            )
+            samples = self._results.samples
+            self.status.bars = series_progress(self._interval, self.planned, samples, time_left)
 
 
 def each_turn(
@@ -13775,21 +13741,17 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
 
 
-def make_export(option: str, report: Report, results: Results) -> Iterable[bytes]:
-    """Give the bytes of an export, from its beginning at each call."""
-    return EXPORTS[option].make(report, results.items(option))
+def write_export(option: str, report: Report, results: Results, crashed: bool) -> bool:
+    """Write a file that was asked for; tell whether it was written, or was not to be."""
+    export, path = EXPORTS[option], report.options.exports[option]
+    if crashed and not export.of_crash:
+        return True
 
+    def make() -> Iterable[bytes]:
+        return export.make(report, results.items(option))  # from the beginning at each call
 
-def write_exports(results: Results, report: Report, crashed: bool) -> bool:
-    """Write the files that were asked for; tell whether all of them were written."""
-    whole = True
-    for option, path in results.options.exports.items():
-        export = EXPORTS[option]
-        if export.of_crash or not crashed:
-            make = partial(make_export, option, report, results)
-            write = partial(write_file, path, make, export.mode, partial(warn, results.options))
-            whole &= try_to_write(f"{option} '{path}'", write)
-    return whole
+    write = partial(write_file, path, make, export.mode, partial(warn, report.options))
+    return try_to_write(f"{option} '{path}'", write)
 
 
 def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
@@ -13823,17 +13785,16 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     live.print(lambda: write_report(report, live.stream, rich))
     if INTERRUPTION.signal:
         crash = None
-    written = write_exports(results, report, crash is not None)
+    wrote = [write_export(option, report, results, crash is not None) for option in options.exports]
     if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = (results.traces > 0 or options.tracing is None) and send_traces(
-        results.spans, report.host, options
-    )
+    refused = options.tracing is not None and results.traces == 0  # there are too many
+    sent = not refused and send_traces(results.spans, report.host, options)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed
-    return choose_exit_code(results.codes, options.fail, not (written and sent and live.whole), passed)
+    return choose_exit_code(results.codes, options.fail, not (all(wrote) and sent and live.whole), passed)
 
 
 # ---------------------------------------------------------------------------------------------------------
