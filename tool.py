@@ -10278,9 +10278,7 @@ def short_series(report: Report) -> Iterator[str]:
 
 
 def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -> Iterator[str]:
-    """Name the last statuses that --expect (`named` there) or -f refuses; of a series of `runs`, say in how
-    many they came.
-    """
+    """Name the last statuses that --expect (`named`) or -f refuses; of a series, in how many `runs`."""
     bad = {status: count for status, count in bad_ends(samples).items() if named or status < 600}
     if bad:
         statuses, where = bad_ones(bad, runs)
@@ -11754,9 +11752,7 @@ def median_words(warmth: str, summary: Summary) -> str:
 
 
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting a connection up costs, measured in the cold runs of a step, and whether the server was
-    slower to answer them too.
-    """
+    """Say what setting up costs, measured in the cold runs of a step, and if their waits were longer too."""
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
         return None
@@ -11952,8 +11948,8 @@ def events_rows(report: Report) -> Iterator[Row]:
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 CERTIFICATE = "Certificate (SHA-256)"  # a column, like those of times
-KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
 SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
+KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
 TEXTS = ("Address", "Side", "Status", CERTIFICATE, SHA256, "Server", "HTTP")  # columns that hold no numbers
 SAME_SIZE = 0.4  # of the largest phase: a handshake may take two round trips and a half
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
@@ -11976,10 +11972,8 @@ class VariantRow:
         self.usual = max(self.parts, key=part_for_medians)
         self.statuses = ", ".join(map(str, self.whole.statuses))
         self.outcome = ", ".join(filter(None, (self.statuses, "ERROR" if self.whole.failed else "")))
-        servers = [part.server for part in self.parts]
-        servers += [sample.server for sample in self.whole.answered]
-        shown = [server.certificate for server in servers if server.certificate]
-        self.certificates = {certificate.sha256: certificate for certificate in shown}
+        servers = present("server", [*self.parts, *self.whole.answered])
+        self.certificates = {shown.sha256: shown for shown in present("certificate", servers)}
 
     def median(self, key: str) -> str:
         """Return the median of a key in ms."""
@@ -11994,9 +11988,7 @@ def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
 
 
 def apart(values: Mapping[str, Any]) -> list[str]:
-    """Return the names whose value differs from the value of the majority: all names if there is no
-    majority. Empty values do not count.
-    """
+    """Return the names whose value is not the majority's, all if there is none. Empty values do not count."""
     told = {name: value for name, value in values.items() if value}
     counts = collections.Counter(told.values())
     return [name for name, value in told.items() if 2 * counts[value] <= len(told)]
@@ -12653,8 +12645,7 @@ def place_bar(bar: Bar, units: int, step: int) -> list[Span]:
 
     Parts A of 30 us, B of 2, C of 20, on a scale of 100 us in 10 units, are A A A C C and five SPACEs: what
     is less than half a unit is left out, and the next part begins earlier. A bar has one unit at least and
-    stays within the scale. It begins at a multiple of `step` units; one of several parts where the bar of the
-    step before it ends.
+    stays within the scale. It begins at a multiple of `step` units; one of several parts at the nearest.
     """
 
     def rounded(length: int) -> int:
@@ -13236,9 +13227,7 @@ def show_server(step: Step) -> ServerInfo:
 
 
 def is_trait(name: str, value: bytes) -> bool:
-    """Tell whether a field may be what goes with slow or bad answers: it is short, and neither a credential
-    nor about this one answer.
-    """
+    """Tell whether a field may go with slow answers: it is short, no credential, not about this one alone."""
     about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
     return not about_it and len(value) <= MAX_TRAIT and not is_credential(name, value)
 
@@ -13273,9 +13262,7 @@ class Results:
         self._brief = False
 
     def add(self, run: Run, standstill: Standstill) -> tuple[Run, list[SeriesEvent]]:
-        """Keep what reports and exports need of a run; return it with its verdict, and what has changed with
-        it.
-        """
+        """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
         self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
@@ -13542,9 +13529,7 @@ class Schedule:
 
 
 class LiveReport:
-    """What is printed while a series goes on: each run as it ends, or only what has changed, and on a
-    terminal what is under way.
-    """
+    """What is printed during a series: each run, or what has changed; on a terminal what is under way."""
 
     def __init__(self, results: Results, rich: bool) -> None:
         options, series = results.options, results.options.series
@@ -13677,9 +13662,8 @@ def at_address(options: Options, address: str) -> Variant:
 
 
 def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> Sequence[Variant]:
-    """Return what is to be measured: the request, its sides, or each address of its name.
-
-    None are left if the lookup of the name failed, which counts as a failed run.
+    """Return what is to be measured: the request, its sides, or each address of its name; nothing if the
+    lookup of the name failed, which counts as a failed run.
     """
     options = results.options
     if not options.series.every_address:
@@ -13704,10 +13688,9 @@ def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
     """Warn if a duration takes more runs than there may be, and name an interval that fits."""
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         enough = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
-        yield (
-            f"{series.duration} s at --interval {shortest(series.interval)} are more than the "
-            f"{MAX_COUNT} runs that there may be: --interval {shortest(enough)} fits"
-        )
+        pace = f"{series.duration} s at --interval {shortest(series.interval)}"
+        words = f"{pace} are more than the {MAX_COUNT} runs that there may be"
+        yield f"{words}: --interval {shortest(enough)} fits"
 
 
 def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
