@@ -1172,7 +1172,7 @@ def names_credential(name: str) -> bool:
 
 
 def is_credential(name: str, value: bytes) -> bool:
-    """Tell whether the value of a field is a credential; up to eight digits are a number."""
+    """Tell whether the value of a field is a credential; up to eight digits are one only in SECRET_FIELDS."""
     if re.fullmatch(SECRET_VALUE, value.strip()):
         return True
     is_number = name.lower() not in SECRET_FIELDS and re.fullmatch(rb"[0-9]{0,8}", value.strip())
@@ -1190,8 +1190,8 @@ def private_names(headers: Iterable[Header]) -> set[str]:
 
 @cache
 def secret_parameter() -> re.Pattern[str]:
-    """Return a pattern of a parameter in a query that is a credential by its name: all before its value, and
-    that. URLs within it, and brackets and hyphens in a name, may be percent-encoded.
+    """Return a pattern of a parameter that is a credential by its name; its groups: all before the value, and
+    the value. Separators, and brackets and hyphens in a name, may be percent-encoded, as in a URL in a query.
     """
     some = "[^]=&;#?%[]{0,64}?"
     # Letters as sets, because re passes over them ten times as fast as over letters with (?i).
@@ -1206,18 +1206,18 @@ def secret_parameter() -> re.Pattern[str]:
         f"{some}(?:{words.replace('-', '[-_]')}){some}",
     )
     begin, end = "(?:[?&;#[]|%(?:3[fF]|26|23|5[bB]|5[fF]|2[dD]))", "(?:]|%5[dD])?(?:=|%3[dD])"
-    # First what is quick to find, and most often missing: an end of a name.
+    # The end of a name is looked for first: that is quick, and most texts have none.
     known = f"{begin}(?=[^]=&;#?%[]{{3,64}}[]=%])(?:{'|'.join(names)}){end}"
     return re.compile(rf"({known})(?!\*{{3}})([^&#]+)")
 
 
-def mask_query(text: str, query: str = r"[?#][^\s\"<>]{5,}") -> str:
-    """Replace the credentials in the query and fragment (?key=x or longer) of every URL in a text by ***."""
+def mask_query(text: str, pattern: str = r"[?#][^\s\"<>]{5,}") -> str:
+    """Mask the credentials in each query and fragment that a `pattern` finds in a text (?key=x or longer)."""
 
-    def mask(found: re.Match[str]) -> str:  # half as long as a template takes
+    def mask(found: re.Match[str]) -> str:  # takes half the time of a template
         return f"{found[1]}***"
 
-    return re.sub(query, lambda found: secret_parameter().sub(mask, found[0]), text)
+    return re.sub(pattern, lambda found: secret_parameter().sub(mask, found[0]), text)
 
 
 def mask_location(text: str) -> str:
@@ -1341,7 +1341,7 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
 
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-TICK = 0.02  # seconds: longer than one of the clock that files get their times from
+TICK = 0.02  # seconds: longer than a tick of the clock that gives files their times
 
 
 def descriptor_of(path: str) -> int | None:
@@ -1376,13 +1376,13 @@ def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bo
         return False
 
 
-# To look at a folder or a link, neither to read nor to write it. A system without it opens folders for
-# reading (0 is O_RDONLY) and cannot hold a link open: an open one stays what it is if its name is swapped.
+# Opens a folder or a link only to look at it: what is open stays the same if its name is swapped. A system
+# without it opens folders for reading (0 is O_RDONLY), and cannot open a link.
 LOOK = getattr(os, "O_PATH", 0)
 
 
 def is_shared(folder: os.stat_result) -> bool:
-    """Tell whether another user, but root, may put things into a folder."""
+    """Tell whether users other than root and us may put things into a folder."""
     return folder.st_uid not in (0, os.geteuid()) or bool(folder.st_mode & OTHERS_WRITE)
 
 
@@ -1397,14 +1397,14 @@ class Place:
     """Where a file is, or is to be: a name in an open folder. Making one raises OSError.
 
     Each folder on the way is opened from the one before, so that swapping one later changes nothing. A
-    symbolic link may be a trap: `_distrust` has the one rule for those on the way to all files that are
-    written, or `read` because the command line names them.
+    symbolic link may be a trap: `_distrust` has the rule for the links on the way to every file of the
+    command line, whether it is written or only `read`.
     """
 
     def __init__(self, path: str, read: bool = False) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self.number: int | None = None  # of the descriptor of this process that it is
+        self.number: int | None = None  # of the descriptor of this process that the path leads to
         self._read = read
         self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
@@ -1462,7 +1462,7 @@ class Place:
         self._rest += target.split("/")[::-1]
 
     def _read_link(self) -> tuple[os.stat_result, str]:
-        """Return a link and its text, both of the same link if it can be held open."""
+        """Return the status of a link, and its text; both of the same link where one can be opened."""
         if not LOOK:
             return self._look(), os.readlink(self.name, dir_fd=self.folder)
         descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
@@ -1474,12 +1474,12 @@ class Place:
     def _distrust(self, link: os.stat_result, folder: os.stat_result, in_proc: bool) -> str:
         """Say why a symbolic link is not followed, "" where it is.
 
-        It must belong to us or to root, and have no second name: a hard link to root's link is root's. To a
-        file that is read it matters only where another user may have put it. The kernel's protected_symlinks
-        is about sticky folders alone, and not on every machine.
+        It must belong to us or to root, and have no second name: a hard link to root's link is root's. On the
+        way to a file that is only read, this matters only in a folder that others may write to. The kernel's
+        protected_symlinks is about sticky folders alone, and not on every machine.
         """
         shared = is_shared(folder)
-        if in_proc:  # they lead elsewhere than their text says, but for these two
+        if in_proc:  # all but these two lead elsewhere than their text says
             followed = self.name in ("self", "thread-self")
             return "" if followed else "is one of /proc, of which only descriptors are followed"
         if self._read and not shared:
@@ -1502,20 +1502,21 @@ class Place:
     def open(self, flags: int, private: bool = False, mode: int = 0o600) -> int:
         """Open or make the file; raises OSError where it is written and another user may have planted it.
 
-        With `private` that is any file of another user, otherwise only one in a sticky folder.
+        That is another user's file in a sticky folder, with `private` in any; and one with a second name in a
+        folder that others may write to.
         """
         flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.number is None else 0)
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
         if self._read or self.number is not None:
             return descriptor
         try:
-            self._check_planted(os.fstat(descriptor), private)
+            self._refuse_planted(os.fstat(descriptor), private)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _check_planted(self, opened: os.stat_result, private: bool) -> None:
+    def _refuse_planted(self, opened: os.stat_result, private: bool) -> None:
         folder = os.fstat(self.folder)
         regular, sticky = stat.S_ISREG(opened.st_mode), folder.st_mode & stat.S_ISVTX
         not_ours = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
@@ -1525,7 +1526,7 @@ class Place:
             return
         found = opened
         if not sticky or folder.st_uid not in (0, os.geteuid()):
-            # What was opened may have been a second name, which others remove. That changes its ctime.
+            # The name may be a second one of a file, and others may remove it now. That changes the ctime.
             time.sleep(TICK)
             found = self._look()
         same = os.path.samestat(found, opened) and found.st_ctime_ns == opened.st_ctime_ns
@@ -1537,7 +1538,7 @@ class Place:
 @cache
 def read_local(option: str, path: str, limit: int, seconds: float, any_link: bool = False) -> bytes:
     """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it. With
-    `any_link` no symbolic link is distrusted: it is the system's file, or the environment's.
+    `any_link` every symbolic link is followed: the system or the environment names the file.
 
     The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
     when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
@@ -1591,8 +1592,8 @@ UNITS = {"ms": 1, "s": 1000}
 
 
 def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
-    """Read a positive finite decimal, with `zero` also 0; raises ValueError. One with a unit of UNITS may
-    be written in any of these; the value is in `unit`.
+    """Read a positive finite decimal, with `zero` also 0; raises ValueError. Given a `unit`, the text may
+    end with any of UNITS; the value is in `unit`.
 
     float() would take 1_000, nan and wide digits too.
     """
@@ -1612,7 +1613,7 @@ def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
 
 
 def suggest(word: str, others: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
-    """Ask whether the nearest of other words was meant, behind a `mark`; "" where none is so `alike`."""
+    """Ask whether the nearest of other words was meant, with `mark` before it; "" if none is so `alike`."""
     difflib = optional("difflib")  # only for slips, so not imported at every start
     near = difflib.get_close_matches(word.lower(), others, 1, alike) if difflib else []
     return f"; did you mean {mark}{near[0]}?" if near else ""
@@ -1705,14 +1706,14 @@ RISK_OF_EACH = 40  # the same of each of two medians, so that their difference h
 
 
 def risk_of(sides: int) -> int:
-    """Return in one of how many cases an interval misses: of a series beside a baseline, where `sides` is 0,
-    or of each of the sides beside A, so that all together miss once in INTERVAL_RISK.
+    """Return in one of how many cases an interval may miss. With `sides` beside A: so rarely that any of them
+    misses in one of INTERVAL_RISK; with 0, beside a baseline: RISK_OF_EACH.
     """
     return INTERVAL_RISK * sides or RISK_OF_EACH
 
 
 def needed_values(sides: int) -> int:
-    """Return how many values an interval takes at least: 2 ** -n of them lie on one side of the median."""
+    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases."""
     return (2 * risk_of(sides) - 1).bit_length()
 
 
@@ -1720,12 +1721,12 @@ def needed_values(sides: int) -> int:
 SURE_PERCENTILES = {"p90": 29, "p95": 59, "p99": 299}
 
 
-def check_statistics(budgets: Mapping[str, int], count: int, reuse: bool) -> None:
-    """Raise SloError for a budget that needs more values than `count` runs have, 0 without a series."""
+def check_statistics(needs: Mapping[str, int], count: int, reuse: bool) -> None:
+    """Raise SloError for a budget that `needs` more values than `count` runs give; 0 means no series."""
     values, what = count, "runs"
     if reuse:
         values, what = count - 1, "runs on a kept connection"
-    for key, needed in budgets.items():
+    for key, needed in needs.items():
         if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         if values < needed:
@@ -2289,7 +2290,7 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_amount(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
+def parse_time(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
     """Read a time in s above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
     if text is None:
         return otherwise
@@ -2643,7 +2644,7 @@ def asked_of(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
-    """Give the samples of a run in an export. When that began may stand behind it: it is filled in later."""
+    """Give the samples of a run in an export, without its start, which may come later in the file."""
     steps = pick(run, "steps", list)
     for place, step in enumerate(steps, 1):
         network, last = pick(step, "network", dict), place == len(steps)
@@ -2709,8 +2710,8 @@ class ExportReader:
         import json
 
         self._data, self._until = data, until
-        self._start = len(data) - len(data.removeprefix(b"\xef\xbb\xbf"))  # behind a mark of byte order
-        self._size, self._text, self._at = PIECE // 4, "", 0  # the text begins at `start`, is read up to `at`
+        self._start = len(data) - len(data.removeprefix(b"\xef\xbb\xbf"))  # after a byte order mark
+        self._size, self._text, self._at = PIECE // 4, "", 0  # the text begins at _start, is read up to _at
         self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
         self.text_of = json.dumps
 
@@ -2745,15 +2746,15 @@ class ExportReader:
     def value(self) -> Any:
         """Decode the next value and go past it."""
         while True:
-            near = len(self._text) - 32  # where what looks wrong, or whole, may only be cut off
+            near_end = len(self._text) - 32  # from here on what looks wrong, or whole, may only be cut off
             try:
                 found, end = self._decode(self._text, self._at)
             except ValueError as error:
-                cut_off = getattr(error, "pos", -1) > near or str(error).startswith("Unterminated")
+                cut_off = getattr(error, "pos", -1) > near_end or str(error).startswith("Unterminated")
                 if not cut_off or not self._read_on():
                     raise
             else:
-                if end < near or not self._read_on():
+                if end < near_end or not self._read_on():
                     self._at = end
                     return found
 
@@ -2786,7 +2787,7 @@ def samples_of_runs(runs: Iterable[Mapping[str, Any]], expected: Sequence[range]
 
 
 def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Return how often an export was measured, 0 for a single run, its interval, and how long it took (s)."""
+    """Return the number of an export's runs (0 for a single run), its interval and its duration (s)."""
     if "runs" not in fields:
         return 0, 0.0, 0.0
     count = pick(fields, "count", int, ABSENT) or fields["runs"]
@@ -2847,7 +2848,7 @@ def read_export(path: str, export: ExportReader, expected: Sequence[range]) -> B
 
 
 def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
-    """Read an earlier export, if one is named, within some seconds; raises UsageError where it is none."""
+    """Read an earlier export, if one is named, within some seconds; raises UsageError if it is no export."""
     if path is None:
         return None
     until = time.monotonic() + seconds
@@ -3218,7 +3219,7 @@ def choose_series(args: argparse.Namespace) -> Series:
     if args.count is not None:
         times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
-    interval = parse_amount("--interval", args.interval, interval, expected, zero=True)
+    interval = parse_time("--interval", args.interval, interval, expected, zero=True)
     duration = None if args.duration is None else parse_duration(args.duration)
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
@@ -3323,7 +3324,7 @@ def explain_no_url(args: argparse.Namespace) -> str:
 
 
 def check_halves(args: argparse.Namespace) -> None:
-    """Raise UsageError where a URL may be the other half of a header, or of -u: it is not repeated."""
+    """Raise UsageError where a word may be half of a header or of -u, not a URL; it is not repeated."""
     if all("://" in word for word in args.url):
         return
     if any(is_credential("", os.fsencode(word)) for word in args.url):
@@ -3441,9 +3442,9 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
 
 
 def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Read what a command line says itself, of what a side may change; the rest as in `base`."""
+    """Read those options of a command line that a side may change; all others are as in `base`."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
-    seconds = parse_amount("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
+    seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
@@ -3453,7 +3454,7 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
         entries = [entry for entry in entries if entry not in here]
         series = series._replace(addresses=choose_targets(here, family, chosen_by))
     overrides = collect_overrides(entries, family, chosen_by)
-    patience = base.max_time if base else seconds  # the same for all sides: what they share is read once
+    patience = base.max_time if base else seconds  # one for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
     options = base or Options(request, NO_SECRETS, environ)
     return options._replace(
@@ -3474,7 +3475,7 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
 
 
 def repeat_series(args: argparse.Namespace, baseline: Baseline) -> Series:
-    """Return the series that is asked for, or without one, that of the baseline, as far apart."""
+    """Return the series that is asked for; without one, ask in `args` for one like the baseline's."""
     if baseline.times and not is_series(args):
         args.count = str(min(baseline.times, DEFAULT_ROUNDS))
         args.interval = args.interval or f"{baseline.interval:f}"
@@ -3550,7 +3551,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     return args
 
 
-HEADER_FIELDS = ("header", "user_agent", "referer", "cookie", "user", "compressed")  # options that make them
+HEADER_OPTIONS = ("header", "user_agent", "referer", "cookie", "user", "compressed")
 
 
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
@@ -3562,7 +3563,7 @@ def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Na
         changes.update(ipv4=own.ipv4, ipv6=own.ipv6)
     places = [parse_resolve(text).place for text in own.resolve]
     kept = [text for text in base.resolve if parse_resolve(text).place not in places]
-    changes.update({name: getattr(own, name) for name in HEADER_FIELDS})
+    changes.update({name: getattr(own, name) for name in HEADER_OPTIONS})
     changes.update(resolve=kept + own.resolve, versus=base.versus)
     return argparse.Namespace(**{**vars(base), **changes})
 
@@ -3637,27 +3638,27 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     merged, headers = merge_side(args, own), base.request.headers
     url = parse_url(merged.url[0])
     start = base._replace(proxy=merged.proxy, unix_socket=merged.unix_socket)
-    proxies = [route_to(each, options).proxy for each, options in ((base.request.url, base), (url, start))]
+    base_proxy, own_proxy = route_to(base.request.url, base).proxy, route_to(url, start).proxy
     elsewhere, private = url.origin != base.request.url.origin, set()
     if elsewhere:
         private = private_names(headers)
-    if proxies[1] and (not proxies[0] or proxies[0].shown != proxies[1].shown):
+    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
         private.add("proxy-authorization")
     kept = without_fields(headers, private)
     repeated = field_names([*kept, *own_headers])
-    left = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
+    left_out = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
     if elsewhere and base.identity and own.cert is None:
         merged.cert = merged.key = merged.key_password_file = None
-        left.append("--cert")
+        left_out.append("--cert")
     start = base._replace(request=base.request._replace(headers=kept))
     check_conflicts(merged)
     check_files(merged)
     side = check_options(merged, own_options(merged, base.environ, start))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
-    if left:
+    if left_out:
         whom = "origin" if elsewhere else "proxy"
-        warnings.append(f"another {whom} is not sent {', '.join(left)} unless these words repeat it")
+        warnings.append(f"another {whom} is not sent {', '.join(left_out)} unless these words repeat it")
     return side._replace(warnings=tuple(warnings))
 
 
@@ -4404,7 +4405,7 @@ def c_library() -> str:
     """Name the C library, `glibc` or `musl`: each has a resolver of its own; empty where it is another."""
     try:
         return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
-    except OSError:  # a name that it does not know
+    except OSError:  # musl does not know that name
         return "musl" if sys.platform == "linux" else ""
     except (AttributeError, ValueError):
         return ""
@@ -4450,7 +4451,7 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
 
 
 def no_port_left(peer: Peer) -> str:
-    """Say that this machine has too many connections to a place for another one; empty where it has not.
+    """Say that this machine has no port left for a connection to a peer; empty where it has some.
 
     Linux lists them, those that wait in TIME-WAIT too, with addresses as words of 32 bits (proc(5)).
     """
@@ -4473,25 +4474,25 @@ def no_port_left(peer: Peer) -> str:
 
 
 def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int | None]) -> str:
-    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing. What
-    holds an `upload` back of which all that has left was acknowledged is the other side's window.
+    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing, as
+    of an `upload` of which all that was sent is acknowledged: it waits for the other side's window.
 
     Full segments that get lost while smaller ones pass look like packets that are too large for the path. If
-    none of a server's segments passes, nothing comes, as of a program that is silent: both are named then.
+    none of a server's segments passes, it looks like a program that is silent: both are named then.
     """
     large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
     acknowledged = facts["acknowledged_bytes"] or 0
-    unheard = (facts["sent_bytes"] or 0) - acknowledged
-    again = f"{unheard} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
+    pending = (facts["sent_bytes"] or 0) - acknowledged
+    resent = f"{pending} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
     if last.beyond_gap:
-        return f"{again}, while what came behind them was: {large}; or they were lost."
-    if unheard and facts["retransmits"]:
-        if unheard <= last.segment:
-            return f"{again}: lost on the way; check routing and firewalls."
-        return f"{again}{', while smaller segments were' * (acknowledged > 0)}: {large}; or they were lost."
+        return f"{resent}, while what came behind them was: {large}; or they were lost."
+    if pending and facts["retransmits"]:
+        if pending <= last.segment:
+            return f"{resent}: lost on the way; check routing and firewalls."
+        return f"{resent}{', while smaller segments were' * (acknowledged > 0)}: {large}; or they were lost."
     if facts["out_of_order"]:
         return f"What came out of order waits for larger segments before it: {large}; or these were lost."
-    if unheard or phase == "upload":
+    if pending or phase == "upload":
         return ""
     found = "nothing came back"
     if facts["received_bytes"]:
@@ -4749,7 +4750,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
     if is_ip(host) and not failure.on_socket:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
     message, hint = "the certificate was issued for {}, not {}", f"Ask for one of its names{way}."
-    if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):  # but where none counts
+    if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
         message = "the certificate has {} as its common name alone, and only subjectAltName counts"
         if certificate.names:
             message = "the certificate has {} as a DNS name, not as an IP address"
@@ -4872,7 +4873,7 @@ def literal_peer(literal: str, port: int) -> Peer:
 
 
 def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
-    """Return how long a resolver waits for each answer in turn (us); `timeout` (s), `attempts`: options.
+    """Return how long a resolver waits for each answer in turn (us), () if unknown; `timeout` is in s.
 
     glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
     time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
@@ -4891,12 +4892,12 @@ def read_resolver(options: Options) -> Resolver | None:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
     domains = re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:]
-    settings, library, own = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), c_library(), ""
+    settings, library, variable = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), c_library(), ""
     most = {"timeout": 60, "attempts": 10, "ndots": 15}
     if library == "glibc":
         environ, most = options.environ, {"timeout": 30, "attempts": 5, "ndots": 15}
-        own, domains = environ.get("RES_OPTIONS", ""), [environ.get("LOCALDOMAIN") or "".join(domains)]
-    words = " ".join([*settings, own]).split()
+        variable, domains = environ.get("RES_OPTIONS", ""), [environ.get("LOCALDOMAIN") or "".join(domains)]
+    words = " ".join([*settings, variable]).split()
     given = {
         name: int(value)
         for name, _, value in (word.partition(":") for word in words)
@@ -4908,8 +4909,8 @@ def read_resolver(options: Options) -> Resolver | None:
     )
     waits = resolver_waits(len(servers), max(1, timeout), max(1, attempts))
     said = f"search, ndots:{ndots} in /etc/resolv.conf"
-    if "ndots:" in own or "ndots" not in given:
-        said = f"search in /etc/resolv.conf, ndots:{ndots}{' in RES_OPTIONS' * ('ndots:' in own)}"
+    if "ndots:" in variable or "ndots" not in given:
+        said = f"search in /etc/resolv.conf, ndots:{ndots}{' in RES_OPTIONS' * ('ndots:' in variable)}"
     search = tuple(domain.strip(".").lower() for domain in " ".join(domains).split() if domain.strip("."))
     return Resolver(servers, waits, library, search, ndots, said, not options.family, "rotate" in words)
 
@@ -7471,7 +7472,7 @@ def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[H
 
 
 def shown_url(url: Url, options: Options) -> str:
-    """Return a step's URL, masked; of what the user typed the credentials in its query alone."""
+    """Return a step's URL, masked; what the user typed of it is not searched for the user's credentials."""
     text, typed = mask_location(url.text), options.request.url
     if url == typed:
         return text
@@ -7538,16 +7539,16 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
 
 
 def pauses_of(history: Log, filled: Collection[int], ended: Counters | None, xfer: int) -> Iterator[Pause]:
-    """Give the pauses within the response, and what each ended with; at some instants a gap was `filled`.
+    """Give the pauses within the response, and what each ended with. A gap was `filled` at some instants.
 
     The last one, before a failure, is as the kernel counts it, in ticks, but never longer than `xfer` (us).
     """
-    whole = next((at for at, _ in history.all(Response)), NEVER)
+    header_end = next((at for at, _ in history.all(Response)), NEVER)
     for at, pause in history.all(Pause):
-        part = "header" if at < whole else "body"
+        part = "header" if at < header_end else "body"
         yield pause._replace(ends="gap" if at in filled else part)
     if ended and history.phase == "xfer" and history.last(NetworkError):
-        part = "body" if whole < NEVER else "header"
+        part = "body" if header_end < NEVER else "header"
         yield Pause(min(ended.quiet_us, xfer), history.received, 0, part)
 
 
@@ -7612,28 +7613,28 @@ def describe_network(
 def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence) -> Failure:
     """Return the failure of a time-out with what the kernel had counted, and what that means.
 
-    Of a kept connection only what was counted since it was taken. Without a `host`, behind a proxy, it means
-    nothing: the other side is the proxy.
+    Of a kept connection only what was counted since it was taken. Without a `host`, behind a proxy, what
+    it means is not said: the other side is the proxy.
     """
     last, phase = evidence.ended, failure.phase
     if not last or last.sent is None:
         return failure
-    begun = evidence.connected if history.kept else JUST_CONNECTED
-    entered = (evidence.sent or begun) if phase != "tls" else begun
+    at_start = evidence.connected if history.kept else JUST_CONNECTED
+    at_phase = (evidence.sent or at_start) if phase != "tls" else at_start
     facts: dict[str, int | None] = {
-        "sent_bytes": last.since(begun, "sent"),
-        "acknowledged_bytes": last.since(begun, "acknowledged"),
-        "received_bytes": last.since(entered, "received"),
-        "retransmits": last.since(entered, "retransmits"),
-        "out_of_order": last.since(entered, "disorder"),
+        "sent_bytes": last.since(at_start, "sent"),
+        "acknowledged_bytes": last.since(at_start, "acknowledged"),
+        "received_bytes": last.since(at_phase, "received"),
+        "retransmits": last.since(at_phase, "retransmits"),
+        "out_of_order": last.since(at_phase, "disorder"),
         "client_hello_bytes": history.hello_bytes,
     }
-    flows = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
+    still_comes = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
     unsent = phase == "wait" and not history.instant("sent")
     hint = ""
     if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
         hint = forgotten_hint(history)
-    elif host and not flows:
+    elif host and not still_comes:
         hint = explain_silence("upload" if unsent else phase, host, last, facts)
     return failure._replace(hint=hint or failure.hint, evidence=tuple(facts.items()))
 
