@@ -7987,7 +7987,7 @@ OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
-DEVIATIONS_OF_EACH = 2.2414  # of a normal distribution: how far off one in RISK_OF_EACH is
+DEVIATIONS_OF_EACH = 2.2414  # standard deviations: one normal value in RISK_OF_EACH is further off
 
 
 def to_ms(us: float | None) -> float | None:
@@ -7996,7 +7996,7 @@ def to_ms(us: float | None) -> float | None:
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle of values, of which there is one at least; between the two of an even number."""
+    """Return the middle of one value or more; of an even number the mean of the two in the middle."""
     ordered = sorted(values)
     half = len(ordered) // 2
     if len(ordered) % 2:
@@ -8016,14 +8016,14 @@ def spread(values: Sequence[float]) -> float:
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
-    """Return the smallest of sorted values that at least so many percent of them do not exceed."""
+    """Return a percentile: the smallest of sorted values with at least `percent` % of them up to it."""
     return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
 
 
 @cache
 def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
-    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in `risk` times, 0
-    if there is none: under six values. (Both tails of a binomial distribution; no shape is assumed.)
+    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in `risk` times; 0
+    for too few values, under six by default. (Both tails of a binomial distribution; no shape is assumed.)
     """
     tail, term, rank = 0, 1, 0  # whole numbers, in units of 2 ** -count
     while True:
@@ -8035,7 +8035,7 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
 
 
 def centred_ranks(values: Sequence[float]) -> list[int]:
-    """Return twice the rank of each value, less the mean; of equal ones the middle."""
+    """Return twice the rank of each value, less the mean; equal values share their middle rank."""
     count, ordered = len(values), sorted(values)
     last = dict(zip(ordered, range(count)))
     first = dict(zip(reversed(ordered), reversed(range(count))))
@@ -8043,8 +8043,8 @@ def centred_ranks(values: Sequence[float]) -> list[int]:
 
 
 def dependence(values: Sequence[float]) -> float:
-    """Return how many values of a series, in the order of measurement, tell as much as one would that did not
-    depend on the one before it: 1 to 39. It rests on the correlation of ranks with the next, less its bias.
+    """Return how many values of a series tell as much as one independent value: 1 to 39. They are in
+    the order of measurement. It rests on the correlation of the rank of each with the next, less its bias.
     """
     ranks = centred_ranks(values)
     squares = sum(rank * rank for rank in ranks)
@@ -8054,12 +8054,12 @@ def dependence(values: Sequence[float]) -> float:
 
 
 def series_interval(values: Sequence[int], depends: float) -> tuple[int, int] | None:
-    """Return an interval that misses the median of a series once in RISK_OF_EACH times; None for too few, or
-    where these depend on each other too much.
+    """Return an interval that misses the median of a series once in RISK_OF_EACH times; None for too
+    few values, or for values that depend on each other too much.
     """
     count, ordered = len(values), sorted(values)
-    outward = (count + 1 - DEVIATIONS_OF_EACH * (depends * count) ** 0.5) / 2
-    rank = min(interval_rank(count, RISK_OF_EACH), int(outward))
+    dependent_rank = (count + 1 - DEVIATIONS_OF_EACH * (depends * count) ** 0.5) / 2
+    rank = min(interval_rank(count, RISK_OF_EACH), int(dependent_rank))
     return (ordered[rank - 1], ordered[-rank]) if rank > 0 else None
 
 
@@ -8094,7 +8094,7 @@ def measure_distribution(values: Iterable[int], risk: int = INTERVAL_RISK) -> Di
 
 
 def usual_range(values: Sequence[int]) -> tuple[float, float]:
-    """Return the median, and how far from it a value is no outlier yet."""
+    """Return the median, and the distance from it above which a value is an outlier."""
     if len(values) < OUTLIER_VALUES:
         return 0, float("inf")
     return median(values), OUTLIER_DISTANCE * max(LEAST_MAD_US, spread(values))
@@ -8107,13 +8107,13 @@ def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the samples that statistics are of: the good ones; if there is none, those without error."""
+    """Return the samples for statistics: the good ones; if there are none, those without an error."""
     answered = [sample for sample in samples if not sample.error]
     return [sample for sample in answered if sample.good] or answered
 
 
 def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
-    """Return the values of a key (us) that there are, each with the number of its run, or of its round."""
+    """Return the known values of a key (us), each with the number of its run, or of its round."""
     values = ((getattr(sample.timing, key), getattr(sample, by)) for sample in samples)
     return [(value, number) for value, number in values if value is not None]
 
@@ -8125,12 +8125,12 @@ def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo |
 
 
 def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
-    """Return the values of a key (us) that there are."""
+    """Return the known values of a key (us)."""
     return present(key, (sample.timing for sample in samples))
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]], ...]:
-    """Return the usual finding of each kind, of median cost, with all costs (us): the costliest first."""
+    """Return the finding of median cost of each kind, and all costs of the kind (us): the costliest first."""
     kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
     ordered = [sorted(kind, key=lambda finding: finding.cost_us) for kind in kinds.values()]
     usual = [(kind[(len(kind) - 1) // 2], [each.cost_us for each in kind]) for kind in ordered]
@@ -8146,13 +8146,13 @@ def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
     return bad_codes(sample for sample in samples if sample.last)
 
 
-LEVEL_RUNS, GROUP_RUNS = 24, 20  # fewer cannot tell a level, two groups
-LEVEL_RISK = 0.001  # of a level where there is none
+LEVEL_RUNS, GROUP_RUNS = 24, 20  # fewer cannot show a level, or two groups
+LEVEL_RISK = 0.001  # of finding a level where there is none
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 LEVEL_SHARE, LEVEL_US = 0.1, 1_000  # a smaller change of the median is not worth telling
-GROUP_SHARE, GROUP_MADS, GROUP_GAP_US = 0.15, 3, 5_000
+GROUP_SHARE, GROUP_MADS, GROUP_GAP_US = 0.15, 3, 5_000  # least group; least gap, in spreads and in us
 LEAST_RUNS = 5  # of each group or part
-MOST, FEW = 0.9, 0.1  # of the runs on both sides: what goes with one of them
+MOST, FEW = 0.9, 0.1  # a trait goes with some runs: most of them have it, few others
 TRAIT_RISK = 0.01  # of naming something that goes with them by chance alone
 
 
@@ -8217,8 +8217,8 @@ def count_traits(samples: Iterable[Sample]) -> collections.Counter[tuple[str, st
 
 
 def by_chance(having: int, elsewhere: int, count: int, every: int) -> float:
-    """Return the greatest probability that `count` of `every` runs, chosen by lot, hold so many of those that
-    have a value: `having` of them, where `elsewhere` more have it.
+    """Return an upper bound of the probability that `count` of `every` runs, chosen at random, include
+    `having` or more with a trait, where `having + elsewhere` of all runs have it.
     """
     return math.comb(count, having) * math.comb(having + elsewhere, having) / math.comb(every, having)
 
@@ -8226,9 +8226,8 @@ def by_chance(having: int, elsewhere: int, count: int, every: int) -> float:
 def find_companion(
     these: Sequence[Sample], others: Sequence[Sample], of_status: bool = False
 ) -> Companion | None:
-    """Return what nearly all of these have and hardly any of the others; where a status sets them apart, also
-    what all of these have, but not only they. None where chance may have made it: of hundreds of values one
-    may fit.
+    """Return what nearly all of these have and hardly any of the others; with `of_status`, also what all of
+    these and some of the others have. None where it may be chance: of hundreds of traits one may fit.
     """
     if min(len(these), len(others)) < LEAST_RUNS:
         return None
@@ -8249,7 +8248,7 @@ def find_companion(
 
 
 def distances(values: Iterable[float]) -> list[float]:
-    """Return, for each beginning of the values, the sum of their distances from its median."""
+    """Return the sum of distances from the median: of the first value, of the first two, and so on."""
     from bisect import insort
 
     ordered: list[float] = []
@@ -8263,9 +8262,9 @@ def distances(values: Iterable[float]) -> list[float]:
     return sums
 
 
-def is_level(values: Sequence[float], factor: float) -> bool:
-    """Tell whether chance alone may have put values in this order (Pettitt 1979), which depend on each other
-    by this factor.
+def may_be_chance(values: Sequence[float], factor: float) -> bool:
+    """Tell whether chance alone may have put values in this order (Pettitt 1979); `factor` is their
+    dependence.
     """
     count = len(values)
     greatest = max(map(abs, accumulate(centred_ranks(values))))
@@ -8273,16 +8272,16 @@ def is_level(values: Sequence[float], factor: float) -> bool:
 
 
 def best_split(values: Sequence[float]) -> tuple[int, float]:
-    """Return how many values lie before the step that fits them best, and the distances that it leaves."""
+    """Return how many values lie before the shift that fits them best, and the distances that it leaves."""
     before, after = distances(values), distances(reversed(values))
     count = len(values)
     sums = [(before[at - 1] + after[count - at - 1], at) for at in range(LEAST_RUNS, count - LEAST_RUNS + 1)]
-    left, place = min(sums)
-    return place, left
+    remaining, place = min(sums)
+    return place, remaining
 
 
 def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[float]:
-    """Return what is left of values without a straight line through the medians of their quarters."""
+    """Return values less a straight line through the medians of their quarters."""
     quarter = len(values) / 4
     slope = median(
         (end - begin) / (at * quarter) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
@@ -8291,7 +8290,7 @@ def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[flo
 
 
 def changed_phases(before: Sequence[Sample], after: Sequence[Sample], change: float) -> dict[str, float]:
-    """Return the phases that make a fifth of a change of total or more, and by how much (us) they changed."""
+    """Return the phases that make a large part of a change of total, and by how much (us) they changed."""
     sums = {}
     for phase in PHASES:
         values = [times_of(phase, part) for part in (before, after)]
@@ -8305,23 +8304,23 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
     """Return how the total of good runs of one step changed while they were measured. None if it did not, or
     if they are fewer than LEVEL_RUNS.
 
-    A line that leaves less than the best step is a trend. What is left without either tells how much the
+    It is a trend if a line fits better than the best shift. The distances from what fits tell how much the
     runs depend on each other, and so how much chance may do.
     """
     values = times_of("total", samples)
     count = len(values)
-    if count < LEVEL_RUNS or is_level(values, 1):
+    if count < LEVEL_RUNS or may_be_chance(values, 1):
         return None
-    place, left = best_split(values)
+    place, remaining = best_split(values)
     parts = samples[:place], samples[place:]
     quarters = tuple(median(values[count * at // 4 : count * (at + 1) // 4]) for at in range(4))
     rest, kind = without_line(values, quarters), "trend"
-    steady = sorted(quarters) in (list(quarters), list(reversed(quarters)))
-    if steady and sum(map(abs, rest)) < left:
+    monotonic = sorted(quarters) in (list(quarters), list(reversed(quarters)))
+    if monotonic and sum(map(abs, rest)) < remaining:
         parts = samples[: count // 4], samples[count * 3 // 4 :]
     else:
         kind, rest = "shift", from_median(values[:place]) + from_median(values[place:])
-    if is_level(values, dependence(rest)):
+    if may_be_chance(values, dependence(rest)):
         return None
     before, after = (median(times_of("total", part)) for part in parts)
     if abs(after - before) < max(LEVEL_US, LEVEL_SHARE * before):
@@ -8400,7 +8399,7 @@ class Summary:
 
     @cached_property
     def outliers(self) -> dict[str, tuple[int, ...]]:
-        """Return the runs far from the median; none of a group, which is no accident."""
+        """Return the runs far from the median, by key; none of the smaller group, which is no accident."""
         of_group = {sample.run for sample in self.groups.smaller} if self.groups else set()
         found = {key: find_outliers(values_of_key(key, self.used)) for key in OUTLIER_KEYS}
         return {key: tuple(run for run in runs if run not in of_group) for key, runs in found.items()}
@@ -8435,25 +8434,25 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
 # ---------------------------------------------------------------------------------------------------------
-DIFFERENCE_US, DIFFERENCE_SHARE = 1000, 0.05  # of the others: addresses that differ by less are not marked
+DIFFERENCE_US, DIFFERENCE_SHARE = 1000, 0.05  # of the others: an address that differs by less is not marked
 
 
 class Comparison(NamedTuple):
-    """A step of a side beside the same step of another side; with `number` None, their chains. What has two
-    values has one for each of them.
+    """A step of a side beside the same step of another side; with `number` None, their chains. A pair has
+    the value of each of them.
     """
 
-    side: str | None  # None beside a baseline: now
+    side: str | None  # None for this run beside a baseline
     against: str
     number: int | None
     verdict: str
     differences: dict[str, Distribution]  # by how much each key is above the other side's
     statuses: tuple[int | None, int | None]  # the usual ones
     good: tuple[int, int]  # how many values there are
-    slow: tuple[int, int]  # how many of these are outliers above the values of both
+    slow: tuple[int, int]  # how many of these are outliers above the median of all these
     needed: int  # how many values an interval takes
     levels: tuple[Level | None, Level | None] = (None, None)  # how each changed while it was measured alone
-    steady: bool | None = None  # neither did; None where runs are too few to tell, or were measured in turn
+    steady: bool | None = None  # neither changed; None where runs are too few to tell, or were in turn
 
     @property
     def n(self) -> int:
@@ -8487,9 +8486,9 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], sides: int) -> Distribution:
-    """Compare the values (us) of a key, each with its round. `sides` that were measured in turn with another
-    are compared round by round, so that neither a drift nor a rhythm counts. Two series, one after the other,
-    where `sides` is 0, are compared by their medians, and the intervals of both.
+    """Return by how much own values (us), each with its round, lie above the other's. Where `sides` beside A
+    were measured in turn, it is found round by round, so that neither a drift nor a rhythm counts. Where
+    `sides` is 0, one series came after the other: it is found from their medians, and the intervals of both.
     """
     if sides:
         others = {number: us for us, number in other}
@@ -8499,11 +8498,11 @@ def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], s
     series = [us for us, _ in own], [us for us, _ in other]
     if not all(series):
         return measure_distribution([])
-    depend = [dependence(values) for values in series]
-    now, before = map(series_interval, series, depend)
+    factors = [dependence(values) for values in series]
+    now, before = map(series_interval, series, factors)
     interval = (now[0] - before[1], now[1] - before[0]) if now and before else None
     difference = {"median": median(series[0]) - median(series[1])}
-    return Distribution(difference, interval, min(map(len, series)), max(depend))
+    return Distribution(difference, interval, min(map(len, series)), max(factors))
 
 
 def decide(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
@@ -8518,9 +8517,9 @@ def decide(difference: Distribution, statuses: tuple[int | None, int | None]) ->
 
 
 def are_apart(slow: tuple[int, int], good: tuple[int, int]) -> bool:
-    """Tell whether chance would part so many slow runs so unevenly at most once in eight times.
+    """Tell whether chance alone would seldom, about once in eight times, part slow runs so unevenly.
 
-    That is by 1.5 deviations of a binomial distribution, and half a run.
+    That is by 1.5 standard deviations of a binomial distribution, and half a run.
     """
     count, share = sum(slow), good[0] / (sum(good) or 1)
     return count > 0 and abs(slow[0] - count * share) - 0.5 >= 1.5 * (count * share * (1 - share)) ** 0.5
@@ -8580,8 +8579,8 @@ def middle_of_others(key: str, others: Sequence[Summary], upper: bool) -> list[t
 
 
 def compare_address(name: str, own: Summary, others: Sequence[Summary], count: int) -> Comparison:
-    """Compare an address, of `count` ones, with the others in the same round. It is slower than the upper, or
-    faster than the lower, of the two in the middle: of three with a slow one the other two are not fast.
+    """Compare one of `count` addresses with the others in the same round: slower is above the upper of their
+    two middle values, faster below the lower. So if one of three is slow, the other two are not called fast.
     """
     for upper, wanted in ((True, "slower"), (False, "faster")):
         differences = {}
@@ -8610,20 +8609,20 @@ def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[
 
 
 def last_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
-    """Return the values that budgets on medians and other statistics are about, each with its round: of the
-    last steps that are good, or of the `whole` chains, and where connections are kept, of those on a kept
-    one. None where such steps have no such phase.
+    """Return the values (us) that budgets on statistics are held against, each with its round: of good last
+    steps, or of `whole` chains; where connections are kept, only of those on a kept one. None where there
+    are such steps, but none has this phase.
     """
     ends = chains_of(samples) if whole else [sample for sample in samples if sample.last]
-    held = [each for each in ends if each.good and each.reused is not False]
-    values = values_of_key(key, held, "round")
-    return None if held and not values else values
+    fit = [each for each in ends if each.good and each.reused is not False]
+    values = values_of_key(key, fit, "round")
+    return None if fit and not values else values
 
 
 def leave_undecided(
     key: str, allowance: Allowance, allowed: float, found: Distribution, sides: int, variant: str | None
 ) -> Undecided:
-    """Say what an interval leaves open, and how many runs would tell: its width falls with their root."""
+    """Say what an interval leaves open, and how many runs would tell: width falls with their square root."""
     low, high = found.interval or (0, 0)
     distance, half = abs(round(allowed * 1000) - (found.median or 0)), (high - low) / 2
     runs = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
@@ -8631,7 +8630,7 @@ def leave_undecided(
 
 
 def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
-    """Name what has too few `good` values for an interval; where both have enough, what lacks some rounds."""
+    """Name sides with too few `good` values for an interval; else those without a value in each round."""
     names = (str(own[0].variant), SIDES[0]) if sides else (NOW, BEFORE)
     least = needed_values(sides)
     if sides and min(good) >= least:
@@ -8639,10 +8638,10 @@ def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tup
     return tuple(name for name, count in zip(names, good) if count < least)[::-1]
 
 
-def hold_allowance(
+def judge_allowance(
     key: str, allowance: Allowance, parts: Sequence[Sequence[Sample]], whole: bool, sides: int
 ) -> Verdict:
-    """Judge a relative budget: a part beside the other one, their last steps or their whole chains."""
+    """Judge one relative budget: the first part beside the second, by last steps or by whole chains."""
     verdict = Verdict(max(sample.number for sample in parts[0]), {}, (), undecided=())
     values, others = (last_values(key, part, whole) for part in parts)
     if values is None or others is None:
@@ -8673,9 +8672,9 @@ def hold_allowance(
 def exceeded(
     key: str, us: float | None, threshold: float, variant: str | None, run: int | None = None
 ) -> Iterator[Violation]:
-    """Give the violation of a budget (ms), if a time is one; `run` is the run that took it."""
+    """Give the violation of a budget (ms) if a time is above it; `run` is the run that took it."""
     actual = to_ms(us)
-    if actual is not None and actual > threshold:  # the rest is exact for up to nine decimals
+    if actual is not None and actual > threshold:  # the excess is exact to nine decimals
         yield Violation(key, threshold, actual, round(actual - threshold, 9), run, variant)
 
 
@@ -8720,7 +8719,7 @@ def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict
 
 
 def first_to_end(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
-    """Return the sample whose certificates end first, and in how many days (to 0.001); None without any."""
+    """Return in how many days (to 0.001) the first certificates end, and whose; None without any."""
     unit = datetime.timedelta(days=1) / 1000
     found = [(each, each.server.not_after) for each in samples if not each.failure]
     left = [((end - each.started_at) // unit / 1000, each) for each, end in found if end]
@@ -8755,19 +8754,19 @@ def join_verdicts(verdicts: Iterable[Verdict | None]) -> Verdict | None:
     if not held:
         return None
     every = partial(join_field, held)
-    sizes = group_by(itemgetter(0), every("counts")).items()
+    counts = group_by(itemgetter(0), every("counts")).items()
     ends = [verdict.certificate for verdict in held if verdict.certificate]
     return held[0]._replace(
         thresholds=dict(every("thresholds")),
         violations=tuple(sorted(every("violations"), key=lambda violation: violation.key)),
         not_judged=tuple(dict.fromkeys(every("not_judged"))),
         undecided=None if all(verdict.undecided is None for verdict in held) else tuple(every("undecided")),
-        counts={key: [size for _, some in same for size in some] for key, same in sizes},
+        counts={key: [size for _, sizes in pairs for size in sizes] for key, pairs in counts},
         where=tuple(dict.fromkeys(every("where"))),
         dependent=any(verdict.dependent for verdict in held),
         bad_statuses=add_up(verdict.bad_statuses for verdict in held),
         left_out=add_up(verdict.left_out for verdict in held),
-        # That which ends first; none at all is worse.
+        # The one that ends first; no certificate at all is worse.
         certificate=min(ends, key=lambda end: (end.actual_days is not None, end.actual_days), default=None),
         baselines=dict(every("baselines")),
     )
@@ -8785,7 +8784,7 @@ def hold_allowances(
     """
     chained = any(sample.number > 1 for part in (own, other) for sample in part)
     verdict = join_verdicts(
-        hold_allowance(key, allowance, (own, other), chained and key == "total", sides)
+        judge_allowance(key, allowance, (own, other), chained and key == "total", sides)
         for key, allowance in sorted(allowances.items())
     )
     judged = verdict and verdict.thresholds.keys() - set(verdict.not_judged)
@@ -8793,8 +8792,8 @@ def hold_allowances(
 
 
 class Report(NamedTuple):
-    """All runs of a series: what is shown, written and judged of them. `single` is the run of a series of one
-    that is told in a form of its own.
+    """All runs of a series: what is shown, written and judged of them. `single` is the run of a series of
+    one, which is shown in a form of its own.
     """
 
     options: Options
@@ -8833,15 +8832,15 @@ class Report(NamedTuple):
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
-    """Give the exit codes that a run is a reason for; HTTP_ERROR counts with --fail alone."""
+    """Give the exit codes that a run is a reason for; HTTP_ERROR counts only with --fail."""
     last = run.steps[-1]
     if run.limit_reached:
         yield ExitCode.REDIRECT_LIMIT
     if any(step.error for step in run.steps):
         yield ExitCode.NETWORK
     # A status from 600 on is not good, but neither 4xx nor 5xx.
-    named = last.expected != GOOD_STATUSES or (last.answer is not None and last.answer.status < 600)
-    if named and not last.good:
+    may_fail = last.expected != GOOD_STATUSES or (last.answer is not None and last.answer.status < 600)
+    if may_fail and not last.good:
         yield ExitCode.HTTP_ERROR
 
 
@@ -8859,33 +8858,33 @@ def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, pas
 
 # ---------------------------------------------------------------------------------------------------------
 # 25a. Findings. Step, Run -> what the times mean: pure functions, a rule each, silent unless it is worth it.
-#     The tolerances were measured on Linux 6.18 over paths of 2 to 300 ms. What one end cannot tell apart
-#     is not claimed: a text names both causes, and what `fits` a pattern is said to fit.
+#     The tolerances were measured on Linux 6.18 over paths of 2 to 300 ms. Where one end cannot tell two
+#     causes apart, the text names both. What only matches a pattern is said to fit it.
 # ---------------------------------------------------------------------------------------------------------
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
 MIN_RTT_US = 2_000  # below, what computing takes looks like round trips
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
-UNIX_SEGMENT = 1460  # bytes: a unix socket has no segments, and what is small is small as on Ethernet
+UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 SLOW_START_RTT_US = 5_000  # below, sending and reading take as long as the round trips
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
-LARGE_FLIGHT = 8  # segments: of a server that writes piece by piece, 13 kB do not fit the first window
-LARGE_FLIGHT_TRIPS = 0.8  # of a round trip at least that such a flight costs
+LARGE_FLIGHT = 8  # segments, under FIRST_WINDOW: 13 kB written piece by piece do not fit that
+LARGE_FLIGHT_TRIPS = 0.8  # round trips that such a flight costs at least
 SLOW_US = 50_000  # less may be computing
 SLOW_TRIPS = 2  # round trips; less may be one lost packet or one flight more
-FITS = (0.95, 1.25)  # of the time that a number of round trips takes
+FITS = (0.95, 1.25)  # least and most of the expected time
 WINDOW, WINDOW_SHARE = 65_535, 0.1  # bytes a round trip without window scaling (RFC 7323 section 2)
 AT_ONCE_US, AT_ONCE_SHARE = 5_000, 0.2  # of a round trip: what a server may need to answer at once
-HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a tick of the kernel; 40.4-46.8 here
+HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
 HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
-LOOKUP_EARLY_US = 10_000  # that time-outs may be short of: 0.6 ms each here
+LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
 REOPENED_US = 1_000  # spent on connections that might have been kept: less is not told
-SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5
-TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is none of a sender's that waits to send again
+SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5  # of the total, of a chain; of anything
+TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is not a sender's time-out
 LONG_STEP_US = 200_000  # whose transfer is never left without a word
-LEAST_CLAIM_MS = 1  # that is worth repeating of what a server says of its own time
-ALIKE = 0.15  # two times that differ by less are alike
+LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
+ALIKE = 0.15  # two times that differ by a smaller share are alike
 GENERAL = ("setup", "closes", "distance")  # findings that name no cause
 SET_UP_PHASES = PHASES[:3]
 LOSSES = ("syn", "requests", "responses", "lookups")
@@ -8971,7 +8970,7 @@ class Case:
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.until = "answered" if evidence.answered else "ended"  # of the wait
+        self.until = "answered" if evidence.answered else "ended"  # the end of the wait
         self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
 
     def ms(self, *names: str) -> dict[str, object]:
@@ -9027,14 +9026,14 @@ class Case:
         return max(0, again - self.grown("duplicates", "sent", "ended"))
 
     def waited_us(self, times: int) -> int:
-        """Return what sending again cost of the wait: the first time-out, doubled each time (RFC 6298)."""
+        """Return the part of the wait that sending again cost: time-outs that double each time (RFC 6298)."""
         first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
         waited: int = first * (2 ** min(times, 16) - 1)  # the kernel gives up before that
         return max(0, min(self.wait - self.rtt, waited))
 
     @property
     def missing_us(self) -> int:
-        """Return what a segment cost that the answer had to wait for, at most: one time-out of the server."""
+        """Return at most what the answer waited for a late segment: one time-out of the server."""
         late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.until)
         return self.waited_us(1) if late else 0
 
@@ -9059,7 +9058,7 @@ class Case:
         return self.evidence.request_bytes <= FIRST_WINDOW * self.segment
 
     @property
-    def shaking_us(self) -> int:
+    def tls_excess_us(self) -> int:
         """Return the part of tls that neither the path nor this machine explains.
 
         The time since the other side's last segment, and time without a CPU, was spent on this machine.
@@ -9109,21 +9108,21 @@ def failed_address(case: Case) -> Finding | None:
 
 
 def silent_servers(resolver: Resolver, count: int) -> str:
-    """Say that so many servers did not answer."""
-    servers, most = resolver.servers, len(resolver.servers)
+    """Say that `count` name servers did not answer."""
+    servers, total = resolver.servers, len(resolver.servers)
     said = "did not answer in time" if resolver.library == "glibc" else "gave no usable answer in time"
-    if most == 1:
+    if total == 1:
         who = f"local resolver ({resolver.listed})" if resolver.is_local else f"name server {resolver.listed}"
         return f"the {who} {said}"
     if resolver.library != "glibc":  # it asks all of them at once
-        return f"all {most} name servers in resolv.conf ({resolver.listed}) {said}"
+        return f"all {total} name servers in resolv.conf ({resolver.listed}) {said}"
     if count == 1 and not resolver.rotates:
         return f"{servers[0]} did not answer within {resolver.waits[0] / 1_000_000:g} s, another did"
-    return f"{min(count, most)} of the name servers in resolv.conf ({resolver.listed}) {said}"
+    return f"{min(count, total)} of the name servers in resolv.conf ({resolver.listed}) {said}"
 
 
 def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
-    """Give the sums (us) in which a resolver's time-outs pass, and what each means.
+    """Give the times (us) after which a resolver's time-outs have passed, and what each means.
 
     Measured on glibc 2.36, which gives up a search list at the first name that gets no answer, and asks again
     for A or AAAA alone where only one of them was answered.
@@ -9218,7 +9217,7 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, flight = case.shaking_us, case.grown("received", "connected", "sent")
+    excess, flight = case.tls_excess_us, case.grown("received", "connected", "sent")
     lost = case.grown("retransmits", "connected", "sent") + case.grown("disorder", "connected", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
@@ -9269,8 +9268,8 @@ def slow_server(case: Case) -> Finding | None:
 
 
 def lost_request(case: Case) -> Finding | None:
-    """Find a request that was sent again; that cost the time-outs that the kernel waited for."""
-    left, again = case.serving_us, case.resent
+    """Find a request that was sent again, after the time-outs of the kernel."""
+    unexplained, again = case.serving_us, case.resent
     if not again:
         return None
     cost = case.waited_us(again)
@@ -9278,7 +9277,7 @@ def lost_request(case: Case) -> Finding | None:
     if case.tls_trips:
         what += ", or the end of the handshake before it,"
     text = f"{what} was lost or late and sent again, {times_text(again)}"
-    if abs(left - cost) <= ALIKE * left:
+    if abs(unexplained - cost) <= ALIKE * unexplained:
         text += "; the server took about as long again, or its answer was lost too"
     elif again > 1 and case.answered:
         text += "; part of this may be the server's own time"
@@ -9287,7 +9286,7 @@ def lost_request(case: Case) -> Finding | None:
 
 
 def late_answer(case: Case) -> Finding | None:
-    """Find that the beginning of the answer came after what follows it."""
+    """Find an answer whose beginning came late, after bytes that follow it."""
     cost = case.missing_us
     if not cost:
         return None
@@ -9355,9 +9354,9 @@ def mere_distance(case: Case) -> Finding | None:
 
 
 def lossy_download(case: Case) -> Finding | None:
-    """Find segments of the response that came out of order, and charge two round trips at most."""
-    # By the time the counters are read at the first byte, the burst behind it has come too. What was missing
-    # before that byte took its time from wait.
+    """Find segments of the response out of order: they cost the pauses seen, or up to two round trips."""
+    # The counters at the first byte include the burst right behind it: then a gap in xfer tells. What was
+    # missing before that byte cost time in wait.
     if not (case.grown("disorder", "answered", "ended") or "xfer" in case.evidence.gaps):
         return None
     disorder, received = case.grown("disorder", "sent", "ended"), case.grown("received", "sent", "ended")
@@ -9392,15 +9391,15 @@ def slow_start(case: Case) -> Finding | None:
 
 
 def small_window(case: Case) -> Finding | None:
-    """Find a transfer of 64 KiB a round trip, all that fits a window without scaling."""
+    """Find a transfer of 64 KiB each round trip, which is the largest window without scaling."""
     ended = case.evidence.ended
     if not case.xfer or not ended or ended.window_scaling or case.step.error:
         return None
-    each = case.step.body_bytes * case.rtt / case.xfer
-    if abs(each - WINDOW) > WINDOW_SHARE * WINDOW:
+    per_trip = case.step.body_bytes * case.rtt / case.xfer
+    if abs(per_trip - WINDOW) > WINDOW_SHARE * WINDOW:
         return None
-    text = f"this fits a window of 64 KiB without scaling: {each / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(each), **case.ms("rtt")}
+    text = f"this fits a window of 64 KiB without scaling: {per_trip / 1000:.0f} kB came each round trip"
+    evidence = {"bytes_each_round_trip": round(per_trip), **case.ms("rtt")}
     return Finding("window", "xfer", case.xfer, "fits", text, evidence)
 
 
@@ -9434,7 +9433,7 @@ def held_back(case: Case) -> Finding | None:
 def paused_server(case: Case) -> Finding | None:
     """Find one long silence within the response, or many shorter ones that make up half of it.
 
-    A slow path delivers full segments, one after the other: what follows these is not among the many.
+    A slow path delivers full segments one by one, so pauses after full segments are not among the many.
     """
     least = max(PAUSE // 1000, SLOW_TRIPS * case.rtt)
     pauses = [pause for pause in case.evidence.pauses if pause.ends != "gap" and pause.us >= least]
@@ -9461,7 +9460,7 @@ def paused_server(case: Case) -> Finding | None:
 
 
 def slow_body(case: Case, made: Iterable[Finding]) -> Iterator[Finding]:
-    """Say how fast a body came, where nothing that was `made` out explains its time."""
+    """Say how fast a body came, where none of the findings `made` so far explains its time."""
     count, total = case.step.body_bytes, case.step.timing.total
     long = case.xfer > HALF * total and total > LONG_STEP_US
     if long and count and all(found.phase != "xfer" for found in made):
@@ -9474,16 +9473,16 @@ def slow_body(case: Case, made: Iterable[Finding]) -> Iterator[Finding]:
 
 def slow_proxy(case: Case) -> Finding | None:
     """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
-    stood, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
-    if not proxy or stood is None:
+    tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
+    if not proxy or tcp_us is None:
         return None
-    took, least = case.connect - stood, proxy.kind.trips * stood
+    took, least = case.connect - tcp_us, proxy.kind.trips * tcp_us
     if took < HALF * case.connect or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
         return None
     failed = error and error.phase == "connect"
     what = "did not open the way in this time" if failed else "took this long to open the way"
-    text = f"the proxy {what}, once TCP to it stood after {time_text(stood)}"
-    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(stood)})
+    text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}"
+    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(tcp_us)})
 
 
 def set_up(case: Case) -> Finding | None:
@@ -9540,7 +9539,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     closing_server,
     short_of_cpu,
 )
-RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of what is `far`
+RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # for a case that is `far`
     old_tls,
     repeated_hello,
     slow_tls,
@@ -9552,7 +9551,7 @@ RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # of wha
 
 
 def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
-    """Tell whether a finding that names a cause explains more than one that names none."""
+    """Tell whether findings that name a cause explain enough to leave out one that names none."""
     causes = [found for found in made if found.id not in GENERAL]
     if general.id == "distance":
         return any(found.cost_us > general.cost_us for found in causes)
@@ -9608,7 +9607,7 @@ def loop_text(run: Run) -> str:
 
 
 def reopening(steps: Iterable[Step]) -> int:
-    """Return what the steps of a chain spent (us) on a connection like one that could have been kept."""
+    """Return the time (us) spent on connections to an origin whose earlier one could have been kept."""
     spent, kept = 0, set()
     for step in steps:
         origin, response = step.request.url.origin, step.response
@@ -9641,16 +9640,16 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
 # ---------------------------------------------------------------------------------------------------------
-USUAL_RUNS = 50  # which tell what is usual
+USUAL_RUNS = 50  # which tell what is usual, at most
 USUAL_AGAIN = 3  # usual runs that end a row of slow ones
-ALIKE_RUNS = 10  # so many with one label are steady
-FLAPPING = 5  # changes within so many runs, or rows of slow ones within USUAL_RUNS, are told as one
+ALIKE_RUNS = 10  # so many with one label are steady again
+FLAPPING = 5  # changes within ALIKE_RUNS, or rows of slow runs within USUAL_RUNS, are told as one
 LEAST_SLOW_US = 5_000  # a slow run is so much above what is usual, at the least
-NEWEST_RUNS = 10  # which tell whether there is a new level. For that
-BEYOND = {1: 9, -1: 10}  # so many lie above three quarters of what is usual, or below,
-NEW_LEVEL, NEW_LEVEL_US = 0.2, 1_000  # their median is so far from what is usual, at the least,
-QUARTILES = 2.25  # and so many times further than the quartile, times the runs' dependence
-BACK = 7  # of them lie no longer there: that level is over
+NEWEST_RUNS = 10  # which tell whether there is a new level: all of the next three hold
+BEYOND = {1: 9, -1: 10}  # so many of them lie above the upper quartile of what is usual, or below the lower
+NEW_LEVEL, NEW_LEVEL_US = 0.2, 1_000  # their median is so far from the usual one, at the least
+QUARTILES = 2.25  # and so many times as far as the quartile, times the dependence of what is usual
+BACK = 7  # so many of the newest are back: that level is over
 EVENT_TONES = {"slow": "slow", "level": "slow", "recovered": "good", "flapping": "bad", "missed": "slow"}
 
 
@@ -9665,16 +9664,16 @@ def span_of(outage: Outage) -> str:
 
 
 def whole_ms(us: float, least: float | None = None) -> str:
-    """Return a time in ms, with a decimal where it, or the least of several, is below 10 ms."""
+    """Return a time in whole ms; with a decimal where it, or `least` of several, is below 10 ms."""
     return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
 
 
 class Pace:
     """Finds what changes in the totals of the good runs of a variant, on new connections or on kept ones.
 
-    The reference is the newest runs but for ten; slow ones are left out. A single run may be slow, and the
-    newest ten may lie on another level. The reference waits until that is over, or has lasted for fifty runs:
-    then it is the reference.
+    The reference, what is usual, is the fifty runs before the newest ten, without slow ones. A run may be
+    slow, and the newest ten may lie on another level. The reference stays as it is until that level is over,
+    or has lasted for fifty runs: then that level is the reference.
     """
 
     def __init__(self) -> None:
@@ -9742,7 +9741,7 @@ class Pace:
                 self._often = self._flags.count(2) >= FLAPPING
                 yield "slow", self._slow_text(sample, usual, middle), sample
         elif self._row:
-            top = nearest_rank(sorted(times_of("total", usual)), 75)  # above, it may be another level
+            top = nearest_rank(sorted(times_of("total", usual)), 75)  # what is above may be another level
             end = max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
             returned = self._often or self._level or sample.timing.total <= end
             self._back = [*self._back, sample] if returned else []
@@ -9752,7 +9751,7 @@ class Pace:
                 self._row, self._often = [], False
 
     def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
-        """Return the end of runs that were not usual: the first of them, and the first usual one after it."""
+        """Return the event that ends unusual `runs`: from `first` to `back`, the first usual one."""
         span = span_text(first.started_at, back.started_at)
         return "recovered", f"usual again, after {span} ({runs})", self._newest[-1]
 
@@ -9773,7 +9772,7 @@ class Pace:
     def _levels(self, middle: float) -> Iterator[tuple[str, str, Sample]]:
         """Give the beginning and the end of a level that is not the reference's."""
         if self._level:
-            yield from self._go_on(nearest_rank(self._ordered, 75 if self._sign > 0 else 25))
+            yield from self._end_of_level(nearest_rank(self._ordered, 75 if self._sign > 0 else 25))
             return
         now = median(times_of("total", self._newest))
         sign, change = (1 if now > middle else -1), abs(now - middle)
@@ -9781,15 +9780,15 @@ class Pace:
             return
         end = nearest_rank(self._ordered, 75 if sign > 0 else 25)
         beyond = [each for each in self._newest if sign * (each.timing.total - end) > 0]
-        certain = QUARTILES * dependence(times_of("total", self._reference)) * abs(end - middle)
-        if len(beyond) >= BEYOND[sign] and change >= certain:
+        least_change = QUARTILES * dependence(times_of("total", self._reference)) * abs(end - middle)
+        if len(beyond) >= BEYOND[sign] and change >= least_change:
             self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
             self._row, self._often = [], False
             least = min(now, middle)
             text = f"total {whole_ms(now, least)} ms since then, usually {whole_ms(middle, least)}"
             yield "level", text, beyond[0]
 
-    def _go_on(self, end: float) -> Iterator[tuple[str, str, Sample]]:
+    def _end_of_level(self, end: float) -> Iterator[tuple[str, str, Sample]]:
         """Give the end of a level: the newest runs are back, or it has become usual."""
         newest = self._newest[-1]
         self._level.append(newest)
@@ -9811,7 +9810,7 @@ class VariantEvents:
 
     def __init__(self, outages: dict[int, Outage]) -> None:
         self._outages = outages
-        self._outage: int | None = None  # the one under way
+        self._outage: int | None = None  # the first run of the one under way
         self._good: str | None = None  # the label of the last good run
         self._labels: list[str] = []  # of the last runs
         self._flapping = False
@@ -9820,7 +9819,7 @@ class VariantEvents:
         self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
     def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
-        """Give the events of the next run; a standstill that `disturbed` it makes none."""
+        """Give the events of the next run; a failure or a time that a standstill `disturbed` makes none."""
         self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
         if sample.good or not disturbed:
             yield from self._changes_of_status(sample)
