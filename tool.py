@@ -824,9 +824,9 @@ class Counters(NamedTuple):
     limited_us: int | None  # in which the other side's window kept data here
 
     def since(self, earlier: Counters | None, name: str) -> int:
-        """Return by how much a count grew since an earlier instant, 0 where the kernel does not tell."""
+        """Return by how much a count grew since an earlier instant, 0 where no kernel tells, or it fell."""
         first, last = getattr(earlier, name, None), getattr(self, name)
-        return 0 if first is None or last is None else last - first
+        return 0 if first is None or last is None else max(0, last - first)
 
 
 # Of a connection that has sent nothing yet but its SYN, which Linux counts as acknowledged.
@@ -882,6 +882,7 @@ class Evidence(NamedTuple):
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
+    sent_whole: bool = False  # the kernel took the last byte of the request
     gaps: tuple[str, ...] = ()  # the phases in which bytes had to wait for a late segment before them
     pauses: tuple[Pause, ...] = ()  # from the first byte on; of short ones only the longest so far
     held: Held = Held()
@@ -1208,7 +1209,7 @@ def secret_parameter() -> re.Pattern[str]:
     begin, end = "(?:[?&;#[]|%(?:3[fF]|26|23|5[bB]|5[fF]|2[dD]))", "(?:]|%5[dD])?(?:=|%3[dD])"
     # The end of a name is looked for first: that is quick, and most texts have none.
     known = f"{begin}(?=[^]=&;#?%[]{{3,64}}[]=%])(?:{'|'.join(names)}){end}"
-    return re.compile(rf"({known})(?!\*{{3}})([^&#]+)")
+    return re.compile(rf"({known})(?!\*{{3}}[^\w%+/=*-]*(?:[&#]|$))([^&#]+)")
 
 
 def mask_query(text: str, pattern: str = r"[?#][^\s\"<>]{5,}") -> str:
@@ -4482,7 +4483,7 @@ def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, i
     """
     large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
     acknowledged = facts["acknowledged_bytes"] or 0
-    pending = (facts["sent_bytes"] or 0) - acknowledged
+    pending = max(0, (facts["sent_bytes"] or 0) - acknowledged)
     resent = f"{pending} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
     if last.beyond_gap:
         return f"{resent}, while what came behind them was: {large}; or they were lost."
@@ -7565,6 +7566,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
+        sent_whole=history.instant("sent") is not None,
         gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in filled),
         pauses=tuple(pauses_of(history, filled, counters.get("ended"), timing.xfer or 0)),
         held=exchange.held if exchange else Held(),
@@ -7587,7 +7589,7 @@ def describe_network(
     first, last = evidence.connected, evidence.ended
     retransmits = last and last.retransmits
     if history.kept and first and last:
-        retransmits = last.retransmits - first.retransmits
+        retransmits = last.since(first, "retransmits")
     peer, port = history.connected.peer, None
     if options.address is not None and is_at_target(current, options):
         peer = peer or literal_peer(options.address, current.request.url.port)
@@ -11423,8 +11425,9 @@ def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        body = amount_text(len(step.request.body), None, step.timing.send)
-        yield "Request", f"body of {body}, sent in {ms_text(step.timing.ms('send'))} of the wait"
+        whole, spent = step.evidence.sent_whole, f"sent in {ms_text(step.timing.ms('send'))} of the wait"
+        body = amount_text(len(step.request.body), None, step.timing.send if whole else None)
+        yield "Request", f"body of {body}, {spent if whole else 'not sent whole'}"
     if step.interim:
         yield "Interim", ", ".join(str(status) for status in step.interim[:20])
     if response:

@@ -12,7 +12,7 @@ from test_terminal import SGR, WITHOUT, cells, lines_of
 from checks import flat
 from inside import tool
 from mint import Mint
-from servers import Reply, http_server, redirect, refused_port
+from servers import Reply, http_server, redirect, refused_port, scripted
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 EIGHTHS = "▏▎▍▌▋▊▉█"
@@ -448,6 +448,21 @@ def test_a_request_body_has_its_rate_where_sending_took_its_time(run_tool, tmp_p
     sent = us(step, "send")
     rate = f" at {tool.size_text(round(40e12 / sent))}/s" if sent >= 50_000 else ""
     assert words.startswith(f"body of 38.1 MB{rate}, sent in ")
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"])
+def test_a_body_that_was_not_sent_whole_has_no_rate(run_tool, tmp_path, answer):
+    (tmp_path / "body").write_bytes(bytes(40_000_000))
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(answer)
+        peer.wait(5)
+
+    with scripted(script) as server:
+        result = run_tool("-m", "1", "-d", f"@{tmp_path / 'body'}", server.url())
+    assert result.code == (0 if answer else 75)
+    assert fields_of(result.out, "Request") == ["body of 38.1 MB, not sent whole"]
 
 
 def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():

@@ -770,6 +770,8 @@ def test_parameters_of_a_url_that_are_credentials_are_masked_everywhere_and_sent
         ("token=a\"b'c<d>e&f", "token=***&f"),
         ("next=%2Fin%3Ftoken%3Dabc%26x%3D1&y=2", "next=%2Fin%3Ftoken%3D***&y=2"),
         ("q=what?token=a?b&c", "q=what?token=***&c"),
+        ("token=***rest&key=***", "token=***&key=***"),
+        ("token=****", "token=***"),
     ],
 )
 def test_a_query_is_masked_where_a_credential_stands_and_nowhere_else(run_tool, server, query, shown):
