@@ -1,9 +1,10 @@
-"""What the benchmarks share: finding what they need, running a program measured, certificates, tables."""
+"""What the benchmarks share: finding what they need, measured runs, certificates, samples, tables."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import shutil
 import socket
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tool.py"
@@ -40,6 +41,35 @@ class Cost(NamedTuple):
     wall: float
     cpu: float
     peak: float
+
+
+def samples_of(tool: Any, totals: Sequence[float], variant: str | None = None) -> list[Any]:
+    """Return the samples of a series whose totals (ms) are these, one run a second."""
+    begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    server, samples = tool.ServerInfo(), []
+    for number, total in enumerate(totals, 1):
+        us = round(total * 1000)
+        samples.append(
+            tool.Sample(
+                run=number,
+                round=number,
+                variant=variant,
+                number=1,
+                url="http://a.test/",
+                method="GET",
+                started_at=begin + datetime.timedelta(seconds=number),
+                timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
+                code=200,
+                body_bytes=0,
+                good=True,
+                failure=None,
+                reused=None,
+                judged=True,
+                last=True,
+                server=server,
+            )
+        )
+    return samples
 
 
 def give_up(message: str) -> NoReturn:

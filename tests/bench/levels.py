@@ -11,7 +11,6 @@ The program's own functions are fed with totals that were drawn from known distr
 
 from __future__ import annotations
 
-import datetime
 import importlib
 import math
 import random
@@ -27,8 +26,6 @@ tool: Any = importlib.import_module("tool")
 
 COUNTS = (24, 50, 100, 300)
 HOUR = 3600
-BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-SERVER = tool.ServerInfo()
 Draw = Callable[[random.Random, int], list[float]]
 
 
@@ -87,34 +84,6 @@ CASES: dict[str, Draw] = {
 }
 
 
-def samples_of(times: Sequence[float]) -> list[Any]:
-    """Return the samples of a series whose totals (ms) are these, one a second."""
-    samples = []
-    for number, time in enumerate(times, 1):
-        us = round(time * 1000)
-        samples.append(
-            tool.Sample(
-                run=number,
-                round=number,
-                variant=None,
-                number=1,
-                url="http://a.test/",
-                method="GET",
-                started_at=BEGIN + datetime.timedelta(seconds=number),
-                timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
-                code=200,
-                body_bytes=0,
-                good=True,
-                failure=None,
-                reused=None,
-                judged=True,
-                last=True,
-                server=SERVER,
-            )
-        )
-    return samples
-
-
 def percent(found: int, of: int) -> str:
     return f"{100 * found / of:.1f}"
 
@@ -125,7 +94,7 @@ def show_ends(rounds: int) -> None:
         for count in COUNTS:
             kinds, groups, chance = [], 0, random.Random(f"{name} {count}")
             for _ in range(rounds):
-                summary = tool.Summary(samples_of(draw(chance, count)))
+                summary = tool.Summary(common.samples_of(tool, draw(chance, count)))
                 kinds.append(summary.level and summary.level.kind)
                 groups += summary.groups is not None
             told = [percent(kinds.count(kind), rounds) for kind in ("shift", "trend")]
@@ -137,7 +106,7 @@ def show_ends(rounds: int) -> None:
 def speed_events(times: Sequence[float]) -> list[Any]:
     """Return the events that say that something is slower or quicker."""
     finder = tool.EventFinder()
-    for sample in samples_of(times):
+    for sample in common.samples_of(tool, times):
         finder.add(sample, tool.Standstill())
     return [event for event in finder.events if event.kind in ("slow", "level")]
 
@@ -169,7 +138,7 @@ def show_delays(rounds: int) -> None:
                 times = draw(chance, before + after)
                 times[before:] = [time * (1 + share) for time in times[before:]]
                 finder = tool.EventFinder()
-                for sample in samples_of(times):
+                for sample in common.samples_of(tool, times):
                     told = [each for each in finder.add(sample, tool.Standstill()) if each.kind == "level"]
                     if told and sample.run > before:
                         delays.append(sample.run - before)
@@ -187,7 +156,7 @@ def show_fields(rounds: int) -> None:
         for number in range(rounds):
             chance = random.Random(f"{count} {number}")
             samples = []
-            for sample in samples_of([0] * count):
+            for sample in common.samples_of(tool, [0] * count):
                 slow = sample.run % 4 == 0
                 names = [(f"x-{field}", str(chance.randrange(2 + field % 7))) for field in range(20)]
                 samples.append((slow, sample, names))

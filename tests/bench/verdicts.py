@@ -20,7 +20,6 @@ for a side: not at all, 2 ms, and 5 ms (Linux, root, a TUN device). That takes t
 from __future__ import annotations
 
 import contextlib
-import datetime
 import importlib
 import json
 import math
@@ -44,7 +43,6 @@ COUNTS = (6, 10, 20, 50, 100)
 MEASURED = (10, 20, 50)
 LENGTHS = (7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
-NOW = datetime.datetime(2026, 1, 1)
 GATE = {"total": tool.Allowance(10, True)}
 
 Server = Callable[[random.Random, int], Iterator[float]]
@@ -126,34 +124,6 @@ class Judged(NamedTuple):
     shut: bool
 
 
-def series(totals: Sequence[float], variant: str) -> list[Any]:
-    """Return the samples of a series whose totals (ms) are these."""
-    samples = []
-    for number, total in enumerate(totals, 1):
-        us = round(total * 1000)
-        samples.append(
-            tool.Sample(
-                run=number,
-                round=number,
-                variant=variant,
-                number=1,
-                url="http://a.test/",
-                method="GET",
-                started_at=NOW,
-                timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
-                code=200,
-                body_bytes=0,
-                good=True,
-                failure=None,
-                reused=None,
-                judged=True,
-                last=True,
-                server=tool.ServerInfo(),
-            )
-        )
-    return samples
-
-
 def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
     """Have the program judge two series of samples."""
     last = tool.compare(own, other, paired)[-1]
@@ -177,7 +147,11 @@ def drawn(server: Server, count: int, shift: float, paired: bool, chance: random
 def simulate(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> Judged:
     """Draw two series, the second of which is longer by `shift` ms, and have them judged."""
     now, before = drawn(server, count, shift, paired, chance)
-    return judge(series([us / 1000 for us in now], "B"), series([us / 1000 for us in before], "A"), paired)
+    return judge(
+        common.samples_of(tool, [us / 1000 for us in now], "B"),
+        common.samples_of(tool, [us / 1000 for us in before], "A"),
+        paired,
+    )
 
 
 def share(judged: Sequence[Any], holds: Callable[[Any], bool]) -> float:
@@ -247,7 +221,8 @@ def show_gates(rounds: int) -> None:
                 for _ in range(rounds):
                     parts = drawn(KINDS[name], count, middle * percent / 100, paired, chance)
                     now, before = (
-                        series([us / 1000 for us in part], side) for part, side in zip(parts, "BA")
+                        common.samples_of(tool, [us / 1000 for us in part], side)
+                        for part, side in zip(parts, "BA")
                     )
                     found.append(outcome(tool.hold_allowances(GATE, now, before, int(paired))))
                 shares = (
@@ -314,7 +289,7 @@ def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple
     )
     sides: dict[str, list[Any]] = {"A": [], "B": []}
     for run in json.loads(done.stdout)["runs"]:
-        samples = tool.samples_of_run(run, run["round"], NOW, tool.GOOD_STATUSES)
+        samples = tool.samples_of_run(run, run["round"], tool.GOOD_STATUSES)
         sides[run["side"]] += [each._replace(variant=run["side"]) for each in samples]
     return sides["A"], sides["B"]
 
