@@ -11587,7 +11587,8 @@ def undecided_text(open_one: Undecided) -> str:
     text += f": cannot tell, {open_one.allowed_ms:.{decimals}f} ms lies between {ends}"
     if open_one.runs:
         what = "rounds" if open_one.paired else "runs on each side"
-        text += f"; about {float(f'{open_one.runs:.2g}'):.0f} {what} would"
+        some = f"about {float(f'{open_one.runs:.2g}'):.0f}" if open_one.runs <= MAX_COUNT else "no --count of"
+        text += f"; {some} {what} would"
     return text
 
 

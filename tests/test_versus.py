@@ -978,6 +978,9 @@ def test_a_gate_that_cannot_tell_says_so_and_how_many_rounds_would():
     assert text == "total=+10% at B: cannot tell, 2.0 ms lies between +0.0 and +4.0 ms", (
         "the difference is 2.0"
     )
+    verdict, _ = held(own, base, "+2.001")
+    [text] = map(tool.undecided_text, verdict.undecided)
+    assert text.endswith("; no --count of rounds would"), "80,000,000 would"
 
 
 def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
