@@ -2886,8 +2886,8 @@ FOREIGN_OPTIONS = """
   --aws-sigv4* --delegation --sasl-* --service-name --login-options = credentials go by -u USER:PASSWORD, or
   as a header, -H "Authorization: Bearer …"
 -U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
-  --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into its URL, -x
-  http://user:password@host:port
+  --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into the URL of -x, as
+  user:password@ before its host
 --socks* --preproxy = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
 --proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
@@ -3401,6 +3401,12 @@ def warn_of_percentiles(options: Options) -> Iterator[str]:
             yield f"--slo {key}: of {runs} runs it is mostly below the true one; --count {least} holds it"
 
 
+def warn_of_protocols(sides: Sequence[Variant]) -> Iterator[str]:
+    """Warn of sides that are to differ in HTTP/2, where none can be asked by it."""
+    if len({side.options.http2 for side in sides}) > 1 and optional("h2") is None:
+        yield "--http1.1 makes no difference: the package h2 is not installed, so no side is asked by HTTP/2"
+
+
 def warn_of_the_whole(options: Options) -> Iterator[str]:
     """Warn of an address that no side uses, and of credentials that will not be masked."""
     every = [side.options for side in options.sides] or [options]
@@ -3716,8 +3722,8 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     if args.versus:
         options = choose_sides(args, options, parser)
     read_local.cache_clear()
-    warnings = *options.warnings, *warn_of_the_whole(options), *warn_of_percentiles(options)
-    return options._replace(warnings=warnings)
+    of_all = *warn_of_the_whole(options), *warn_of_protocols(options.sides), *warn_of_percentiles(options)
+    return options._replace(warnings=(*options.warnings, *of_all))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5871,8 +5877,8 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
 
 def read_body_to_end(reader: Reader, log: Log) -> None:
     """Pass over all that comes; over TLS only close_notify proves that it was all (RFC 9112 section 9.8)."""
-    while count := reader.skip(BUFFER):
-        log.received += count
+    while reader.fill():
+        log.received += reader.skip(BUFFER)
     if reader.stream.truncated:
         raise protocol_error(
             f"the connection ended after {log.received} bytes without close_notify: the body may be cut",

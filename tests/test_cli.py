@@ -224,6 +224,7 @@ def test_an_unknown_option_is_named(call_tool, server, option):
         (["-w", "%{time_total}"], "--metrics-only"),
         (["--write-out=%{time_total}"], "--json"),
         (["-nGUsecret"], "-U: credentials of a proxy"),
+        (["--proxy-user", "bob:secret"], "as user:password@ before its host"),
         (["-c", "secret"], "-b NAME=VALUE"),
         (["-v"], "leave it out"),
         (["-kv"], "-i the header fields"),

@@ -630,6 +630,14 @@ def test_http2_beside_http1(call_tool, http2, authority):
     assert besides(result) == "protocol HTTP/1.1 and HTTP/2"
 
 
+def test_without_h2_it_is_said_that_http1_beside_http2_compares_nothing(run_tool, server):
+    words = ("--count", 1, server.url(), "--vs", "--http1.1")
+    said = "--http1.1 makes no difference: the package h2 is not installed"
+    assert said in run_tool(*words, without=("h2",)).err
+    assert said not in run_tool(*words).err
+    assert said not in run_tool("--no-http2", *words, without=("h2",)).err
+
+
 def test_a_proxy_beside_the_direct_way(compare, server):
     with http_server() as proxy:
         words = ("--count", 2, "-x", proxy.url(), server.url(), "--vs", '-x ""')
