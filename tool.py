@@ -162,8 +162,9 @@ def import_http_client() -> Any:
     if "http.client" not in sys.modules:
         email = SimpleNamespace(message=SimpleNamespace(Message=object))
         light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), email))
-        sys.modules.pop("http.client", None)
         if light:
+            # `import http.client` looks for it here, `from http import client` there.
+            del sys.modules["http.client"], sys.modules["http"].client
             return light
     import http.client
 
@@ -1795,9 +1796,10 @@ def parse_host(text: str) -> str:
 
 def parse_port(text: str) -> int:
     """Read a port from 1 to 65535; raises UsageError."""
-    if not re.fullmatch(r"0*[0-9]{1,5}", text) or not 1 <= int(text[-5:]) <= 65535:
-        raise UsageError(f"port '{text}' is not a number from 1 to 65535")
-    return int(text)
+    digits = text.lstrip("0")  # int() refuses thousands of digits, zeros too
+    if not re.fullmatch("[0-9]{1,5}", digits) or int(digits) > 65535:
+        raise UsageError(f"port '{clip(text, MAX_FOREIGN)}' is not a number from 1 to 65535")
+    return int(digits)
 
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
@@ -1948,12 +1950,14 @@ def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
         name, port = found.groups() if found else (entry, None)
         if not name.isascii():
             name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
-        entries.append((name.lower(), int(port[:6]) if port else None))
+        entries.append((name.lower(), int(port.lstrip("0")[:6] or 0) if port else None))
     return entries
 
 
 def covers(name: str, host: str) -> bool:
     """Tell whether a name, network (CIDR) or address of NO_PROXY covers a host."""
+    if name == "*":
+        return True
     if not is_ip(host):
         return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
     import ipaddress
@@ -1967,10 +1971,7 @@ def covers(name: str, host: str) -> bool:
 def bypasses(url: Url, no_proxy: str) -> bool:
     """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
     host = server_name(url.host)
-    for name, port in read_no_proxy(no_proxy):
-        if (name, port) == ("*", None) or (port in (None, url.port) and covers(name, host)):
-            return True
-    return False
+    return any(port in (None, url.port) and covers(name, host) for name, port in read_no_proxy(no_proxy))
 
 
 def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Route:
@@ -2243,8 +2244,10 @@ def collect_overrides(entries: Iterable[Override], family: int, chosen_by: str) 
 
 def zone_number(zone: str) -> int | str:
     """Return the number of the interface that a zone names (RFC 4007 section 11), else the zone."""
+    if re.fullmatch("[0-9]{0,10}", zone):
+        return int(zone or 0)
     try:
-        return socket.if_nametoindex(zone) if zone and not zone.isdecimal() else int(zone or 0)
+        return socket.if_nametoindex(zone)
     except OSError:
         return zone
 
@@ -3448,11 +3451,16 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     return request
 
 
+def read_url(args: argparse.Namespace) -> Url:
+    """Return the URL of a command line, or of a side's; raises UsageError."""
+    return parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
+
+
 def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
     """Read those options of a command line that a side may change; all others are as in `base`."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
-    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
+    url = read_url(args)
     family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
     series = choose_series(args)
@@ -3643,7 +3651,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     """
     own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
     merged, headers = merge_side(args, own), base.request.headers
-    url = parse_url(merged.url[0])
+    url = read_url(merged)
     start = base._replace(proxy=merged.proxy, unix_socket=merged.unix_socket)
     base_proxy, own_proxy = route_to(base.request.url, base).proxy, route_to(url, start).proxy
     elsewhere, private = url.origin != base.request.url.origin, set()
@@ -7597,8 +7605,11 @@ def describe_network(
     if history.kept and first and last:
         retransmits = last.since(first, "retransmits")
     peer, port = history.connected.peer, None
-    if options.address is not None and is_at_target(current, options):
-        peer = peer or literal_peer(options.address, current.request.url.port)
+    if peer is None and options.address is not None and is_at_target(current, options):
+        try:
+            peer = literal_peer(options.address, current.request.url.port)
+        except NetworkError:  # its zone is no interface of this machine: the failure of the step
+            pass
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(

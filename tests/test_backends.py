@@ -318,6 +318,18 @@ def test_one_zone_by_its_name_and_its_number_is_one_address(run_tool):
     assert result.code == 64 and f"fe80::1%{number} was given before" in result.err
 
 
+@pytest.mark.parametrize("zone", ["none", "1" * 5000], ids=["a name", "more digits than int() takes"])
+def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(run_tool, zone):
+    address = f"fe80::1%{zone}"
+    result = run_tool(
+        "--all-addresses", "--resolve", f"web.test:80:{address}", "--json", "-", "http://web.test/"
+    )
+    [run] = json.loads(result.out)["runs"]
+    assert (result.code, run["target"]) == (75, address), result.err
+    [step] = run["steps"]
+    assert "this machine has no interface" in step["error"]["message"], step["error"]
+
+
 def test_alike_is_said_too(run_tool):
     result, _ = ask(run_tool, [USUAL, USUAL, USUAL], "--json", "-")
     document, text = json.loads(result.out), flat(result.err)

@@ -517,6 +517,16 @@ def test_patterns_of_curl_lose_their_backslash_and_nothing_else_does(call_tool, 
     assert server.requests[-1].target == "/[1-3]{a}[b]{c}\\d"
 
 
+@pytest.mark.needs("ipv6")
+def test_they_lose_it_in_the_url_of_a_side_too(call_tool):
+    with http_server(host="::1") as server:
+        url = f"http://\\[::1\\]:{server.port}/"
+        for words in ((url, "--versus", "--http1.1"), (server.url(), "--versus", url)):
+            result = call_tool(*words, "--count", "1")
+            assert result.code == 0, result.err
+        assert {request.target for request in server.requests} == {"/"}
+
+
 # --- in silence -----------------------------------------------------------------------------------
 
 

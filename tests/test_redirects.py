@@ -57,6 +57,19 @@ def test_a_redirect_without_location_is_final(call_tool, status):
         assert (result.code, step["response"]["status"], step["response"]["location"]) == (0, status, None)
 
 
+def test_a_location_whose_port_has_thousands_of_zeros_is_followed(call_tool):
+    """More digits than Python makes a number of."""
+    with http_server({"/end": Reply()}) as server:
+        far = f"http://127.0.0.1:{'0' * 5000}{server.port}/end"
+        with http_server({"/start": redirect(far)}) as first:
+            result, steps = follow(call_tool, first)
+            assert (result.code, steps[1]["response"]["status"], steps[1]["url"]) == (
+                0,
+                200,
+                server.url("/end"),
+            )
+
+
 # --- the next request -----------------------------------------------------------------------------
 
 SAME, GET = "same", "GET"

@@ -54,6 +54,21 @@ def test_a_normalised_url_stays_as_it_is(text):
     assert tool.parse_url(url.text) == url
 
 
+MANY = 5000  # more digits than int() takes
+
+
+def test_zeros_before_a_port_count_for_nothing_however_many():
+    long = "0" * MANY
+    assert tool.parse_url(f"http://a.test:{long}81/").port == 81
+    assert tool.parse_proxy(f"p.test:{long}81", "--proxy").port == 81
+    assert tool.parse_resolve(f"a.test:{long}81:127.0.0.1").place == ("a.test", 81)
+    environ = {"all_proxy": "p", "no_proxy": f"a.test:{long}81"}
+    assert tool.choose_route(tool.parse_url("http://a.test:81/"), None, environ).source == "NO_PROXY"
+    for port in (long, long + "65536", "9" * MANY, long + "x"):
+        with pytest.raises(tool.UsageError, match="is not a number from 1 to 65535"):
+            tool.parse_url(f"http://a.test:{port}/")
+
+
 NO_URLS = [
     *"a.test a.test:80 //a.test ftp://a.test file:///x http:// http:///x http://:80 http://a.test:0".split(),
     *"http://a.test:65536 http://a.test:x http://a.test:-1 http://a.test:1:2 http://a..test".split(),
@@ -236,6 +251,8 @@ COVERED = [
     ("b.test,*", "http://a.test/"),
     ("a.test:80", "http://a.test/"),
     ("a.test:8080", "http://a.test:8080/"),
+    ("b.test,*:8080", "http://a.test:8080/"),
+    ("*:8080", "http://10.0.0.1:8080/"),
     (".a.test:8080", "http://www.a.test:8080/"),
     ("a.test:443", "https://a.test/"),
     ("a.test", "http://a.test./"),
@@ -271,6 +288,7 @@ NOT_COVERED = [
     (".a.test", "http://ba.test/"),
     ("www.a.test", "http://a.test/"),
     ("a.test:81", "http://a.test/"),
+    ("*:81", "http://a.test/"),
     ("a.test:80", "https://a.test/"),
     ("a.test:", "http://b.test/"),
     ("10.0.0.0/8", "http://11.0.0.1/"),

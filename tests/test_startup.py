@@ -117,6 +117,15 @@ def test_who_imports_the_program_and_http_client_gets_all_of_the_latter():
         "assert issubclass(http.client.HTTPMessage, email.message.Message)\n"
         "assert http.client is sys.modules['http.client']\n"
     )
+    assert_runs(code)
+
+
+def test_who_takes_it_from_its_package_gets_all_of_it_too():
+    assert_runs("import tool\nfrom http import client\nassert client.HTTPMessage().as_string() == '\\n'\n")
+
+
+def assert_runs(code):
+    """Prove that a program which imports `tool` ends without a word."""
     command = [sys.executable, "-B", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=TOOL.parent, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
