@@ -1066,6 +1066,14 @@ RECORDED = {
         {"evidence": {"request_bytes": 600_000}, "answered": {"limited_us": 400_000}},
         {"tcp_window"},
     ),
+    "an upload that both windows held, in three round trips": (
+        "0 41.2 0 541 0",
+        {
+            "evidence": {"request_bytes": 60_000, "held": tool.Held(200_000_000, 9, 65_535)},
+            "answered": {"limited_us": 200_000, "segments_out": 60},
+        },
+        {"http2_window", "tcp_window", "upload"},
+    ),
     "a body that waits for an acknowledgement": ("- - - 0.2 42.3", HELD, {"nagle"}),
     "one that waits as long as can be": ("- - - 0.2 50", HELD, {"nagle"}),
     "one that waits too long for that": ("- - - 0.2 50.1", HELD, set()),

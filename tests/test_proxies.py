@@ -365,6 +365,20 @@ def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(run_tool
         assert ("Give the proxy a user name" in text) is (status[:3] == "407" and style != ("--compact",))
 
 
+@pytest.mark.parametrize("status", ["299 Fine", "300 Choices"])
+def test_an_answer_that_breaks_off_is_said_if_it_was_not_a_good_one(run_tool, status):
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(f"HTTP/1.1 {status}\r\nContent-Length: 500\r\n\r\nno entry")
+        peer.wait(0.3)
+        peer.reset()
+
+    with scripted(script) as peer:
+        result = run_tool("--compact", peer.url())
+    assert result.code == 75
+    assert (f"answered {status}, then connection " in flat(result.out)) is (status[0] == "3")
+
+
 @pytest.mark.parametrize("target", ["http", "https"])
 @pytest.mark.parametrize(
     ("userinfo", "pair"),
