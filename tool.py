@@ -297,7 +297,7 @@ MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
-MAX_RESOLVER_FILE = 64 * 1024
+MAX_SYSTEM_FILE = 64 * 1024  # of name servers, local ports, addresses
 MAX_CA_BUNDLE = 16 << 20
 MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
 MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
@@ -1537,31 +1537,39 @@ class Place:
             raise OSError(errno.EACCES, f"{why}, and others may write to its folder: name another file")
 
 
+def read_file(path: str, limit: int, seconds: float = 1.0, any_link: bool = True) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input. With `any_link` every symbolic link is followed: the
+    system or the environment names the file, not the command line.
+
+    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
+    `seconds`, and ValueError for a NUL in the path.
+    """
+    if path == "-":
+        descriptor = 0
+    elif any_link or descriptor_of(path) is not None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    else:
+        with Place(path, read=True) as place:
+            descriptor = place.open(os.O_RDONLY)
+    try:
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            limit = min(limit, MAX_DEVICE)
+        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+    finally:
+        if path != "-":
+            os.close(descriptor)
+
+
 @cache
 def read_local(option: str, path: str, limit: int, seconds: float, any_link: bool = False) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input; messages call it by the `option` that named it. With
-    `any_link` every symbolic link is followed: the system or the environment names the file.
+    """Read what an `option` names, as `read_file` does; raises UsageError, or OSError when a limit of this
+    machine forbids it.
 
-    The cache is for pipes that several sides name: a second reading would give nothing. Raises UsageError
-    when it cannot be read, is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
-    `seconds`; OSError when a limit of this machine forbids it.
+    The cache is for pipes that several sides name: a second reading would give nothing.
     """
     try:
-        if path == "-":
-            descriptor = 0
-        elif any_link or descriptor_of(path) is not None:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        else:
-            with Place(path, read=True) as place:
-                descriptor = place.open(os.O_RDONLY)
-        try:
-            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-                limit = min(limit, MAX_DEVICE)
-            return read_descriptor(descriptor, limit, time.monotonic() + seconds)
-        finally:
-            if path != "-":
-                os.close(descriptor)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return read_file(path, limit, seconds, any_link)
+    except (OSError, ValueError) as error:
         if refusal_of(error):
             raise
         shown = "standard input" if path == "-" else f"'{path}'"
@@ -4475,11 +4483,10 @@ def no_port_left(peer: Peer) -> str:
     place = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
     try:
         listed = "/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp"
-        found = read_local("connections", listed, MAX_CONNECTIONS_FILE, 1.0, any_link=True)
-        range_of_ports = "/proc/sys/net/ipv4/ip_local_port_range"
-        ports = read_local("ports", range_of_ports, MAX_RESOLVER_FILE, 1.0, any_link=True)
+        found = read_file(listed, MAX_CONNECTIONS_FILE)
+        ports = read_file("/proc/sys/net/ipv4/ip_local_port_range", MAX_SYSTEM_FILE)
         first, last = map(int, ports.split())
-    except (UsageError, ValueError):
+    except (OSError, ValueError):
         return ""
     count = sum(line.split()[2:3] == [place.encode("ascii")] for line in found.splitlines())
     if count < (last - first + 1) / 2:
@@ -4902,8 +4909,8 @@ def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]
 def read_resolver(options: Options) -> Resolver | None:
     """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
     try:
-        text = decode(read_local("resolver", "/etc/resolv.conf", MAX_RESOLVER_FILE, 1.0, any_link=True))
-    except UsageError:
+        text = decode(read_file("/etc/resolv.conf", MAX_SYSTEM_FILE))
+    except OSError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
     domains = re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:]
@@ -6812,9 +6819,8 @@ def own_addresses() -> dict[str, list[str]]:
             except OSError:
                 pass
     try:
-        data = read_local("--interface", "/proc/net/if_inet6", MAX_RESOLVER_FILE, 1.0, any_link=True)
-        lines = decode(data).splitlines()
-    except UsageError:
+        lines = decode(read_file("/proc/net/if_inet6", MAX_SYSTEM_FILE)).splitlines()
+    except OSError:
         lines = []
     for line in lines:
         address, _, _, scope, _, name = line.split()

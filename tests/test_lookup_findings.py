@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+
 import pytest
 from test_findings import by_id, costs, lab, on_a_path
 
@@ -37,6 +41,28 @@ class Names:
 @pytest.fixture
 def slow_names(lab):
     return Names(lab, SHOP, delay=0.04)
+
+
+@on_a_path
+def test_a_series_names_the_name_servers_of_each_run(lab):
+    """They may be others after a day: what an earlier run has read is not what is asked now."""
+    names = Names(lab, SHOP, delay=0.12)
+    names.settings(FAR)
+
+    def change():
+        while not names.asked:
+            time.sleep(0.02)
+        time.sleep(0.3)  # the first run is over, or nearly
+        names.settings(FAR, OTHERS[0])
+
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    result = lab.run_tool(
+        *("--json", "-", "--count", "2", "--interval", "1.5"), names.url(), within=lab.way.near
+    )
+    changing.join(5)
+    last = by_id(json.loads(result.out)["runs"][-1]["steps"][-1])
+    assert last["slow_lookup"]["evidence"]["servers"] == [FAR, OTHERS[0]], last
 
 
 # --- search lists ---------------------------------------------------------------------------------
