@@ -5552,16 +5552,13 @@ def log_keys(context: ssl.SSLContext, path: str) -> str | None:
     return None
 
 
-NO_THREAD_NOW = (RuntimeError, MemoryError, OSError)
-
-
 class Worker:
-    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised. A thread that
-    hangs is left behind: a resolver, a handshake or a SOCKS dialogue cannot be interrupted.
+    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised, or why there is
+    no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
     """
 
     def __init__(self, work: Callable[[], object], patience: float) -> None:
-        """Start the thread; raises one of NO_THREAD_NOW if none can be had within `patience` seconds."""
+        """Start the thread; one that cannot be had within `patience` seconds has crashed."""
         self.ended = threading.Event()
         self.crash: BaseException | None = None
         self.result: Any = None
@@ -5572,9 +5569,11 @@ class Worker:
                 # threading.Thread would wait for ever where the thread has no memory for its first call.
                 _thread.start_new_thread(self._run, ())
                 return
-            except NO_THREAD_NOW:
+            except (RuntimeError, MemoryError, OSError) as error:
                 if time.monotonic() >= give_up:
-                    raise
+                    self.crash = error
+                    self.ended.set()
+                    return
             time.sleep(0.01)
 
     def _run(self) -> None:
@@ -5635,6 +5634,7 @@ class TlsContexts:
         maker = self._makers[role]
         maker.ended.wait()
         if maker.crash:
+            del self._makers[role]  # a later run may have the room that this one lacks
             raise maker.crash
         context: ssl.SSLContext = maker.result
         context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
@@ -6959,13 +6959,15 @@ class Tcp(Hop):
                 raise refused
             if interface:
                 raise explain_interface(interface, errors[-1], own_addresses())
-        self.log.sockets += self._spare.values()
-        for spare in tuple(self._spare.values()):
-            try:
-                os.close(os.dup(spare.fileno()))
-            except OSError:
+        spares = tuple(self._spare.values())
+        self.log.sockets += spares
+        try:
+            if spares:  # one descriptor must be left for the resolver
+                os.close(os.dup(spares[0].fileno()))
+        except OSError:
+            for spare in spares:
                 spare.close()
-                self._spare.clear()
+            self._spare.clear()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self._options, self.log)
@@ -7455,11 +7457,8 @@ def warm_lookup() -> None:
     can be had, it is left out.
     """
     latest = time.monotonic() + 0.05
-    try:
-        rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-        Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
-    except NO_THREAD_NOW:
-        pass
+    rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
+    Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
 
 
 def nap_where_cpus_are_short() -> None:
@@ -7731,6 +7730,7 @@ class RunState:
 
 
 NOT_OVER = "the run before was given up on that connection"
+NOT_BEGUN = "the run before could not begin"
 
 
 class ConnectionPool:
@@ -7765,17 +7765,16 @@ class ConnectionPool:
         return found
 
     def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a finished step if it is `wanted` and can be kept; otherwise close it."""
-        assert current.way
+        """Keep the connection of a step that is over if it is `wanted` and can be kept, else close it."""
         idle = None
         if self._reuse and wanted:
             key = (current.request.url.origin, turn.variant)
             before, _ = self._left.get(key, (None, None))
-            idle, why = current.way.keep()
+            idle, why = current.way.keep() if current.way else (None, NOT_BEGUN)
             self._left[key] = (idle, why)
             if before:
                 before.close()
-        if not idle:
+        if current.way and not idle:
             current.way.close()
 
     def close(self) -> None:
@@ -7784,10 +7783,10 @@ class ConnectionPool:
                 way.close()
 
 
-def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn) -> CurrentStep:
-    """Make a step ready to start, on an idle connection where there is one that will do."""
-    idle, refused = pool.take(current, turn)
-    contexts = pool.contexts(turn.variant)
+def prepare_step(
+    current: CurrentStep, options: Options, contexts: TlsContexts, turn: Turn, idle: Way | None
+) -> CurrentStep:
+    """Make a step ready to start, on the idle connection where there is one that will do."""
     way = prepare(current, options, contexts, idle)
     if current.number == turn.number == 1:
         nap_where_cpus_are_short()
@@ -7805,19 +7804,24 @@ def prepare_step(current: CurrentStep, options: Options, pool: ConnectionPool, t
         started_at=wall_clock(),
         thread=thread,
         delayed=run_delay(thread),
-        refused=gone or refused,
+        refused=gone or current.refused,
     )
 
 
 def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
     """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
+    idle, refused = pool.take(current, state.turn)
+    contexts, current = pool.contexts(state.turn.variant), current._replace(refused=refused)
     try:
-        current = state.current = prepare_step(current, options, pool, state.turn)
+        current = state.current = prepare_step(current, options, contexts, state.turn, idle)
     except (UsageError, OSError, MemoryError) as unprepared:
         error = explain_unprepared(unprepared)
         if (current.number == 1 and state.turn.number <= 1) or not error:
             raise
         current.log.add(error, 0)
+        if idle:
+            idle.close()
+        pool.leave(current, state.turn, not state.abandoned)
         return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
@@ -7948,7 +7952,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
             raise worker.crash
         worker.crash.with_traceback(None)  # the traceback keeps alive what filled the memory
     elif not state.thread and turn.number <= 1:
-        raise MemoryError  # nothing else keeps a thread from its first line
+        raise MemoryError("the measuring thread did not begin in time, for lack of memory or of a CPU")
     close_run(state, options, deadline_of(state, begun, options), refused)
     if not options.series.single:
         worker.ended.wait(0.02)  # not longer: the next run may be due
@@ -9164,9 +9168,11 @@ def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
         yield names * first, silent_servers(resolver, 1) + f", for each of {names} names"
     families = {family_of(ip) for ip in case.step.network.addresses}
     if resolver.asks_both and len(families) < 2:
-        option = "-4" if "IPv4" in families else "-6"
-        alone = {"-4": "A", "-6": "AAAA"}[option]
-        told = f"A or AAAA stayed without an answer: {option} asks for {alone} alone (--vs {option} compares)"
+        ways = {
+            "IPv4": "-4 asks for A alone (--vs -4 compares)",
+            "IPv6": "-6 asks for AAAA alone (--vs -6 compares)",
+        }
+        told = f"A or AAAA stayed without an answer: {', '.join(ways[family] for family in families or ways)}"
         yield sums[-1] + first if failed else 3 * first, told
         if names > 1:
             yield (names + 2) * first, f"{told}, {names} names were asked for"
@@ -9600,7 +9606,7 @@ def losses(step: Step) -> tuple[str, ...]:
     connected, since = step.evidence.connected, ("connected", "ended")
     counts = (
         connected and not step.network.reused and connected.retransmits,
-        case.grown("retransmits", *since) - case.grown("duplicates", *since),
+        max(0, case.grown("retransmits", *since) - case.grown("duplicates", *since)),
         case.late_segments,
         silent_resolver(case),
     )
@@ -10168,6 +10174,11 @@ def certificate_note(step: Step) -> str | None:
     if tls.wanted and tls.cert_fate == "none given" and 400 <= status < 500:
         return LACKING
     return SHOWN_IN_VAIN if tls.cert_fate == "sent" and status in (400, 401, 403, 421) else None
+
+
+def badly_starved(step: Step, least: int) -> bool:
+    """Tell whether a step waited for a CPU for more than `least` us, and for a tenth of its time."""
+    return step.starved_us > max(least, step.timing.total // 10)
 
 
 def starved_text(step: Step) -> str:
@@ -11466,7 +11477,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         yield from claim_rows(response)
         if response.clock_skew_s:
             yield "Note", Span(skew_text(response.clock_skew_s), "warn")
-    if step.starved_us > max(STARVED_US, step.timing.total // 10):
+    if badly_starved(step, STARVED_US):
         yield "Note", Span(starved_text(step), "warn")
     note = certificate_note(step)
     if note:
@@ -13183,7 +13194,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             say(f"error: {failure_text(step.number, step.error, turn)}")
         if options.style == "waterfall" or turn:
             continue
-        if step.starved_us > max(STARVED_BADLY_US, step.timing.total // 10):
+        if badly_starved(step, STARVED_BADLY_US):
             warn(options, starved_text(step))
         note = certificate_note(step)
         if note:
@@ -13292,7 +13303,7 @@ class Results:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
-        self.starved += any(step.starved_us > STARVED_BADLY_US for step in run.steps)
+        self.starved += any(badly_starved(step, STARVED_BADLY_US) for step in run.steps)
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples

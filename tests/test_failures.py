@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import ssl
@@ -946,6 +947,23 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
     says(flat((err if mode else out).decode()), r"waiting for a CPU for \d+\.\d ms")
+
+
+@pytest.mark.needs("linux")
+def test_without_a_descriptor_for_the_resolver_no_socket_is_made_ahead(server):
+    options = tool.parse_options([server.url(host="localhost")], {}, 80)
+    step = tool.begin_step(1, options.request, options)
+    hop = tool.Tcp(tool.Setup(step.request, step.route, options, None, ("http/1.1",), step.log))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as free:
+        two = [free.enter_context(socket.socket()) for _ in range(2)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(each.fileno() for each in two) + 1, hard))
+        free.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for each in two:
+            each.close()
+        hop.prepare()
+    assert len(step.log.sockets) == 2
+    assert [each.fileno() for each in step.log.sockets] == [-1, -1]
 
 
 def test_each_failure_that_is_named_has_its_words_and_each_of_the_words_is_used():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -1134,6 +1135,30 @@ def test_a_time_has_a_decimal_below_100_ms_and_the_evidence_is_exact():
 
 PROXY_TRIPS = {"http": 1, "https": 3, "socks5": 3, "socks5h": 3}
 """CONNECT; TLS 1.2 before it; SOCKS with a password: greeting, password, request (RFC 1928, 1929)."""
+
+
+def test_a_packet_that_the_network_doubled_was_not_lost():
+    assert tool.losses(recorded("0 41 0 41 0", ended={"duplicates": 1})) == ()
+    assert tool.losses(recorded("0 41 0 41 0", ended={"retransmits": 1})) == ("requests",)
+
+
+@pytest.mark.parametrize(("address", "options"), [("192.0.2.1", ["-4"]), (SIX, ["-6"]), (None, ["-4", "-6"])])
+def test_a_silent_lookup_advises_the_family_that_has_answers(address, options):
+    """Where it failed altogether, nothing tells which that is."""
+    resolver = tool.Resolver(("10.0.0.1",), (5_000_000,) * 2, asks_both=True)
+    answered = {"answered_name": "a.test"} if address else {}
+    step = recorded("15003 - - - -", evidence={"resolver": resolver, **answered})
+    network = step.network._replace(addresses=(address,) if address else ())
+    [finding] = tool.step_findings(step._replace(network=network))
+    assert re.findall(r"--vs (-\d)", finding.text) == options
+
+
+@pytest.mark.parametrize(("waited", "told"), [(149_000, 0), (151_000, 1)])
+def test_a_run_is_kept_from_running_for_a_tenth_of_its_time_as_a_single_one_is(waited, told):
+    options = tool.parse_options(["--count", "9", "http://a.test/"], {}, 80)
+    results, step = tool.Results(options), recorded("0 1 0 1499 0", starved_us=waited)
+    results.add(tool.Run((step,), False, tool.Turn(1), 1, None), tool.Standstill())
+    assert results.starved == told
 
 
 @pytest.mark.parametrize("scheme", tool.PROXY_SCHEMES)

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import ssl
@@ -22,6 +23,7 @@ from hostile.frames import frame
 from test_series import OK, run_lines, summaries
 
 from checks import check_document, flat
+from conftest import PATIENCE
 from conversations import conversing
 from inside import here
 from paths import ANY, FAR, Rule, path
@@ -1085,6 +1087,30 @@ def test_where_nothing_ever_connected_no_connection_was_refused():
         document = here(*AGAIN, "3", f"http://127.0.0.1:{port}/").json()
     steps = [run["steps"][0] for run in document["runs"]]
     assert [step["network"]["reuse_refused"] for step in steps] == [None] * 3
+
+
+@pytest.mark.needs("linux")
+def test_after_a_run_that_could_not_begin_no_run_was_given_up(start_tool, tmp_path):
+    """The server has closed the connection, and there is no descriptor for another."""
+
+    def script(peer):
+        peer.read_request()
+        peer.send(OK)
+        peer.wait(0.1)
+
+    with scripted(script) as server:
+        words = ("--count", "3", "--interval", "0.8", "--metrics-only", "--json", tmp_path / "out.json")
+        process = start_tool("--reuse", *words, server.url())
+        few, usual = (3, 64), (64, 64)
+        for limit in (few, usual):
+            assert process.stdout.readline().startswith(b"Run ")
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limit)
+        process.communicate(timeout=PATIENCE)
+    runs = json.loads((tmp_path / "out.json").read_text("utf-8"))["runs"]
+    steps = [run["steps"][0] for run in runs]
+    assert [bool(step["error"]) for step in steps] == [False, True, False]
+    assert "Too many open files" in steps[1]["error"]["message"]
+    assert reasons(steps)[2] == "the run before could not begin"
 
 
 def test_the_parts_of_a_series_say_how_long_the_whole_of_it_took(run_tool, server):

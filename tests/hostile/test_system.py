@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from checks import calm, check_document, parse_metrics
+from conftest import PATIENCE
 from hostile.frames import DATA, END_STREAM, WINDOW_UPDATE, frame, head, read_frames, read_upload, settings
 from hostile.runner import LATE, PEAK_MIB
 from servers import Reply, http_server, redirect, scripted, sending
@@ -184,6 +185,45 @@ def test_one_thread_besides_is_enough(launch, few_threads, tls, authority, host)
         outcome = launch(*words, prefix=few_threads(2))
     check_decent(outcome, [0])
     assert outcome.err == ""
+
+
+@pytest.mark.needs("linux", "root")
+def test_a_machine_that_gives_no_thread_later_fails_that_run_alone(start_tool, few_threads):
+    """Another program of the same user takes the place of the second run's thread."""
+    with contextlib.ExitStack() as others:
+
+        def answer(_):
+            command = [*few_threads(9), "sh", "-c", "echo; exec sleep 60"]
+            other = others.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            others.callback(other.kill)
+            other.stdout.readline()
+            return Reply()
+
+        server = others.enter_context(http_server({"/": answer}))
+        words = ("--count", "2", "--interval", "0", "--json", "-", server.url())
+        process = start_tool(*words, within=few_threads(2))
+        out, err = process.communicate(timeout=PATIENCE)
+        assert server.accepted == 1
+    assert process.returncode == 75, err
+    first, second = (run["steps"][0] for run in json.loads(out)["runs"])
+    assert first["response"]["status"] == 200
+    assert second["error"]["kind"] == "network" and LIMIT in second["error"]["message"]
+    assert second["timing"]["total_ms"] == 0
+
+
+STUCK = """
+import _thread, time
+start = _thread.start_new_thread
+_thread.start_new_thread = lambda work, _: start(lambda: (time.sleep(60), work()), ())
+"""
+
+
+@pytest.mark.needs("linux")
+def test_a_thread_that_does_not_begin_may_lack_memory_or_a_cpu(launch, server, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(STUCK)
+    outcome = launch(server.url(), *METRICS, env={"PYTHONPATH": str(tmp_path)})
+    check_refused(outcome, "the measuring thread did not begin in time, for lack of memory or of a CPU")
+    assert server.accepted == 0
 
 
 WITHOUT_DESCRIPTORS = """
