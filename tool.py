@@ -8476,10 +8476,11 @@ class Comparison(NamedTuple):
     number: int | None
     verdict: str
     differences: dict[str, Distribution]  # by how much each key is above the other side's
-    statuses: tuple[int | None, int | None]  # the usual ones
-    good: tuple[int, int]  # how many values there are
-    slow: tuple[int, int]  # how many of these are outliers above the median of all these
     needed: int  # how many values an interval takes
+    # The rest is of two sides, and unknown of an address beside the others.
+    statuses: tuple[int | None, int | None] = (None, None)  # the usual ones
+    good: tuple[int, int] = (0, 0)  # how many values there are
+    slow: tuple[int, int] = (0, 0)  # how many of these are outliers above the median of all these
     levels: tuple[Level | None, Level | None] = (None, None)  # how each changed while it was measured alone
     steady: bool | None = None  # neither changed; None where runs are too few to tell, or were in turn
 
@@ -8611,21 +8612,21 @@ def compare_address(name: str, own: Summary, others: Sequence[Summary], count: i
     """Compare one of `count` addresses with the others in the same round: slower is above the upper of their
     two middle values, faster below the lower. So if one of three is slow, the other two are not called fast.
     """
+    needed, tried = needed_values(count), []
     for upper, wanted in ((True, "slower"), (False, "faster")):
         differences = {}
         for key in STAT_KEYS:
             values = values_of_key(key, own.used, "round")
             differences[key] = subtract(values, middle_of_others(key, others, upper), count)
-        size = differences["total"].median or 0
-        usual = (own.stat("total") or 0) - size
-        verdict = decide(differences["total"], (None, None))
-        large = abs(size) >= max(DIFFERENCE_US, DIFFERENCE_SHARE * usual)
-        if verdict == wanted and large:
-            break
-        verdict = verdict if verdict == "too_few" else "no_difference"
-    good = len(own.used), max((len(other.used) for other in others), default=0)
-    needed = needed_values(count)
-    return Comparison(name, "others", own.number, verdict, differences, (None, None), good, (0, 0), needed)
+        total = differences["total"]
+        size, verdict = total.median or 0, decide(total, (None, None))
+        least = max(DIFFERENCE_US, DIFFERENCE_SHARE * ((own.stat("total") or 0) - size))
+        if verdict == "too_few" or (verdict == wanted and abs(size) >= least):
+            return Comparison(name, "others", own.number, verdict, differences, needed)
+        tried.append(differences)
+    # How far away it is at most, that holds for both middle values.
+    differences = max(tried, key=lambda each: max(map(abs, each["total"].interval or ())))
+    return Comparison(name, "others", own.number, "no_difference", differences, needed)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
@@ -12038,9 +12039,12 @@ def far_above(own: float, usual: float) -> bool:
 
 def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
     """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
-    days = certificate.days_left(now)
-    left = "no legible expiry" if days is None else f"{counted(days, 'day')} left"
-    return f"{(certificate.sha256 or '?')[:8]}, {left}"
+    digits, end = (certificate.sha256 or "?")[:8], certificate.not_after
+    if end is None:
+        return f"{digits}, no legible expiry"
+    if end < now:
+        return f"{digits}, expired {in_days(end, now)} ago"
+    return f"{digits}, {counted((end - now).days, 'day')} left"
 
 
 def large_phases(found: Comparison) -> dict[str, float]:
@@ -12205,7 +12209,7 @@ def fitting_table(table: Sequence[Mapping[str, str]], left_out: Sequence[str], w
 
 def in_digits(table: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Leave of certificates only what tells them apart."""
-    narrow = [{**cells, SHA256: cells[CERTIFICATE][:8]} for cells in table]
+    narrow = [{**cells, SHA256: cells[CERTIFICATE].partition(",")[0]} for cells in table]
     return [{each: cells[each] for each in cells if each != CERTIFICATE} for cells in narrow]
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from checks import EDGE, check_step, check_usage_error, flat, parse_instant
 from inside import tool
+from mint import Mint
 from paths import first
 from servers import (
     Reply,
@@ -373,6 +374,16 @@ def test_another_certificate_is_told_by_its_sha256_and_its_days(run_tool, author
     assert "Certificate (SHA-256)" in shown.out and prints[0][:8] in shown.out and "days left" in shown.out
 
 
+def test_an_expired_certificate_of_an_address_is_called_that(run_tool, tmp_path):
+    pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
+    mint = Mint(tmp_path)
+    good, ended = (mint.context(mint.issue(mint.ca, days=(-90, left))) for left in (30.5, -3.5))
+    result, addresses = ask(run_tool, [{"tls": good}, {"tls": ended}], "-k", scheme="https", columns=140)
+    assert re.search(r"\b[0-9a-f]{8}, 30 days left", result.out)
+    told = rf"^! {addresses[1]} shows another certificate: [0-9a-f]{{8}}, expired 3 days ago$"
+    assert re.search(told, result.out, re.MULTILINE)
+
+
 def test_addresses_that_fail_alike_have_one_hint(call_tool):
     addresses = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
     with refused_port(host="0.0.0.0") as port:
@@ -716,6 +727,12 @@ def test_where_no_address_is_apart_it_is_said_within_how_much(run_tool):
         if found:
             return
     raise AssertionError(result.out)
+
+
+def test_within_how_much_holds_for_both_middle_values_of_the_others():
+    """Those of the quickest of five are 0.8 and 0.9 ms above it."""
+    rows = rows_like(*([us] * 8 for us in (19_200, 20_000, 20_000, 20_100, 20_100)))
+    assert "each within 0.900 ms of the others" in tool.alike_sentence(rows, judged(rows), "")
 
 
 def test_a_longer_way_is_told_from_a_slow_server():
