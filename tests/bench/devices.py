@@ -35,7 +35,7 @@ FLIGHT = f"departed = {BEGIN}\n            {NOTE}"
 NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {NOTE}\n            {BEGIN}"
 DEVICES = {
     "the end of the handshake is held for the request": Device(
-        "self._send(HELD)", "self._send()", "https HTTP/1.1", False, ("tls", "wait")
+        "self._send(HOLD_FLAGS)", "self._send()", "https HTTP/1.1", False, ("tls", "wait")
     ),
     "the first flight leaves before the books are kept": Device(
         FLIGHT, NO_FLIGHT, "https HTTP/1.1", False, ("connect", "tls", "wait")
