@@ -980,60 +980,66 @@ class Run(NamedTuple):
         return round((self.started - self.turn.due) / 1000) if late else None
 
 
-class Violation(NamedTuple):
-    key: str
-    threshold_ms: float
-    actual_ms: float
-    delta_ms: float
-    run_number: int | None = None  # in a series: the worst run, None for a budget on a statistic
-    variant: str | None = None
-    baseline_ms: float | None = None  # of a relative budget: the median that it is compared with
+NOT_JUDGED = ("too few", "dependent")  # good answers are too few, or runs depend on each other
 
 
-class Undecided(NamedTuple):
-    """A relative budget that an interval leaves open: what is allowed (ms) lies within it."""
+class Judgement(NamedTuple):
+    """How a budget was judged for one variant. Its numbers are in ms; those of the key `cert` are days."""
 
     key: str
-    allowance: Allowance
-    allowed_ms: float
-    ends_ms: tuple[float, float]
-    runs: float | None  # that would tell, about; None where the difference equals what is allowed
-    paired: bool
-    variant: str | None = None
-
-
-class CertificateBudget(NamedTuple):
-    """How many days the certificates of a server shall have left, and how many the first to end has."""
-
-    threshold_days: int
-    actual_days: float | None  # None where no certificate came
-    variant: str | None = None
+    outcome: str  # "kept", "exceeded", "undecided" or one of NOT_JUDGED
+    variant: str | None
+    threshold: float = math.inf  # of a relative budget only if there is a median to compare with
+    actual: float | None = None  # None where there is nothing to judge, or no certificate came
+    run: int | None = None  # the worst one; None for a budget on a statistic
+    n: int | None = None  # how many values a statistic is of
+    lacking: tuple[str, ...] = ()  # at which variants, or in which series, good answers are too few
+    allowance: Allowance | None = None  # of a relative budget, as the next three
+    baseline: float = 0.0  # the median that it is compared with
+    interval: tuple[float, float] = (0.0, 0.0)  # of the difference
+    enough: float | None = None  # about how many runs would tell; None where the allowance is the difference
 
     @property
-    def passed(self) -> bool:
-        return self.actual_days is not None and self.actual_days >= self.threshold_days
+    def excess(self) -> float:
+        """Return by how much the budget was exceeded, exact to nine decimals."""
+        return round((self.actual or 0) - self.threshold, 9)
 
 
 class Verdict(NamedTuple):
     """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
 
     step_number: int
-    thresholds: Mapping[str, float]
-    violations: tuple[Violation, ...]
-    not_judged: tuple[str, ...] = ()  # keys with too few values
-    counts: Mapping[str, Sequence[int]] = {}  # how many values each statistic had, of each variant
-    where: tuple[str, ...] = ()  # what lacks good answers, so that keys were not judged
-    dependent: bool = False  # keys were not judged because runs depend on each other
-    undecided: tuple[Undecided, ...] | None = None  # None without relative budgets
-    bad_statuses: Mapping[int, int] = {}  # status -> runs, of answers that plain budgets were held against
-    left_out: Mapping[int, int] = {}  # status -> runs, of answers that statistics were judged without
-    certificate: CertificateBudget | None = None
-    baselines: Mapping[str, float] = {}  # of each relative budget: the median (ms) that it is compared with
+    judgements: tuple[Judgement, ...]
+    bad_statuses: collections.Counter[int]  # of answers that plain budgets were held against -> runs
+    left_out: collections.Counter[int]  # statuses of answers that statistics were judged without -> runs
+
+    def having(self, *outcomes: str) -> list[Judgement]:
+        return [each for each in self.judgements if each.outcome in outcomes]
+
+    def keys(self, *outcomes: str) -> list[str]:
+        return sorted({each.key for each in self.having(*outcomes)})
 
     @property
     def passed(self) -> bool:
-        kept = self.certificate is None or self.certificate.passed
-        return kept and not self.violations and not self.not_judged
+        return not self.having("exceeded", *NOT_JUDGED)
+
+    @property
+    def violations(self) -> list[Judgement]:
+        """Return the judgements on times that were exceeded, by key."""
+        exceeded = (each for each in self.having("exceeded") if each.key != "cert")
+        return sorted(exceeded, key=lambda each: each.key)
+
+    @property
+    def thresholds(self) -> dict[str, Judgement]:
+        """Return each budget that times were held against, with one of its judgements."""
+        times = (each for each in self.judgements if each.key != "cert")
+        return {each.key: each for each in times if each.threshold < math.inf}
+
+    @property
+    def certificate(self) -> Judgement | None:
+        """Return the judgement on the certificate that ends first; no certificate at all is worse."""
+        ends = [each for each in self.judgements if each.key == "cert"]
+        return min(ends, key=lambda end: (end.actual is not None, end.actual), default=None)
 
 
 class ServerInfo(NamedTuple):
@@ -8105,7 +8111,7 @@ def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[
     return [(value, number) for value, number in values if value is not None]
 
 
-def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo | Verdict]) -> list[Any]:
+def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
     """Return the values of a field where it is known."""
     values = (getattr(each, name) for each in things)
     return [value for value in values if value is not None]
@@ -8124,11 +8130,11 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
-def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
+def bad_codes(samples: Iterable[Sample]) -> collections.Counter[int]:
     return collections.Counter(present("code", (sample for sample in samples if sample.bad_status)))
 
 
-def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
+def bad_ends(samples: Iterable[Sample]) -> collections.Counter[int]:
     """Count the runs whose last answer is not good, by its status."""
     return bad_codes(sample for sample in samples if sample.last)
 
@@ -8596,7 +8602,7 @@ def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[
     return [compare_one(number, own, other, sides) for number in numbers]
 
 
-def last_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
+def budget_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
     """Return the values (us) that budgets on statistics are held against, each with its round: of good last
     steps, or of `whole` chains; where connections are kept, only of those on a kept one. None where there
     are such steps, but none has this phase.
@@ -8605,16 +8611,6 @@ def last_values(key: str, samples: Sequence[Sample], whole: bool = False) -> lis
     fit = [each for each in ends if each.good and each.reused is not False]
     values = values_of_key(key, fit, "round")
     return None if fit and not values else values
-
-
-def leave_undecided(
-    key: str, allowance: Allowance, allowed: float, found: Distribution, sides: int, variant: str | None
-) -> Undecided:
-    """Say what an interval leaves open, and how many runs would tell: width falls with their square root."""
-    low, high = found.interval or (0, 0)
-    distance, half = abs(round(allowed * 1000) - (found.median or 0)), (high - low) / 2
-    runs = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
-    return Undecided(key, allowance, allowed, (low / 1000, high / 1000), runs, sides > 0, variant)
 
 
 def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
@@ -8627,86 +8623,71 @@ def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tup
 
 
 def judge_allowance(
-    key: str, allowance: Allowance, parts: Sequence[Sequence[Sample]], whole: bool, sides: int
-) -> Verdict:
-    """Judge one relative budget: the first part beside the second, by last steps or by whole chains."""
-    verdict = Verdict(max(sample.number for sample in parts[0]), {}, (), undecided=())
-    values, others = (last_values(key, part, whole) for part in parts)
+    key: str, allowance: Allowance, own: Sequence[Sample], other: Sequence[Sample], sides: int
+) -> Judgement:
+    """Judge a relative budget: own runs beside another side's. It is about the last steps, a budget on total
+    about what the verdict rests on, which may be whole chains.
+
+    It is exceeded where the whole interval of the difference lies above it, and kept where none of it does.
+    Otherwise it is undecided, and without an interval it is not judged, so that chance alone decides nothing.
+    Times are judged as they are printed.
+    """
+    judgement = Judgement(key, "kept", own[0].variant, allowance=allowance)
+    whole = key == "total" and any(sample.number > 1 for sample in (*own, *other))
+    values, others = (budget_values(key, part, whole) for part in (own, other))
     if values is None or others is None:
-        return verdict
+        return judgement
     found = subtract(values, others, sides)
     if found.median is not None:
         before = round(median(us for us, _ in others)) / 1000
         allowed = allowance.over(before)
         threshold = round(before + allowed, 3)
-        verdict = verdict._replace(thresholds={key: threshold}, baselines={key: before})
+        judgement = judgement._replace(threshold=threshold, baseline=before, n=found.n)
     if found.median is None or found.interval is None:
-        where = lacking_sides(parts[0], (len(values), len(others)), sides)
-        return verdict._replace(not_judged=(key,), where=where, dependent=found.n >= needed_values(sides))
+        if found.n >= needed_values(sides):
+            return judgement._replace(outcome="dependent")
+        lacking = lacking_sides(own, (len(values), len(others)), sides)
+        return judgement._replace(outcome="too few", lacking=lacking)
     actual, low, high = (round(before + us / 1000, 3) for us in (found.median, *found.interval))
-    if low > threshold:
-        excess = round(actual - threshold, 9)
-        over = Violation(key, threshold, actual, excess, None, parts[0][0].variant, before)
-        return verdict._replace(violations=(over,))
-    if high > threshold:
-        open_one = leave_undecided(key, allowance, allowed, found, sides, parts[0][0].variant)
-        return verdict._replace(undecided=(open_one,))
-    return verdict
+    judgement = judgement._replace(outcome="exceeded" if low > threshold else "kept", actual=actual)
+    if not low <= threshold < high:
+        return judgement
+    begin, end = found.interval
+    distance, half = abs(round(allowed * 1000) - found.median), (end - begin) / 2
+    # The width of an interval falls with the square root of the number of runs.
+    enough = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
+    return judgement._replace(outcome="undecided", interval=(begin / 1000, end / 1000), enough=enough)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
 # ---------------------------------------------------------------------------------------------------------
-def exceeded(
-    key: str, us: float | None, threshold: float, variant: str | None, run: int | None = None
-) -> Iterator[Violation]:
-    """Give the violation of a budget (ms) if a time is above it; `run` is the run that took it."""
-    actual = to_ms(us)
-    if actual is not None and actual > threshold:  # the excess is exact to nine decimals
-        yield Violation(key, threshold, actual, round(actual - threshold, 9), run, variant)
+def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgement:
+    """Hold runs of one variant against a budget in ms.
 
-
-def judge(thresholds: Mapping[str, float], samples: Sequence[Sample]) -> Verdict | None:
-    """Hold runs of one variant against the budgets; None without any, or without a step to judge.
-
-    A plain budget holds for the last successful step of every run, and its violation names the worst. Times
-    are whole microseconds by now, so that the verdict can be computed again from what is printed.
+    A plain budget holds for the last successful step of every run, and the worst run is named. Times are
+    whole microseconds by now, so that the outcome can be computed again from what is printed.
     """
-    judged = [sample for sample in samples if sample.judged]
-    if not any(judged or "." in key for key in thresholds):
-        return None
-    violations: list[Violation] = []
-    bad: Mapping[int, int] = {}
-    not_judged, counts, variant = [], {}, samples[0].variant
-    for key, threshold in sorted(thresholds.items()):
-        phase, dot, statistic = key.partition(".")
-        if not dot:
-            worst, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
-            violations += exceeded(key, worst, threshold, variant, run)
-            bad = bad_codes(judged)
-            continue
-        values = last_values(phase, samples)
+    phase, dot, statistic = key.partition(".")
+    judgement = Judgement(key, "kept", samples[0].variant, threshold)
+    if dot:
+        values = budget_values(phase, samples)
         if values is None:
-            continue
-        counts[key] = [len(values)]
-        actual = measure_distribution(us for us, _ in values).stats[statistic]
-        if actual is None:
-            not_judged.append(key)
-        violations += exceeded(key, actual, threshold, variant)
-    left_out = bad_ends(samples)
-    return Verdict(
-        step_number=max((sample.number for sample in judged), default=0),
-        thresholds=thresholds,
-        violations=tuple(violations),
-        not_judged=tuple(not_judged),
-        counts=counts,
-        where=(variant,) if variant and not_judged else (),
-        bad_statuses=bad,
-        left_out=left_out if counts.keys() - set(not_judged) else {},
-    )
+            return judgement
+        us, run = measure_distribution(us for us, _ in values).stats[statistic], None
+        judgement = judgement._replace(n=len(values))
+        if us is None:
+            lacking = tuple(filter(None, [judgement.variant]))
+            return judgement._replace(outcome="too few", lacking=lacking)
+    else:
+        judged = [sample for sample in samples if sample.judged]
+        us, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
+    actual = to_ms(us)
+    exceeded = actual is not None and actual > threshold
+    return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=run)
 
 
-def first_to_end(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
+def earliest_expiry(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
     """Return in how many days (to 0.001) the first certificates end, and whose; None without any."""
     unit = datetime.timedelta(days=1) / 1000
     found = [(each, each.server.not_after) for each in samples if not each.failure]
@@ -8714,69 +8695,31 @@ def first_to_end(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
     return min(left, key=itemgetter(0), default=None)
 
 
-def judge_certificates(days: int | None, samples: Sequence[Sample]) -> Verdict | None:
-    """Hold the certificates of one variant's runs against --cert-days; None without it, or an answer."""
-    judged = [sample.number for sample in samples if sample.judged]
-    if days is None or not judged:
-        return None
-    first = first_to_end(samples)
-    budget = CertificateBudget(days, first and first[0], samples[0].variant)
-    return Verdict(max(judged), {}, (), certificate=budget)
+def judge_all(options: Options, own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[Judgement]:
+    """Hold the runs of one variant against all budgets that they can be held against."""
+    answered, sides = any(sample.judged for sample in own), max(0, len(options.sides) - 1)
+    if answered or any("." in key for key in options.thresholds):
+        yield from (judge_time(key, budget, own) for key, budget in options.thresholds.items())
+    for key, allowance in sorted(options.allowances.items()):
+        yield judge_allowance(key, allowance, own, other, sides)
+    if answered and options.cert_days is not None:
+        days, _ = earliest_expiry(own) or (None, None)
+        kept = days is not None and days >= options.cert_days
+        yield Judgement("cert", "kept" if kept else "exceeded", own[0].variant, options.cert_days, days)
 
 
-def add_up(counts: Iterable[Mapping[int, int]]) -> Mapping[int, int]:
-    return sum(map(collections.Counter, counts), collections.Counter())
-
-
-def join_field(verdicts: Iterable[Verdict], field: str) -> list[Any]:
-    """Return all that a field of verdicts holds; of a mapping the pairs."""
-    held: list[Any] = []
-    for value in present(field, verdicts):
-        held += value.items() if isinstance(value, dict) else value
-    return held
-
-
-def join_verdicts(verdicts: Iterable[Verdict | None]) -> Verdict | None:
-    """Join the verdicts on one variant, or on all of them; None where there are none."""
-    held = [verdict for verdict in verdicts if verdict]
-    if not held:
-        return None
-    every = partial(join_field, held)
-    counts = group_by(itemgetter(0), every("counts")).items()
-    ends = [verdict.certificate for verdict in held if verdict.certificate]
-    return held[0]._replace(
-        thresholds=dict(every("thresholds")),
-        violations=tuple(sorted(every("violations"), key=lambda violation: violation.key)),
-        not_judged=tuple(dict.fromkeys(every("not_judged"))),
-        undecided=None if all(verdict.undecided is None for verdict in held) else tuple(every("undecided")),
-        counts={key: [size for _, sizes in pairs for size in sizes] for key, pairs in counts},
-        where=tuple(dict.fromkeys(every("where"))),
-        dependent=any(verdict.dependent for verdict in held),
-        bad_statuses=add_up(verdict.bad_statuses for verdict in held),
-        left_out=add_up(verdict.left_out for verdict in held),
-        # The one that ends first; no certificate at all is worse.
-        certificate=min(ends, key=lambda end: (end.actual_days is not None, end.actual_days), default=None),
-        baselines=dict(every("baselines")),
-    )
-
-
-def hold_allowances(
-    allowances: Mapping[str, Allowance], own: Sequence[Sample], other: Sequence[Sample], sides: int
-) -> Verdict | None:
-    """Judge relative budgets: a side beside another; None without such budgets. They are about the last
-    steps, a budget on total about what the verdict rests on, which may be whole chains.
-
-    A budget is exceeded where the whole interval of the difference lies above it, and held where none of it
-    does. Otherwise it is undecided, and without an interval it is not judged, so that chance alone decides
-    nothing. Times are judged as they are printed.
+def judge(options: Options, own: Sequence[Sample], other: Sequence[Sample] = ()) -> Verdict | None:
+    """Judge the runs of one variant, relative budgets beside another's; None where nothing was judged. Side A
+    is held against itself too: its line says that it passed, or that its good answers are too few.
     """
-    chained = any(sample.number > 1 for part in (own, other) for sample in part)
-    verdict = join_verdicts(
-        judge_allowance(key, allowance, (own, other), chained and key == "total", sides)
-        for key, allowance in sorted(allowances.items())
-    )
-    judged = verdict and verdict.thresholds.keys() - set(verdict.not_judged)
-    return verdict and verdict._replace(left_out=bad_ends(own) if judged else {})
+    judgements = tuple(judge_all(options, own, other))
+    if not judgements:
+        return None
+    judged = [sample for sample in own if sample.judged]
+    plain = any("." not in key for key in options.thresholds)
+    of_good = any(each.n is not None and each.outcome not in NOT_JUDGED for each in judgements)
+    number = max((sample.number for sample in judged), default=0)
+    return Verdict(number, judgements, bad_codes(judged if plain else ()), bad_ends(own if of_good else ()))
 
 
 class Report(NamedTuple):
@@ -8816,7 +8759,11 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        return join_verdicts(self.verdicts.values())
+        if not self.verdicts:
+            return None
+        steps, judgements, bad_statuses, left_out = zip(*self.verdicts.values())
+        none: collections.Counter[int] = collections.Counter()
+        return Verdict(max(steps), sum(judgements, ()), sum(bad_statuses, none), sum(left_out, none))
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
@@ -9982,13 +9929,11 @@ def clock_text(moment: datetime.datetime) -> str:
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
-    if not verdict.passed:
-        keys = {*verdict.not_judged, *(violation.key for violation in verdict.violations)}
-        if verdict.certificate and not verdict.certificate.passed:
-            keys.add("cert")
-        yield "slo_violations=" + ",".join(sorted(keys))
-    if verdict.undecided:
-        yield "slo_undecided=" + ",".join(sorted({each.key for each in verdict.undecided}))
+    failed, undecided = verdict.keys("exceeded", *NOT_JUDGED), verdict.keys("undecided")
+    if failed:
+        yield "slo_violations=" + ",".join(failed)
+    if undecided:
+        yield "slo_undecided=" + ",".join(undecided)
 
 
 def step_title(number: int, turn: Turn | None) -> str:
@@ -10221,7 +10166,7 @@ def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> It
 
 def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
     """Say which certificate is the first to end, if it is one of the next days."""
-    days, sample = first_to_end(samples) or (None, samples[0])
+    days, sample = earliest_expiry(samples) or (None, samples[0])
     end = sample.server.not_after
     if days is not None and end and days <= ENDS_SOON.days:
         host = sample.url.split("/")[2:3] or [sample.url]
@@ -10239,28 +10184,32 @@ def ending_warnings(report: Report) -> Iterator[str]:
 
 def certificate_violation(verdict: Verdict) -> Iterator[str]:
     """Say that certificates have fewer days left than --cert-days allows, if so."""
-    budget = verdict.certificate
-    if budget and not budget.passed:
-        text, left = "cert: no certificate came", budget.actual_days
+    end = verdict.certificate
+    if end and end.outcome == "exceeded":
+        text, left = "no certificate came", end.actual
         if left is not None:
-            rounded: float = round(left)
-            if rounded >= budget.threshold_days or 0 < left < rounded <= 10:
-                rounded = left // 0.1 / 10
-            text = f"cert: {rounded:g} days < {counted(budget.threshold_days, 'day')}"
-        yield f"{text} at {budget.variant}" if budget.variant else text
+            days: float = round(left)
+            if days >= end.threshold or 0 < left < days <= 10:
+                days = math.floor(round(left * 1000) / 100) / 10  # not up; `left // 0.1` makes 6.8 of 6.9
+            text = f"{days:g} days < {counted(int(end.threshold), 'day')}"
+        yield f"{text} at {end.variant}" if end.variant else text
 
 
-def not_judged_text(verdict: Verdict, report: Report) -> str:
-    text = "not judged, "
-    if verdict.where or not verdict.dependent:
-        text += "too few good answers"
+def not_judged_texts(verdict: Verdict, report: Report) -> dict[str, str]:
+    """Say of each key that was not judged why."""
+    texts = {}
+    for key in verdict.keys(*NOT_JUDGED):
+        those = [each for each in verdict.having(*NOT_JUDGED) if each.key == key]
+        text = "not judged, too few good answers"
         text += " on a kept connection" if report.options.series.reuse else ""
-        text += f" at {', '.join(verdict.where)}" if verdict.where else ""
-    else:
-        text += DEPENDENT
-    if report.runs < report.planned:
-        text += f", stopped after {report.runs} of {report.planned} runs"
-    return text
+        names = dict.fromkeys(name for each in those for name in each.lacking)
+        text += f" at {', '.join(names)}" if names else ""
+        if those[0].outcome == "dependent":
+            text = f"not judged, {DEPENDENT}"
+        if report.runs < report.planned:
+            text += f", stopped after {report.runs} of {report.planned} runs"
+        texts[key] = text
+    return texts
 
 
 def short_series(report: Report) -> Iterator[str]:
@@ -10281,35 +10230,35 @@ def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -
         yield f"{where}the last status, {statuses}, {refused}"
 
 
-def allowance_text(allowance: Allowance, baseline_ms: float) -> str:
+def allowance_text(allowance: Allowance, baseline: float) -> str:
     unit = "% of" if allowance.percent else "ms over"
-    return f"+{shortest(allowance.amount)} {unit} {plain_ms([baseline_ms * 1000])[0]}"
+    return f"+{shortest(allowance.amount)} {unit} {plain_ms([baseline * 1000])[0]}"
 
 
-def place_text(violation: Violation, report: Report, beside: str = "") -> str:
+def place_text(judgement: Judgement, report: Report, beside: str = "") -> str:
     """Say at which variant a budget was exceeded, `beside` what, and in which run of a series most."""
-    text = f" at {violation.variant}" if violation.variant else ""
+    text = f" at {judgement.variant}" if judgement.variant else ""
     text += beside
-    if violation.run_number and not report.single:
-        text += f", worst in run {violation.run_number}"
+    if judgement.run and not report.single:
+        text += f", worst in run {judgement.run}"
     return text
 
 
 def refusals(report: Report) -> Iterator[str]:
     """Give a line for each budget that was exceeded or not judged, and for statuses that were refused."""
     options, verdict = report.options, report.verdict
-    for violation in verdict.violations if verdict else ():
-        sizes = violation.actual_ms, violation.threshold_ms
-        actual, threshold = plain_ms(size * 1000 for size in sizes)
-        if actual == threshold:
-            actual, threshold = (f"{size:.3f}" for size in sizes)
-        text = f"{violation.key} {actual} ms > {threshold} ms"
-        if violation.baseline_ms is not None:
-            text += f" ({allowance_text(options.allowances[violation.key], violation.baseline_ms)})"
-        yield text + place_text(violation, report)
     if verdict:
-        yield from (f"{key} {not_judged_text(verdict, report)}" for key in verdict.not_judged)
-        yield from (text.replace(":", "", 1) for text in certificate_violation(verdict))
+        for each in verdict.violations:
+            sizes = each.actual or 0, each.threshold
+            actual, threshold = plain_ms(size * 1000 for size in sizes)
+            if actual == threshold:
+                actual, threshold = (f"{size:.3f}" for size in sizes)
+            text = f"{each.key} {actual} ms > {threshold} ms"
+            if each.allowance:
+                text += f" ({allowance_text(each.allowance, each.baseline)})"
+            yield text + place_text(each, report)
+        yield from (f"{key} {text}" for key, text in not_judged_texts(verdict, report).items())
+        yield from (f"cert {text}" for text in certificate_violation(verdict))
     if options.fail:
         named = options.expected != GOOD_STATUSES
         yield from refused_statuses(report.samples, None if report.single else report.runs, named)
@@ -10449,21 +10398,23 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     """Return a verdict; in a series violations name the worst run, or the variant."""
     violations = []
     for each in verdict.violations:
-        fields = {name: getattr(each, name) for name in ("key", "threshold_ms", "actual_ms", "delta_ms")}
+        fields: dict[str, Any] = {"key": each.key, "threshold_ms": each.threshold, "actual_ms": each.actual}
+        fields["delta_ms"] = each.excess
         if series:
-            fields.update(run_number=each.run_number, **variant_fields(each.variant))
-        if each.baseline_ms is not None:
-            fields["baseline_ms"] = each.baseline_ms
+            fields.update(run_number=each.run, **variant_fields(each.variant))
+        if each.allowance:
+            fields["baseline_ms"] = each.baseline
         violations.append(fields)
-    document = {"pass": verdict.passed, "thresholds_ms": verdict.thresholds, "violations": violations}
-    if series or verdict.not_judged:
-        document["not_judged"] = list(verdict.not_judged)
-    if verdict.certificate:
-        threshold, actual, _ = verdict.certificate
-        passed = verdict.certificate.passed
-        document["certificate"] = {"threshold_days": threshold, "actual_days": actual, "pass": passed}
-    if verdict.undecided is not None:
-        document["undecided"] = list(dict.fromkeys(each.key for each in verdict.undecided))
+    thresholds = {key: each.threshold for key, each in verdict.thresholds.items()}
+    document = {"pass": verdict.passed, "thresholds_ms": thresholds, "violations": violations}
+    not_judged, end = verdict.keys(*NOT_JUDGED), verdict.certificate
+    if series or not_judged:
+        document["not_judged"] = not_judged
+    if end:
+        passed = end.outcome == "kept"
+        document["certificate"] = {"threshold_days": end.threshold, "actual_days": end.actual, "pass": passed}
+    if any(each.allowance for each in verdict.judgements):
+        document["undecided"] = verdict.keys("undecided")
     return document
 
 
@@ -11550,62 +11501,68 @@ def chain_table(run: Run, width: int) -> Table:
     return Table((*headings, request, scale), numbers, rows)
 
 
-def violation_text(violation: Violation, report: Report) -> str:
-    text = f"{violation.key}: {round(violation.actual_ms, 3)}ms > {shortest(violation.threshold_ms)}ms"
-    text += f" (+{round(violation.delta_ms, 3)}ms)"
-    beside = "" if violation.baseline_ms is None else f", beside {round(violation.baseline_ms, 3)}ms"
-    return text + place_text(violation, report, beside)
+def violation_text(judgement: Judgement, report: Report) -> str:
+    text = f"{judgement.key}: {round(judgement.actual or 0, 3)}ms > {shortest(judgement.threshold)}ms"
+    text += f" (+{round(judgement.excess, 3)}ms)"
+    beside = f", beside {round(judgement.baseline, 3)}ms" if judgement.allowance else ""
+    return text + place_text(judgement, report, beside)
 
 
-def threshold_text(key: str, verdict: Verdict, report: Report) -> str:
+def threshold_text(judgement: Judgement) -> str:
     """Show a budget as it was written; of a relative one also what it comes to."""
-    text = f"{shortest(verdict.thresholds[key])}ms"
-    if key in verdict.baselines:
-        written = allowance_text(report.options.allowances[key], verdict.baselines[key])
-        text = f"{written} ({plain_ms([verdict.thresholds[key] * 1000])[0]}ms)"
-    return f"{key}≤{text}"
+    text = f"{shortest(judgement.threshold)}ms"
+    if judgement.allowance:
+        written = allowance_text(judgement.allowance, judgement.baseline)
+        text = f"{written} ({plain_ms([judgement.threshold * 1000])[0]}ms)"
+    return f"{judgement.key}≤{text}"
 
 
-def ends_text(sizes: Sequence[int]) -> str:
-    """Return the least and the largest of some numbers, 10-12, or the only one."""
-    return "-".join(map(str, sorted({min(sizes), max(sizes)})))
-
-
-def undecided_text(open_one: Undecided) -> str:
-    amount, low, high = open_one.allowance, *open_one.ends_ms
-    text = f"{open_one.key}=+{shortest(amount.amount)}{'%' if amount.percent else ''}"
-    text += f" at {open_one.variant}" if open_one.variant else ""
+def undecided_text(judgement: Judgement) -> str:
+    (low, high), allowance = judgement.interval, judgement.allowance or Allowance(0, False)
+    text = f"{judgement.key}=+{shortest(allowance.amount)}{'%' if allowance.percent else ''}"
+    text += f" at {judgement.variant}" if judgement.variant else ""
     decimals = 1 if max(abs(low), abs(high)) >= 1 else 3
     ends = f"{signed(low, decimals)} and {signed(high, decimals)} ms"
-    text += f": cannot tell, {open_one.allowed_ms:.{decimals}f} ms lies between {ends}"
-    if open_one.runs:
-        what = "rounds" if open_one.paired else "runs on each side"
-        some = f"about {float(f'{open_one.runs:.2g}'):.0f}" if open_one.runs <= MAX_COUNT else "no --count of"
-        text += f"; {some} {what} would"
+    allowed = allowance.over(judgement.baseline)
+    text += f": cannot tell, {allowed:.{decimals}f} ms lies between {ends}"
+    if judgement.enough:
+        what = "rounds" if judgement.variant else "runs on each side"
+        enough = f"about {float(f'{judgement.enough:.2g}'):.0f}"
+        text += f"; {enough if judgement.enough <= MAX_COUNT else 'no --count of'} {what} would"
     return text
+
+
+def counts_text(verdict: Verdict) -> str:
+    """Say of how many values each statistic is: of 10-12 where they are not the same at all variants."""
+    counts = [(each.key, each.n) for each in verdict.judgements if each.n is not None and not each.allowance]
+    texts = []
+    for key, each in group_by(itemgetter(0), sorted(counts)).items():
+        ends = dict.fromkeys(n for _, n in (each[0], each[-1]))
+        texts.append(f"{key} of n={'-'.join(map(str, ends))}")
+    return "  ".join(texts)
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, and those that were not kept."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
-    budgets = "  ".join(threshold_text(key, verdict, report) for key in verdict.thresholds)
-    if verdict.certificate:
-        budgets += "  " * bool(budgets) + f"cert≥{counted(verdict.certificate.threshold_days, 'day')}"
-    first: Spans = (Span("Thresholds: ", "strong"), Span(budgets or "-"))
+    budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
+    if end:
+        budgets.append(f"cert≥{counted(int(end.threshold), 'day')}")
+    first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
     if verdict.bad_statuses:
         bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
-    if verdict.counts:
-        sizes = "  ".join(f"{key} of n={ends_text(each)}" for key, each in verdict.counts.items())
-        lines.append((Span("Statistics: ", "strong"), Span(sizes)))
+    counts = counts_text(verdict)
+    if counts:
+        lines.append((Span("Statistics: ", "strong"), Span(counts)))
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
-    words = [violation_text(violation, report) for violation in verdict.violations]
-    words += [f"{key}: {not_judged_text(verdict, report)}" for key in verdict.not_judged]
-    words += certificate_violation(verdict)
+    words = [violation_text(each, report) for each in verdict.violations]
+    words += [f"{key}: {text}" for key, text in not_judged_texts(verdict, report).items()]
+    words += [f"cert: {text}" for text in certificate_violation(verdict)]
     lines += [Span(f"• {text}", "bad") for text in words]
-    lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.undecided or ()]
+    lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.having("undecided")]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -13260,6 +13217,8 @@ class Results:
         self._listings = listings(options)
         self._texts = CompressedTexts() if self._listings and not self._single else None
         self._brief = False
+        plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
+        self._at_once = options._replace(thresholds=plain, allowances={})  # each run is held against these
 
     def add(self, run: Run, standstill: Standstill) -> tuple[Run, list[SeriesEvent]]:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
@@ -13269,9 +13228,7 @@ class Results:
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples
-        plain = {key: budget for key, budget in self.options.thresholds.items() if "." not in key}
-        verdicts = [judge(plain, samples), judge_certificates(self.options.cert_days, samples)]
-        run = run._replace(verdict=join_verdicts(verdicts))
+        run = run._replace(verdict=judge(self._at_once, samples))
         self.notes.update(set(map(certificate_note, run.steps)))
         if run.limit_reached:
             self.limited.append(loop_text(run))
@@ -13393,8 +13350,9 @@ class Results:
         if self.options.expected != GOOD_STATUSES:
             yield from refused_statuses(self.samples, several, named=True)
         yield from budget_warnings(report.verdict, several, self.options.fail)
-        if report.verdict and report.verdict.not_judged and self.options.style == "metrics":
-            yield f"{', '.join(report.verdict.not_judged)}: {not_judged_text(report.verdict, report)}"
+        if report.verdict and self.options.style == "metrics":
+            texts = not_judged_texts(report.verdict, report)
+            yield from (f"{', '.join(keys)}: {why}" for why, keys in group_by(texts.get, texts).items())
         if report.single:
             return
         yield from short_series(report)
@@ -13419,12 +13377,9 @@ class Results:
         sides = max(0, len(options.sides) - 1)
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
-            verdict = judge(options.thresholds, own)
-            relative = hold_allowances(options.allowances, own, other, sides)
-            if verdict and relative and verdict.left_out:
-                relative = relative._replace(left_out={})  # these runs are counted already
-            ends = judge_certificates(options.cert_days, own)
-            verdicts[variant] = join_verdicts([verdict, relative, ends])
+            verdict = judge(options, own, other)
+            if verdict:
+                verdicts[variant] = verdict
             if other and own is not other:
                 comparisons += compare(own, other, sides)
         single = self.last_run
@@ -13435,10 +13390,10 @@ class Results:
             planned=planned,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(samples),
-            verdicts={variant: verdict for variant, verdict in verdicts.items() if verdict},
+            verdicts=verdicts,
             lookup_us=self.lookup_us,
             newest=self.newest,
-            single=single and single._replace(verdict=verdicts[None]),
+            single=single and single._replace(verdict=verdicts.get(None)),
             events=self.events.events,
             outages=self.events.outages,
             comparisons=tuple(comparisons),

@@ -1125,37 +1125,36 @@ def test_of_sides_each_but_the_first_is_held_and_named(call_tool, site):
 
 
 def held(now, before, amount="+10", paired=False):
-    """Hold totals (us) of one series against those of another; return the verdict."""
-    allowances = tool.parse_slo([f"total={amount}"])
+    """Hold totals (us) of one series against those of another; return the judgement."""
     sides = [[sample(run, us) for run, us in enumerate(each, 1)] for each in (now, before)]
-    return tool.hold_allowances(allowances, *sides, paired)
+    return tool.judge_allowance("total", tool.parse_budget("total", amount), *sides, paired)
 
 
-@pytest.mark.parametrize(("more", "passed"), [(10_000, True), (10_001, False)])
-def test_a_budget_is_exceeded_from_one_microsecond_on(more, passed):
+@pytest.mark.parametrize(("more", "outcome"), [(10_000, "kept"), (10_001, "exceeded")])
+def test_a_budget_is_exceeded_from_one_microsecond_on(more, outcome):
     before = [20_000] * 9
-    assert held([us + more for us in before], before).passed is passed
-    assert held([us + more for us in before], before, paired=True).passed is passed
-    assert held([20_000 + more], [20_000]).not_judged == ("total",), "without an interval"
+    assert held([us + more for us in before], before).outcome == outcome
+    assert held([us + more for us in before], before, paired=True).outcome == outcome
+    assert held([20_000 + more], [20_000]).outcome == "too few", "without an interval"
 
 
 def test_the_lower_end_of_the_interval_decides():
     """Of nine values it is the least of now less the largest of before."""
     before = [20_000] * 4 + [25_000] + [20_000] * 4
-    assert held([40_000] * 4 + [35_001] + [40_000] * 4, before).passed is False
-    verdict = held([40_000] * 4 + [35_000] + [40_000] * 4, before)
-    assert verdict.passed is True
-    assert [each.key for each in verdict.undecided] == ["total"], "most of it lies above what is allowed"
-    assert held([30_000] * 9, [20_000] * 9).undecided == (), "all of it lies within"
+    assert held([40_000] * 4 + [35_001] + [40_000] * 4, before).outcome == "exceeded"
+    found = held([40_000] * 4 + [35_000] + [40_000] * 4, before)
+    assert found.outcome == "undecided", "most of it lies above what is allowed"
+    assert tool.Verdict(1, (found,), {}, {}).passed is True
+    assert held([30_000] * 9, [20_000] * 9).outcome == "kept", "all of it lies within"
 
 
 @pytest.mark.parametrize(("now", "before"), [([1, 2], [1]), ([3], [2, 3]), ([20_005], [20_004, 20_005])])
 def test_a_violation_is_one_in_what_is_printed(now, before):
     for amount in ("+0", "+0.0004", "+1%"):
-        verdict = held(now, before, amount)
-        for violation in verdict.violations:
-            assert violation.delta_ms > 0
-            assert violation.actual_ms > violation.threshold_ms
+        found = held(now, before, amount)
+        if found.outcome == "exceeded":
+            assert found.excess > 0
+            assert found.actual > found.threshold
 
 
 # --- whether the verdicts can be trusted ----------------------------------------------------------
@@ -1220,6 +1219,27 @@ def test_what_drifts_is_told_from_a_difference_by_pairs_alone(verdicts):
 
 
 # --- the time of day ------------------------------------------------------------------------------
+
+
+def test_each_budget_that_is_not_judged_has_a_reason_of_its_own():
+    """total.p95 has too few values; of total there are enough, but each depends on the one before."""
+    run = [[sample(number, 20_000 + 900 * number) for number in range(1, 13)] for _ in "BA"]
+    budgets = {"total.p95": 30.0}, {"total": tool.Allowance(10, True)}
+    options = tool.parse_options(["http://localhost/"], {}, 80)._replace(
+        series=tool.Series(12, 1.0, single=False)
+    )
+    options = options._replace(thresholds=budgets[0], allowances=budgets[1], style="metrics")
+    results = tool.Results(
+        options._replace(baseline=tool.Baseline("f", "", None, None, (*run[0],), 12, 1, 60))
+    )
+    results.samples = run[1]
+    report = results.report(12)
+    reasons = {
+        "total": "not judged, the runs depend on each other: more of them, further apart",
+        "total.p95": "not judged, too few good answers",
+    }
+    assert list(tool.refusals(report)) == [f"{key} {text}" for key, text in reasons.items()]
+    assert list(results.warnings(report)) == [f"{key}: {text}" for key, text in reasons.items()]
 
 
 def drifted(values):

@@ -118,6 +118,13 @@ def test_without_a_certificate_its_budget_is_violated(run_tool, server, mint, en
     assert "cert: no certificate came at B" in flat(run_tool("--compact", *sides).out)
 
 
+@pytest.mark.parametrize(("left", "told"), [(6.9, "6.9"), (9.96, "9.9"), (9.999, "9.9")])
+def test_the_days_left_are_told_to_a_tenth_as_json_has_them(left, told):
+    end = tool.Judgement("cert", "exceeded", None, 30, left)
+    [text] = tool.certificate_violation(tool.Verdict(1, (end,), {}, {}))
+    assert text == f"{told} days < 30 days"
+
+
 @pytest.mark.parametrize("days", ["0", "-1", "1.5", "x", "", "3d"])
 def test_days_are_a_whole_number_from_1(run_tool, server, days):
     result = run_tool("--cert-days", days, server.url())

@@ -299,26 +299,22 @@ def test_a_statistic_is_judged_where_enough_values_are_left(totals, statistic):
     ]
     values = sorted(total for total in totals if total is not None)
     key = f"total.{statistic}"
-    verdict = tool.judge({key: 1000.0}, samples)
-    assert verdict.counts == {key: [len(values)]}
+    found = tool.judge_time(key, 1000.0, samples)
+    assert found.n == len(values)
     if len(values) < LEAST[statistic]:
-        assert (verdict.not_judged, verdict.passed) == ((key,), False)
+        assert found.outcome == "too few"
         return
     actual = spread_of(values).stats[statistic]
-    assert verdict.not_judged == ()
-    assert verdict.passed == (round(actual) / 1000 <= 1000)
+    assert found.outcome == ("kept" if round(actual) / 1000 <= 1000 else "exceeded")
 
 
 @quick
 @given(lists)
 def test_a_plain_budget_names_the_worst_run(totals):
-    verdict = tool.judge({"total": 0.0005}, [sample(run, total) for run, total in enumerate(totals, 1)])
+    found = tool.judge_time("total", 0.0005, [sample(run, total) for run, total in enumerate(totals, 1)])
     worst = max(totals)
-    if worst == 0:
-        assert verdict.passed
-        return
-    [violation] = verdict.violations
-    assert (violation.run_number, violation.actual_ms) == (totals.index(worst) + 1, worst / 1000)
+    assert found.outcome == ("exceeded" if worst else "kept")
+    assert (found.run, found.actual) == (totals.index(worst) + 1, worst / 1000)
 
 
 # --- the strip ------------------------------------------------------------------------------------

@@ -957,37 +957,32 @@ def held(own, other, amount, sides=1):
         ]
         for side, part in (("B", own), ("A", other))
     ]
-    return tool.hold_allowances(tool.parse_slo([f"total={amount}"]), *parts, sides), tool.compare(
-        *parts, sides
-    )[-1]
+    judgement = tool.judge_allowance("total", tool.parse_budget("total", amount), *parts, sides)
+    return judgement, tool.compare(*parts, sides)[-1]
 
 
 def test_a_gate_has_three_outcomes():
     """Of six rounds the interval is from the least difference to the largest: here from 1 to 6 ms."""
     base = [20_000] * 6
     own = [20_000 + 1000 * number for number in range(1, 7)]
-    for amount, outcome in (("+0.999", "violated"), ("+1", "open"), ("+5.999", "open"), ("+6", "held")):
-        verdict, _ = held(own, base, amount)
-        found = "violated" if verdict.violations else "open" if verdict.undecided else "held"
-        assert found == outcome, amount
-        assert verdict.passed is (outcome != "violated")
-        assert not verdict.not_judged
+    outcomes = {"+0.999": "exceeded", "+1": "undecided", "+5.999": "undecided", "+6": "kept"}
+    for amount, outcome in outcomes.items():
+        found, _ = held(own, base, amount)
+        assert found.outcome == outcome, amount
+        assert tool.Verdict(1, (found,), {}, {}).passed is (outcome != "exceeded")
 
 
 def test_a_gate_that_cannot_tell_says_so_and_how_many_rounds_would():
     """20 rounds; half of the interval is 2, the distance 0.5: 20 times 16."""
     base, own = [20_000] * 20, [20_000] * 9 + [22_000] * 2 + [24_000] * 9
-    verdict, _ = held(own, base, "+2.5")
-    [text] = map(tool.undecided_text, verdict.undecided)
+    text = tool.undecided_text(held(own, base, "+2.5")[0])
     words = "cannot tell, 2.5 ms lies between +0.0 and +4.0 ms; about 320 rounds would"
     assert text == f"total=+2.5 at B: {words}"
-    verdict, _ = held(own, base, "+10%")
-    [text] = map(tool.undecided_text, verdict.undecided)
+    text = tool.undecided_text(held(own, base, "+10%")[0])
     assert text == "total=+10% at B: cannot tell, 2.0 ms lies between +0.0 and +4.0 ms", (
         "the difference is 2.0"
     )
-    verdict, _ = held(own, base, "+2.001")
-    [text] = map(tool.undecided_text, verdict.undecided)
+    text = tool.undecided_text(held(own, base, "+2.001")[0])
     assert text.endswith("; no --count of rounds would"), "80,000,000 would"
 
 
@@ -1027,13 +1022,13 @@ def test_error_pages_that_leave_too_few_rounds_leave_a_gate_unjudged_at_their_si
     """A canary that was good in one round of twenty passed, with a warning."""
     few = [None] * 15 + [20_000] * 5
     for own, other, side in ((few, [20_000] * 20, "B"), ([20_000] * 20, few, "A")):
-        verdict, compared = held(own, other, "+900%")
-        assert verdict.not_judged == ("total",) and verdict.passed is False
-        assert verdict.where == (side,)
+        found, compared = held(own, other, "+900%")
+        assert (found.outcome, found.lacking) == ("too few", (side,))
+        assert tool.Verdict(1, (found,), {}, {}).passed is False
         assert compared.verdict == "too_few"
     apart = [None] * 8 + [20_000] * 8, [20_000] * 8 + [None] * 8
-    assert held(*apart, "+900%")[0].where == ("A", "B"), "each has enough, but in other rounds"
-    assert held([20_000] * 6 + [None] * 14, [20_000] * 20, "+900%")[0].passed is True
+    assert held(*apart, "+900%")[0].lacking == ("A", "B"), "each has enough, but in other rounds"
+    assert held([20_000] * 6 + [None] * 14, [20_000] * 20, "+900%")[0].outcome == "kept"
 
 
 def test_sides_are_unlike_by_the_rounds_that_are_compared(call_tool, tmp_path):
@@ -1091,9 +1086,12 @@ def test_a_step_that_one_side_alone_has_is_a_cause_and_counts_for_a_budget_on_to
     assert [each.number for each in found] == [1, None]
     sentence = "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0"
     assert tool.verdict_sentence(found[-1]) == sentence
-    verdict = tool.hold_allowances(tool.parse_slo(["total=+10%", "wait=+10%"]), longer, shorter, 1)
-    assert [each.key for each in verdict.violations] == ["total"], "wait is of the last step"
-    assert verdict.thresholds["total"] == 22
+    total, wait = (
+        tool.judge_allowance(key, tool.parse_budget(key, "+10%"), longer, shorter, 1)
+        for key in ("total", "wait")
+    )
+    assert (total.outcome, total.threshold) == ("exceeded", 22)
+    assert wait.outcome == "kept", "wait is of the last step"
 
 
 def test_phases_that_go_in_opposite_directions_are_both_told():

@@ -43,7 +43,7 @@ COUNTS = (6, 10, 20, 50, 100)
 MEASURED = (10, 20, 50)
 LENGTHS = (7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
-GATE = {"total": tool.Allowance(10, True)}
+GATE = tool.Allowance(10, True)
 
 Server = Callable[[random.Random, int], Iterator[float]]
 """Give the times (ms) in which a server answers so many requests, one after the other."""
@@ -128,8 +128,8 @@ def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
     """Have the program judge two series of samples."""
     last = tool.compare(own, other, paired)[-1]
     low, high = last.differences["total"].interval or (-math.inf, math.inf)
-    gate = tool.hold_allowances(GATE, own, other, paired)
-    return Judged(last.verdict, low / 1000, high / 1000, bool(gate.violations))
+    gate = tool.judge_allowance("total", GATE, own, other, paired)
+    return Judged(last.verdict, low / 1000, high / 1000, gate.outcome == "exceeded")
 
 
 def drawn(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> list[list[int]]:
@@ -200,12 +200,6 @@ def show_simulated(rounds: int) -> None:
     common.print_table(["times", *headings], [simulated_row(name, rounds) for name in KINDS])
 
 
-def outcome(verdict: Any) -> str:
-    if verdict.violations:
-        return "violated"
-    return "not judged" if verdict.not_judged else "undecided" if verdict.undecided else "held"
-
-
 def show_gates(rounds: int) -> None:
     """Print the outcomes of a gate of +10 %."""
     rows = []
@@ -224,14 +218,15 @@ def show_gates(rounds: int) -> None:
                         common.samples_of(tool, [us / 1000 for us in part], side)
                         for part, side in zip(parts, "BA")
                     )
-                    found.append(outcome(tool.hold_allowances(GATE, now, before, int(paired))))
+                    gate = tool.judge_allowance("total", GATE, now, before, int(paired))
+                    found.append(gate.outcome)
                 shares = (
                     share(found, lambda each, word=word: each == word)
-                    for word in ("violated", "undecided", "held")
+                    for word in ("exceeded", "undecided", "kept")
                 )
                 row.append(" ".join(f"{number:.0f}" for number in shares))
             rows.append(row)
-    print("\nthe gate total=+10%: violated, undecided and held, in %, where now is slower by")
+    print("\nthe gate total=+10%: exceeded, undecided and kept, in %, where now is slower by")
     common.print_table(["times", "series", "n", "0 %", "5 %", "10 %", "20 %", "30 %"], rows)
 
 
