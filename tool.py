@@ -2266,7 +2266,7 @@ def zone_number(zone: str) -> int | str:
         return zone
 
 
-def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
+def choose_addresses(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
     """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
     fitting = [entry for entry in entries if is_ip(entry.address, family)]
     if not fitting:
@@ -2282,14 +2282,6 @@ def choose_targets(entries: Sequence[Override], family: int, chosen_by: str) -> 
         message = f"{len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
         raise UsageError(f"--resolve: {message}")
     return tuple(targets.values())
-
-
-def parse_method(text: str | None, has_data: bool) -> str:
-    if text is None:
-        return "POST" if has_data else "GET"
-    if not text.isascii() or text.upper() not in METHODS:
-        raise UsageError(f"method '{text}' is not one of {', '.join(METHODS)}")
-    return text.upper()
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -3181,7 +3173,7 @@ class Parser(argparse.ArgumentParser):
         if any(word.startswith("-") for word in given):
             raise UsageError(explain_options(word for word in given if word.startswith("-")))
         args.url = args.url + given
-        args.words = options
+        args.words = [*options, *words[end:]]
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -3225,15 +3217,15 @@ def build_parser(width: int) -> Parser:
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
 # ---------------------------------------------------------------------------------------------------------
-def is_series(args: argparse.Namespace) -> bool:
-    return args.count is not None or args.duration is not None or bool(args.versus)
-
-
-def choose_series(args: argparse.Namespace) -> Series:
-    """Return the series that is asked for; raises UsageError."""
-    if not is_series(args):
-        return Series(single=not args.all_addresses, every_address=args.all_addresses)
-    times, interval = (DEFAULT_ROUNDS, 0.0) if args.versus else (MAX_COUNT, DEFAULT_INTERVAL)
+def choose_series(args: argparse.Namespace, baseline: Baseline | None = None) -> Series:
+    """Return the series that is asked for, where none is one like the baseline's; raises UsageError."""
+    times, interval = MAX_COUNT, DEFAULT_INTERVAL
+    if args.versus:
+        times, interval = DEFAULT_ROUNDS, 0.0
+    elif args.count is None and args.duration is None:
+        if not baseline or not baseline.times:
+            return Series(single=not args.all_addresses, every_address=args.all_addresses)
+        times, interval = min(baseline.times, DEFAULT_ROUNDS), baseline.interval
     if args.count is not None:
         times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
@@ -3291,20 +3283,6 @@ def check_routes(options: Options) -> None:
             raise UsageError(f"{route.source}: {message}")
 
 
-def check_targets(options: Options) -> None:
-    """Raise UsageError, or SloError, for options that --all-addresses cannot go with."""
-    if not options.series.every_address:
-        return
-    route = route_to(options.request.url, options)
-    if route.proxy:
-        named = f"{route.source} names one: use -x '' to go without it"
-        raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
-    for key in options.thresholds:
-        if key.partition(".")[0] == "dns":
-            why = "with --all-addresses the name is looked up once, before all runs"
-            raise SloError(f"SLO key '{key}': {why}")
-
-
 def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
     """Return where traces go, None for nowhere; raises UsageError."""
     if args.otlp is None:
@@ -3321,24 +3299,14 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     return Tracing(sender._replace(secrets=secrets), parse_resource(environ), args.propagate)
 
 
-def check_tracing(options: Options) -> None:
-    """Raise UsageError where a request would name two traces, or there are too many runs for one message."""
-    if options.tracing is None:
-        return
-    if options.tracing.propagate and "traceparent" in field_names(options.request.headers):
-        raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    runs = options.series.runs(max(1, len(options.series.addresses), len(options.sides)))
-    if runs > MAX_TRACES and options.series.duration is None:
+def check_runs(options: Options) -> None:
+    """Raise UsageError for more runs than there may be, or than traces that one message holds."""
+    series, sides = options.series, len(options.sides)
+    runs = series.runs(max(1, len(series.addresses), sides))
+    if sides and runs > MAX_COUNT:
+        raise UsageError(f"--count {series.times}: {sides} sides are {runs} runs, at most {MAX_COUNT}")
+    if options.tracing and series.duration is None and runs > MAX_TRACES:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
-
-
-def explain_no_url(args: argparse.Namespace) -> str:
-    """Say which option may have taken the URL, or how a URL is given."""
-    values = [*vars(args).values(), *(text for _, text in args.data), *args.versus]
-    taken = [value for value in values if isinstance(value, str) and re.fullmatch(r"\w+://\S+", value)]
-    if taken:
-        return f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
-    return "httphases [OPTIONS] URL; --help shows more"
 
 
 def check_halves(args: argparse.Namespace) -> None:
@@ -3352,7 +3320,8 @@ def check_halves(args: argparse.Namespace) -> None:
     for header in args.header:
         half = re.fullmatch(r"(?i)([^\s:]+)(:?)\s*(?:Bearer|Basic|Digest|Token|ApiKey)?\s*", header)
         if half and is_token(os.fsencode(half[1])):
-            name, got = half[1] if half[2] else "Name", f", got {len(args.url)} words" * (len(args.url) > 1)
+            name = half[1] if half[2] else "Name"
+            got = f", got {len(args.url)} words" if len(args.url) > 1 else ""
             raise UsageError(f"expected one URL{got}: -H '{name}: …' needs quotes around all of it")
 
 
@@ -3364,67 +3333,53 @@ def check_urls(args: argparse.Namespace) -> None:
         field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
         if field and (word in args.url[1:2] or names_credential(name)):
             raise UsageError(f"expected one URL: is '{name}: …' a header? It goes after -H, in quotes")
-    if len(args.url) == 1:
-        return
     if not args.url:
-        raise UsageError(f"no URL given: {explain_no_url(args)}")
-    expected = f"expected one URL, got {len(args.url)}"
-    quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
-    raise UsageError(f"{expected}: '{clip(mask_location(args.url[1]))}' is one too many{quotes}")
+        values = [*vars(args).values(), *(text for _, text in args.data), *args.versus]
+        taken = [value for value in values if isinstance(value, str) and re.fullmatch(r"\w+://\S+", value)]
+        why = "httphases [OPTIONS] URL; --help shows more"
+        if taken:
+            why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
+        raise UsageError(f"no URL given: {why}")
+    if len(args.url) > 1:
+        quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
+        extra = f"'{clip(mask_location(args.url[1]))}' is one too many{quotes}"
+        raise UsageError(f"expected one URL, got {len(args.url)}: {extra}")
 
 
-def warn_of_series(options: Options) -> Iterator[str]:
-    """Warn of what would show only after many runs: a file without a folder, a budget without a value."""
-    if options.series.single:
-        return
-    for option, path in options.exports.items():
-        if not is_stdout(path) and not os.path.isdir(os.path.dirname(path) or "."):
-            yield f"{option} '{path}' cannot be written: there is no such folder"
-    for key in options.thresholds:
-        phase, dot, _ = key.partition(".")
-        if options.series.reuse and dot and phase in PHASES[: PHASES.index("wait")]:
-            yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
-
-
-def warn_of_body(request: Request, given: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Warn of a body that may not be meant; `given` is each part of it with its option."""
-    if request.body is None:
-        return
-    if request.method in ("GET", "HEAD"):
+def warn_of_side(args: argparse.Namespace, options: Options) -> Iterator[str]:
+    """Warn of a request that may not be meant."""
+    request, form = options.request, "Content-Type: application/x-www-form-urlencoded"
+    if request.body is not None and request.method in ("GET", "HEAD"):
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
-    found, form = request.content_type, "application/x-www-form-urlencoded"
-    if found and (len(given) > 1 or given[0][0] not in ("-d", "--data")):  # as curl is used
-        yield f"the body is sent as {found}; to send it as curl does: -H 'Content-Type: {form}'"
-
-
-def warn_of_contradictions(args: argparse.Namespace, options: Options) -> Iterator[str]:
-    """Warn of what is done but may not be meant."""
-    request = options.request
-    yield from warn_of_body(request, args.data)
-    if args.compact and args.metrics_only:
-        yield "--metrics-only wins over --compact"
+    if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
+        yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
     if options.identity and not request.url.secure:
         yield "--cert: nobody is shown the certificate: the first URL is http, and no other origin may see it"
+
+
+def warn_of_reports(args: argparse.Namespace, options: Options) -> Iterator[str]:
+    """Warn of what is not shown, and of what else would show only after many runs: a file without a folder, a
+    budget without a value, or on a percentile of so few runs that the true one is often above all of them.
+    """
+    series = options.series
+    if args.compact and args.metrics_only:
+        yield "--metrics-only wins over --compact"
     if args.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
-    yield from warn_of_series(options)
-
-
-def warn_of_percentiles(options: Options) -> Iterator[str]:
-    """Warn of budgets on percentiles of so few runs that the true one is often above the largest of them."""
+    for option, path in options.exports.items():
+        if not (series.single or is_stdout(path) or os.path.isdir(os.path.dirname(path) or ".")):
+            yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
-        least, runs = SURE_PERCENTILES.get(key.partition(".")[2], 0), options.series.times
-        if runs < least:
+        phase, _, statistic = key.partition(".")
+        if series.reuse and statistic and phase in PHASES[: PHASES.index("wait")]:
+            yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
+        least = SURE_PERCENTILES.get(statistic, 0)
+        if series.times < least:
+            runs = series.times
             yield f"--slo {key}: of {runs} runs it is mostly below the true one; --count {least} holds it"
 
 
-def warn_of_protocols(sides: Sequence[Variant]) -> Iterator[str]:
-    """Warn of sides that are to differ in HTTP/2, where none can be asked by it."""
-    if len({side.options.http2 for side in sides}) > 1 and optional("h2") is None:
-        yield "--http1.1 makes no difference: the package h2 is not installed, so no side is asked by HTTP/2"
-
-
-def warn_of_the_whole(options: Options) -> Iterator[str]:
+def warn_of_sides(options: Options) -> Iterator[str]:
     """Warn of an address that no side uses, and of credentials that will not be masked."""
     every = [side.options for side in options.sides] or [options]
     places = dict.fromkeys(each.request.url.origin[1:] for each in every)
@@ -3435,6 +3390,24 @@ def warn_of_the_whole(options: Options) -> Iterator[str]:
             yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
     if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
         yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
+
+
+def check_side(args: argparse.Namespace, options: Options) -> Options:
+    """Return options with the warnings that there are about them; raises UsageError, or SloError."""
+    check_routes(options)
+    if options.series.every_address:
+        route = route_to(options.request.url, options)
+        if route.proxy:
+            named = f"{route.source} names one: use -x '' to go without it"
+            raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
+        for key in options.thresholds:
+            if key.partition(".")[0] == "dns":
+                why = "with --all-addresses the name is looked up once, before all runs"
+                raise SloError(f"SLO key '{key}': {why}")
+    propagate = options.tracing is not None and options.tracing.propagate
+    if propagate and "traceparent" in field_names(options.request.headers):
+        raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
+    return options._replace(warnings=tuple(warn_of_side(args, options)))
 
 
 def check_certificates(options: Options) -> None:
@@ -3457,32 +3430,31 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     own = read_headers_given(args, seconds)
     headers = (*without_fields(base, field_names(own)), *own)
     body, content_type = read_body(args.data, seconds, "content-type" in field_names(headers))
-    method = "HEAD" if args.head and args.request is None else args.request
-    request = Request(parse_method(method, body is not None), url, headers, body, content_type)
+    method = "GET" if body is None else "POST"
+    if args.head:
+        method = "HEAD"
+    if args.request is not None:
+        method = args.request
+    if not method.isascii() or method.upper() not in METHODS:
+        raise UsageError(f"method '{method}' is not one of {', '.join(METHODS)}")
+    request = Request(method.upper(), url, headers, body, content_type)
     size = len(request.data)
     if any(parse_length(value, 10) != size for value in values_of(headers, "content-length")):
         raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
     return request
 
 
-def read_url(args: argparse.Namespace) -> Url:
-    """Return the URL of a command line, or of a side's; raises UsageError."""
-    return parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-
-
 def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
     """Read those options of a command line that a side may change; all others are as in `base`."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
-    url = read_url(args)
+    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
-    series = choose_series(args)
-    if series.every_address:
-        here = [entry for entry in entries if entry.place == url.origin[1:]]
-        entries = [entry for entry in entries if entry not in here]
-        series = series._replace(addresses=choose_targets(here, family, chosen_by))
-    overrides = collect_overrides(entries, family, chosen_by)
+    here = [entry for entry in entries if args.all_addresses and entry.place == url.origin[1:]]
+    series = base.series if base else choose_series(args)
+    addresses = choose_addresses(here, family, chosen_by)
+    overrides = collect_overrides([entry for entry in entries if entry not in here], family, chosen_by)
     patience = base.max_time if base else seconds  # one for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
     options = base or Options(request, NO_SECRETS, environ)
@@ -3496,19 +3468,11 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
         proxy=args.proxy,
         family=family,
         overrides=overrides,
-        series=series,
+        series=series._replace(addresses=addresses),
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
         interface=args.interface,
     )
-
-
-def repeat_series(args: argparse.Namespace, baseline: Baseline) -> Series:
-    """Return the series that is asked for; without one, ask in `args` for one like the baseline's."""
-    if baseline.times and not is_series(args):
-        args.count = str(min(baseline.times, DEFAULT_ROUNDS))
-        args.interval = args.interval or f"{baseline.interval:f}"
-    return choose_series(args)
 
 
 def choose_style(args: argparse.Namespace) -> str:
@@ -3527,10 +3491,11 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     expected = parse_expect(args.expect)
     baseline = read_baseline(args.baseline, expected, options.max_time)
     if baseline:
-        options = options._replace(series=repeat_series(args, baseline))
+        options = options._replace(series=choose_series(args, baseline))
+    series = options.series
     needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
     needed.update(dict.fromkeys(relative, needed_values(len(args.versus))))
-    check_statistics(needed, options.series.times if is_series(args) else 0, options.series.reuse)
+    check_statistics(needed, series.times if args.count or series.times > 1 else 0, series.reuse)
     return options._replace(
         fail=args.fail or args.expect is not None,
         style=choose_style(args),
@@ -3544,14 +3509,6 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         tracing=choose_tracing(args, environ),
         expected=expected,
     )
-
-
-def check_options(args: argparse.Namespace, options: Options) -> Options:
-    """Return options with the warnings that there are about them; raises UsageError."""
-    check_routes(options)
-    check_targets(options)
-    check_tracing(options)
-    return options._replace(warnings=tuple(warn_of_contradictions(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3580,21 +3537,14 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     return args
 
 
-HEADER_OPTIONS = ("header", "user_agent", "referer", "cookie", "user", "compressed")
+HEADER_OPTIONS = {"header", "user_agent", "referer", "cookie", "user", "compressed"}
+TOGETHER = {"cert": ("key", "key_password_file"), "ipv4": ("ipv6",), "ipv6": ("ipv4",)}
 
 
-def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
-    """Return a side's command line, with all but header fields from the base's; raises UsageError."""
-    changes = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
-    if own.cert is not None:
-        changes.update(key=own.key, key_password_file=own.key_password_file)
-    if own.ipv4 != own.ipv6:
-        changes.update(ipv4=own.ipv4, ipv6=own.ipv6)
-    places = [parse_resolve(text).place for text in own.resolve]
-    kept = [text for text in base.resolve if parse_resolve(text).place not in places]
-    changes.update({name: getattr(own, name) for name in HEADER_OPTIONS})
-    changes.update(resolve=kept + own.resolve, versus=base.versus)
-    return argparse.Namespace(**{**vars(base), **changes})
+def replaced_names(own: argparse.Namespace) -> set[str]:
+    """Return the names of what a side gives, and of what goes with it: all are replaced, or added to."""
+    given = {name for name, value in vars(own).items() if value not in (None, False, [])}
+    return given.union(*(TOGETHER.get(name, ()) for name in given))
 
 
 def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
@@ -3604,57 +3554,51 @@ def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
         return field in [text.partition(":")[0].lower() for text in own.header]
     if name == "resolve":
         return parse_resolve(value).place in [parse_resolve(text).place for text in own.resolve]
-    if name in ("ipv4", "ipv6"):
-        return bool(own.ipv4 != own.ipv6)
-    if name in ("key", "key_password_file"):
-        return own.cert is not None
-    return value != "" and vars(own)[name] not in (None, [])
+    return name in replaced_names(own) and (value != "" or name in TOGETHER)
 
 
-def replaced_words(base: argparse.Namespace, sides: Sequence[argparse.Namespace]) -> str:
-    """Return the words of the base that sides replace, in their order, as a shell takes them."""
-    import shlex
+def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
+    """Return a side's command line, with all but header fields from the base's; raises UsageError."""
+    changes = {name: vars(own)[name] for name in replaced_names(own) | HEADER_OPTIONS}
+    changes["resolve"] = [
+        text for text in base.resolve if not is_replaced("resolve", text, own)
+    ] + own.resolve
+    return argparse.Namespace(**{**vars(base), **changes})
 
-    replaced, rest = [], iter(base.words)
+
+def options_in(args: argparse.Namespace) -> Iterator[tuple[str, str, list[str]]]:
+    """Give each option of a command line: its name in `args` ("" of a URL), its value, and its words."""
+    rest = iter(args.words)
     for word in rest:
-        option, _, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
-        name, parts = NAMES.get(option, ""), [word]
-        if name and parts == [option] and not isinstance(vars(base)[name], bool):
+        value = re.sub("^(--[^=]+=?|-[^-]=?)", "", word)  # x of x, -ux, -u=x, --user=x
+        name, words = NAMES.get(word.removesuffix(value).rstrip("="), ""), [word]
+        if word in NAMES and not isinstance(vars(args)[name], bool):
             value = next(rest)
-            parts.append(value)
-        if name and any(is_replaced(name, value, own) for own in sides):
-            replaced += parts
-    return shlex.join(replaced)
+            words.append(value)
+        yield name, value, words
 
 
-def mask_field(text: str) -> str:
-    name, _, value = text.partition(":")
-    return f"{name}: ***" if is_credential(name, os.fsencode(value)) else text
+def mask_value(name: str, value: str) -> str:
+    """Mask what the value of an option may hold of a credential."""
+    if name == "header":
+        field, _, content = value.partition(":")
+        return f"{field}: ***" if is_credential(field, os.fsencode(content)) else value
+    if name == "proxy":
+        return re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", value)
+    hidden = name in ("cookie", "user") or (name == "data" and value[:1] not in ("", "@"))
+    return "***" if hidden else value
 
 
-MASKED: dict[str, Callable[[str], str]] = {  # how the value of an option is shown that may hold a credential
-    "header": mask_field,
-    "cookie": lambda _: "***",
-    "user": lambda _: "***",
-    "proxy": lambda text: re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text),
-    "data": lambda text: text if text.startswith("@") else "***",
-}
-
-
-def masked_words(words: str, secrets: Secrets) -> str:
-    """Return the words of a side with its credentials masked; without any, just as they were written."""
+def show_words(given: Iterable[tuple[str, str, list[str]]], secrets: Secrets, written: str = "") -> str:
+    """Return the words of options with their credentials masked; without any, just as they were written."""
     import shlex
 
-    given = list(split_words(shlex.split(words)))
-    shown, rule = [], None  # how the next value is masked, behind an option in a word of its own
-    for part in given:
-        value = part if rule else re.sub("^(--[^=]+=?|-[^-]=?)", "", part)  # x of x, -ux, -u=x, --user=x
-        option = part.removesuffix(value)
-        rule = rule or MASKED.get(NAMES.get(option.rstrip("="), ""))
-        if rule and (value or not option):
-            part, rule = option + rule(value), None
-        shown.append(secrets.mask(part))
-    return whole_characters(words if shown == given else shlex.join(shown))
+    words, shown = [], []
+    for name, value, own in given:
+        last = own[-1].removesuffix(value) + mask_value(name, value)
+        shown += [secrets.mask(word) for word in [*own[:-1], last]]
+        words += own
+    return whole_characters(written if written and shown == words else shlex.join(shown))
 
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
@@ -3664,25 +3608,22 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     Proxy-Authorization to another proxy.
     """
     own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
-    merged, headers = merge_side(args, own), base.request.headers
-    url = read_url(merged)
-    start = base._replace(proxy=merged.proxy, unix_socket=merged.unix_socket)
-    base_proxy, own_proxy = route_to(base.request.url, base).proxy, route_to(url, start).proxy
-    elsewhere, private = url.origin != base.request.url.origin, set()
-    if elsewhere:
-        private = private_names(headers)
-    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
-        private.add("proxy-authorization")
-    kept = without_fields(headers, private)
-    repeated = field_names([*kept, *own_headers])
-    left_out = list(dict.fromkeys(name for name, _ in without_fields(headers, repeated)))
-    if elsewhere and base.identity and own.cert is None:
-        merged.cert = merged.key = merged.key_password_file = None
-        left_out.append("--cert")
-    start = base._replace(request=base.request._replace(headers=kept))
+    merged, first = merge_side(args, own), base.request
     check_conflicts(merged)
     check_files(merged)
-    side = check_options(merged, own_options(merged, base.environ, start))
+    side = own_options(merged, base.environ, base)
+    elsewhere = side.request.url.origin != first.url.origin
+    private = private_names(first.headers) if elsewhere else set()
+    base_proxy, own_proxy = route_to(first.url, base).proxy, route_to(side.request.url, side).proxy
+    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
+        private.add("proxy-authorization")
+    private -= field_names(own_headers)
+    left_out = list(dict.fromkeys(name for name, _ in first.headers if name.lower() in private))
+    request = side.request._replace(headers=without_fields(side.request.headers, private))
+    if elsewhere and base.identity and own.cert is None:
+        side = side._replace(identity=None)
+        left_out.append("--cert")
+    side = check_side(merged, side._replace(request=request))
     check_certificates(side)
     warnings = [each for each in side.warnings if each not in base.warnings]
     if left_out:
@@ -3698,31 +3639,25 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
     """
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
-    sides, warnings, read = [Variant(SIDES[0], base)], list(base.warnings), []
+    options, warnings, given = [base], list(base.warnings), []
     for number, words in enumerate(args.versus, 1):
         try:
-            read.append(parse_side(words, parser))
-            check_standard_input(args, *read)
-            side = choose_side(args, read[-1], base)
+            given.append(parse_side(words, parser))
+            check_standard_input(args, *given)
+            options.append(choose_side(args, given[-1], base))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
-        warnings += [f"--versus {number}: {warning}" for warning in side.warnings]
-        sides.append(Variant(SIDES[number], side, words))
-    runs = base.series.runs(len(sides))
-    if runs > MAX_COUNT:
-        raise UsageError(f"--count {args.count}: {len(sides)} sides are {runs} runs, at most {MAX_COUNT}")
-    secrets = index_secrets(found for side in sides for found in secrets_of(side.options))
-    shown = [
-        side._replace(
-            options=side.options._replace(secrets=secrets),
-            words=side.words and masked_words(side.words, secrets),
-        )
-        for side in sides
-    ]
-    shown[0] = shown[0]._replace(replaced=masked_words(replaced_words(args, read), secrets))
-    whole = base._replace(secrets=secrets, sides=tuple(shown), warnings=tuple(warnings))
-    check_tracing(whole)
-    return whole
+        warnings += [f"--versus {number}: {warning}" for warning in options[-1].warnings]
+    if len({each.http2 for each in options}) > 1 and optional("h2") is None:
+        without = "the package h2 is not installed, so no side is asked by HTTP/2"
+        warnings.append(f"--http1.1 makes no difference: {without}")
+    secrets = index_secrets(found for each in options for found in secrets_of(each))
+    replaced = [each for each in options_in(args) if any(is_replaced(*each[:2], own) for own in given)]
+    sides = [Variant(SIDES[0], base._replace(secrets=secrets), replaced=show_words(replaced, secrets))]
+    for name, side, own, words in zip(SIDES[1:], options[1:], given, args.versus):
+        shown = show_words(options_in(own), secrets, words)
+        sides.append(Variant(name, side._replace(secrets=secrets), shown))
+    return base._replace(secrets=secrets, sides=tuple(sides), warnings=tuple(warnings))
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
@@ -3740,11 +3675,12 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     options = options._replace(secrets=index_secrets(secrets_of(options)))
     if args.versus or not options.request.url.secure:  # else the TLS context of the first step tells
         check_certificates(options)
-    options = check_options(args, options)
+    options = check_side(args, options)
     if args.versus:
         options = choose_sides(args, options, parser)
     read_local.cache_clear()
-    of_all = *warn_of_the_whole(options), *warn_of_protocols(options.sides), *warn_of_percentiles(options)
+    check_runs(options)
+    of_all = *warn_of_reports(args, options), *warn_of_sides(options)
     return options._replace(warnings=(*options.warnings, *of_all))
 
 

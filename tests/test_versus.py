@@ -385,6 +385,7 @@ WORDS = {  # what is typed: what is shown
     f"-d {SECRET}": "-d '***'",
     f"--data='{SECRET} x'": "'--data=***'",
     "-d @/dev/null": "-d @/dev/null",
+    f"--data= -H 'X-Token: {SECRET}'": "--data= -H 'X-Token: ***'",
     "-H  'Accept: a/b'   -6 -4 -m  3": None,  # as it was written
 }
 
@@ -1108,6 +1109,7 @@ def test_phases_that_go_in_opposite_directions_are_both_told():
         (["-m", "7", "-H", "X-A: 1", "-H", "X-B: 2"], ["-H 'x-b: 3'"], "-H 'X-B: 2'"),
         (["-H", "X-A: 1", "-m7"], ["-m 8", "-H 'X-A: 2'"], "-H 'X-A: 1' -m7"),
         (["-H", f"X-Token: {SECRET}"], ["-H 'X-Token: other-token'"], "-H 'X-Token: ***'"),
+        (["-H=X-A: 1"], ["-H 'x-a: 2'"], "'-H=X-A: 1'"),
         (["-k", "--max-time=7"], ["-L"], "as given"),
     ],
 )
