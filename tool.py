@@ -8508,7 +8508,7 @@ def middle_of_others(key: str, others: Sequence[Summary], upper: bool) -> list[t
     return [(sorted(pairs)[(len(pairs) - (not upper)) // 2][0], number) for number, pairs in rounds.items()]
 
 
-def compare_address(name: str, own: Summary, others: Sequence[Summary], count: int) -> Comparison:
+def compare_address(own: Summary, others: Sequence[Summary], count: int) -> Comparison:
     """Compare one of `count` addresses with the others in the same round: slower is above the upper of their
     two middle values, faster below the lower. So if one of three is slow, the other two are not called fast.
     """
@@ -8522,11 +8522,11 @@ def compare_address(name: str, own: Summary, others: Sequence[Summary], count: i
         size, verdict = total.median or 0, decide(total, (None, None))
         least = max(DIFFERENCE_US, DIFFERENCE_SHARE * ((own.stat("total") or 0) - size))
         if verdict == "too_few" or (verdict == wanted and abs(size) >= least):
-            return Comparison(name, "others", own.number, verdict, differences, needed)
+            return Comparison(own.variant, "others", own.number, verdict, differences, needed)
         tried.append(differences)
     # How far away it is at most, that holds for both middle values.
     differences = max(tried, key=lambda each: max(map(abs, each["total"].interval or ())))
-    return Comparison(name, "others", own.number, "no_difference", differences, needed)
+    return Comparison(own.variant, "others", own.number, "no_difference", differences, needed)
 
 
 def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
@@ -11837,7 +11837,7 @@ def events_rows(report: Report) -> Iterator[Row]:
 # 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
 # ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
-CERTIFICATE = "Certificate (SHA-256)"  # a column, like those of times
+CERTIFICATE = "Certificate (SHA-256)"
 SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
 KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
 TEXTS = ("Address", "Side", "Status", CERTIFICATE, SHA256, "Server", "HTTP")  # columns that hold no numbers
@@ -11872,12 +11872,11 @@ class VariantRow:
 
 def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
     """Return what a step was like, of each variant that came so far."""
-    groups = group_by(lambda sample: sample.variant, samples)
-    steps = ([each for each in group if each.number == number] for group in groups.values())
-    return [VariantRow(step) for step in steps if step]
+    steps = [sample for sample in samples if sample.number == number]
+    return list(map(VariantRow, group_by(lambda sample: sample.variant, steps).values()))
 
 
-def apart(values: Mapping[str, Any]) -> list[str]:
+def minority(values: Mapping[str, Any]) -> list[str]:
     """Return the names whose value is not the majority's, all if there is none. Empty values do not count."""
     told = {name: value for name, value in values.items() if value}
     counts = collections.Counter(told.values())
@@ -11911,21 +11910,24 @@ def large_phases(found: Comparison) -> dict[str, float]:
     return dict(sorted(sizes.items(), key=lambda size: -abs(size[1])))
 
 
-def more_or_less(us: float) -> str:
-    return f"{number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
-
-
-def cause_words(found: Comparison) -> str:
-    """Name the one or two phases that make most of a difference, or two that go in opposite directions."""
-    whole, sizes = found.differences["total"].median or 0, large_phases(found)
+def difference_words(found: Comparison, where: str = "") -> str:
+    """Tell a difference and its interval; then the one or two phases that make most of it, or two that go in
+    opposite directions.
+    """
+    total, sizes = found.differences["total"], large_phases(found)
+    whole = total.median or 0
+    size, *ends = plain_ms([whole, *sorted(total.interval or (), key=abs)])
+    words = f"{size} ms{where} ({ends[0]} to {ends[1]})"
     along = [phase for phase in sizes if sizes[phase] * whole > 0]
     opposite = [phase for phase in sizes if sizes[phase] * whole < 0]
     if along and opposite:
-        both = sorted([along[0], opposite[0]], key=list(sizes).index)
-        return "".join(f", {phase} {more_or_less(sizes[phase])}" for phase in both)
+        for phase in sorted([along[0], opposite[0]], key=list(sizes).index):
+            us = sizes[phase]
+            words += f", {phase} {number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
+        return words
     texts = plain_ms([whole, *(min(abs(sizes[phase]), abs(whole)) for phase in along[:2])])[1:]
     named = " and ".join(f"{phase} {text}" for phase, text in zip(along, texts))
-    return f", most of it {named}" if named else ""
+    return f"{words}, most of it {named}" if named else words
 
 
 def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str:
@@ -11951,70 +11953,69 @@ def others_of(row: VariantRow, rows: Sequence[VariantRow]) -> list[Summary]:
 class Mark(NamedTuple):
     """What is odd about an address, and the columns that show it."""
 
+    address: str | None
     text: str
     columns: Sequence[str] = ()
 
 
-def far_words(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
+def far_marks(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
     """Say which medians of an address are far above the median of the others; for few rounds."""
     parts = {}
     for key in SLOW_KEYS:
         us, medians = own.stat(key), [other.stat(key) for other in others]
-        values = sorted(value for value in medians if value is not None)
+        values = [value for value in medians if value is not None]
         if us is not None and values and far_above(us, median(values)):
             parts[key] = f"{key} {time_text(us)}, of the others {time_text(median(values))}"
     if parts:
-        yield Mark(f"is slow: median {'; '.join(parts.values())}", [KEY_COLUMNS[key] for key in parts])
+        yield Mark(
+            own.variant, f"is slow: median {'; '.join(parts.values())}", [KEY_COLUMNS[key] for key in parts]
+        )
 
 
-def slow_words(own: Summary, others: Sequence[Summary], found: Comparison) -> Iterator[Mark]:
+def slow_mark(own: Summary, others: Sequence[Summary], found: Comparison) -> Mark:
     """Say by how much an address is slow or fast, and by what."""
-    total = found.differences["total"]
-    size, *ends = plain_ms([total.median or 0, *sorted(total.interval or (), key=abs)])
     which, where = ("slow", "above") if found.verdict == "slower" else ("fast", "below")
-    words = f"is {which}: total {size} ms {where} the others ({ends[0]} to {ends[1]}){cause_words(found)}"
-    way = way_words(own, others, found)
-    phases = [KEY_COLUMNS[phase] for phase in large_phases(found) if phase in KEY_COLUMNS]
-    yield Mark(words + way, ["Round trip"] * bool(way) + phases)
+    way, columns = way_words(own, others, found), ["Round trip"]
+    columns += [KEY_COLUMNS[phase] for phase in large_phases(found) if phase in KEY_COLUMNS]
+    words = f"is {which}: total {difference_words(found, f' {where} the others')}{way}"
+    return Mark(own.variant, words, columns if way else columns[1:])
 
 
-def row_words(row: VariantRow, told: set[str]) -> Iterator[str]:
+def row_marks(row: VariantRow, told: set[str]) -> Iterator[Mark]:
     """Say how and how often an address fails, and on what connections it was measured; a `told` hint once."""
     whole = row.whole
     for count, failure in whole.failures.values():
         often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
         hint = "" if failure.hint in told else clip(failure.hint)
         told.add(failure.hint)
-        yield f"fails{often}: {clip(failure.message).rstrip('.')}. {hint}".rstrip()
+        yield Mark(row.variant, f"fails{often}: {clip(failure.message).rstrip('.')}. {hint}".rstrip())
     if whole.answered and whole.refused and not row.usual.reused:
-        yield f"was only measured on new connections: {next(iter(whole.refused))}"
+        yield Mark(row.variant, f"was only measured on new connections: {next(iter(whole.refused))}")
 
 
 def marks_of(
     rows: Sequence[VariantRow], found: Mapping[str, Comparison], now: datetime.datetime
-) -> dict[str, list[Mark]]:
+) -> Iterator[Mark]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
-    marks: dict[str, list[Mark]] = {}
     told: set[str] = set()
     # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
-    other_status = apart({row.variant: row.statuses for row in rows})
-    other_certificate = apart({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
+    other_status = minority({row.variant: row.statuses for row in rows})
+    other_certificate = minority({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
     for row in rows:
-        own = marks[row.variant] = list(map(Mark, row_words(row, told)))
+        yield from row_marks(row, told)
         others, comparison = others_of(row, rows), found[row.variant]
         if comparison.verdict == "too_few":
-            own += far_words(row.usual, others)
+            yield from far_marks(row.usual, others)
         elif comparison.verdict != "no_difference":
-            own += slow_words(row.usual, others, comparison)
+            yield slow_mark(row.usual, others, comparison)
         if row.variant in other_status or (healthy and row.whole.bad_status):
-            own.append(Mark(f"answers {row.statuses}", ["Status"]))
+            yield Mark(row.variant, f"answers {row.statuses}", ["Status"])
         if row.variant in other_certificate:
             count = len(row.certificates)
             what = "another certificate" if count == 1 else f"{count} certificates"
             named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
-            own.append(Mark(f"shows {what}: {named}", [CERTIFICATE]))
-    return marks
+            yield Mark(row.variant, f"shows {what}: {named}", [CERTIFICATE])
 
 
 def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
@@ -12024,6 +12025,7 @@ def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[st
         "Address": f"! {row.variant}" if odd else row.variant,
         "Status": row.outcome,
         CERTIFICATE: server.certificate and certificate_words(server.certificate, now),
+        SHA256: server.certificate and (server.certificate.sha256 or "?")[:8],
         "Resent": usual.retransmits,
         "Server": server.software,
         "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
@@ -12037,9 +12039,8 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
     """Return the headings of the columns in which the addresses that answered differ."""
     headings = []
     for heading in (CERTIFICATE, "Resent", "Server", "HTTP"):
-        column = [cells[heading] for cells in table]
-        told = {cell for row, cell in zip(rows, column) if row.whole.answered or cell != "-"}
-        if len(told) > 1:
+        column = ((row.whole.answered, cells[heading]) for row, cells in zip(rows, table))
+        if len({cell for answered, cell in column if answered or cell != "-"}) > 1:
             headings.append(heading)
     trips = present("rtt_us", (row.usual for row in rows))
     if trips and far_above(max(trips), min(trips)):
@@ -12047,21 +12048,17 @@ def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) ->
     return headings
 
 
-def fitting_table(table: Sequence[Mapping[str, str]], left_out: Sequence[str], width: int) -> Table:
+def fitting_table(
+    table: Sequence[Mapping[str, str]], headings: Sequence[str], left_out: Sequence[str], width: int
+) -> Table:
     """Make a table of cells by heading; of columns that do not fit the first of `left_out` go first."""
     for count in range(len(left_out) + 1):
-        shown = [heading for heading in table[0] if heading not in left_out[:count]]
-        if table_width([shown, *([cells[each] for each in shown] for cells in table)]) <= width:
+        shown = [each for each in headings if each not in left_out[:count]]
+        cells = [[row[each] for each in shown] for row in table]
+        if table_width([shown, *cells]) <= width:
             break
-    tones = ("warn" if next(iter(cells.values())).startswith("!") else "" for cells in table)
-    rows = [row_of((cells[each] for each in shown), tone) for cells, tone in zip(table, tones)]
+    rows = [row_of(row, "warn" if row[0].startswith("!") else "") for row in cells]
     return Table(shown, [each for each in shown if each not in TEXTS], rows)
-
-
-def in_digits(table: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Leave of certificates only what tells them apart."""
-    narrow = [{**cells, SHA256: cells[CERTIFICATE].partition(",")[0]} for cells in table]
-    return [{each: cells[each] for each in cells if each != CERTIFICATE} for cells in narrow]
 
 
 def addresses_table(
@@ -12074,12 +12071,12 @@ def addresses_table(
     order = [*always, *headings, "Connect", "TLS"]
     order += [each for each in reasons if each not in order]
     kept = [each for each in order if each in always or any(cells[each] != "-" for cells in table)]
-    rows = [{each: cells[each] for each in kept} for cells in table]
-    left_out = sorted(kept[:0:-1], key=lambda each: each in reasons and 1 + (each in TEXTS))
-    whole = fitting_table(rows, left_out, width)
+    left_out = sorted(kept[:0:-1], key=lambda each: (each in reasons, each in reasons and each in TEXTS))
+    whole = fitting_table(table, kept, left_out, width)
     if CERTIFICATE not in reasons or set(reasons) <= set(whole.headings):
         return whole
-    return fitting_table(in_digits(rows), left_out, width)
+    kept.remove(CERTIFICATE)
+    return fitting_table(table, [*kept, SHA256], left_out, width)
 
 
 def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
@@ -12097,7 +12094,7 @@ def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
     return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
-def alike_sentence(rows: Sequence[VariantRow], found: Mapping[str, Comparison], but: str) -> str:
+def alike_sentence(found: Mapping[str, Comparison], but: str) -> str:
     """Say what no difference shows in; of too few rounds, how many would tell."""
     comparisons = list(found.values())
     if any(each.verdict == "too_few" for each in comparisons):
@@ -12105,29 +12102,8 @@ def alike_sentence(rows: Sequence[VariantRow], found: Mapping[str, Comparison], 
         words = f"After {rounds} no address is twice as slow; --count {needed} tells smaller differences"
         return f"{words}. They differ in {but}." if but else f"{words}."
     ends = [abs(end) for each in comparisons for end in each.differences["total"].interval or ()]
-    words = f"No difference shows between the {len(rows)} addresses"
+    words = f"No difference shows between the {len(found)} addresses"
     return f"{words}{but and f' but for {but}'}: each within {plain_ms([max(ends)])[0]} ms of the others."
-
-
-def address_notes(
-    rows: Sequence[VariantRow],
-    marks: Mapping[str, Sequence[Mark]],
-    found: Mapping[str, Comparison],
-    headings: Iterable[str],
-) -> Iterator[Line]:
-    """Say what is odd about each address, or that no difference shows."""
-    for address, own in marks.items():
-        for mark in own:
-            yield Span(f"! {address} {mark.text}", "warn")
-    bad = [row.variant for row in rows if row.usual.none_good]
-    if bad:
-        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
-    for row in rows:
-        warmth = reuse_sentence(row.usual, row.parts)
-        if warmth:
-            yield f"{row.variant}: {warmth}"
-    if not any(marks.values()) and len(rows) > 1:
-        yield Span(alike_sentence(rows, found, ", ".join(headings)), "good")
 
 
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -12137,22 +12113,29 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     measured = len({sample.variant for sample in report.samples})
     for number in numbers:
         rows = rows_of(report.samples, number)
-        found = {
-            row.variant: compare_address(row.variant, row.usual, others_of(row, rows), len(rows))
-            for row in rows
-        }
-        marks = marks_of(rows, found, now)
-        table = [address_cells(row, bool(marks[row.variant]), now) for row in rows]
+        found = {row.variant: compare_address(row.usual, others_of(row, rows), len(rows)) for row in rows}
+        marks = list(marks_of(rows, found, now))
+        odd = {mark.address for mark in marks}
+        table = [address_cells(row, row.variant in odd, now) for row in rows]
         headings = differing(rows, table)
-        reasons = dict.fromkeys(each for own in marks.values() for mark in own for each in mark.columns)
+        reasons = dict.fromkeys(each for mark in marks for each in mark.columns)
         step = f"Step {number}: " if len(numbers) > 1 else ""
         yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
         yield medians_sentence(report, rows)
         yield addresses_table(table, headings, reasons, width)
-        yield from address_notes(rows, marks, found, headings)
+        yield from (Span(f"! {mark.address} {mark.text}", "warn") for mark in marks)
+        bad = [row.variant for row in rows if row.usual.none_good]
+        if bad:
+            yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+        for row in rows:
+            warmth = reuse_sentence(row.usual, row.parts)
+            if warmth:
+                yield f"{row.variant}: {warmth}"
         if len(rows) == 1:
             alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
             yield f"Only {alone}: there is nothing to compare."
+        elif not marks:
+            yield Span(alike_sentence(found, ", ".join(headings)), "good")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -12202,10 +12185,8 @@ def verdict_sentence(found: Comparison) -> str:
         words = f"No difference shows between {against} and {name}: "
         words += f"total between {low} ms faster and {high} ms slower in the usual time"
     else:
-        size, *ends = plain_ms([middle, *sorted(interval, key=abs)])
         than = "" if found.side else f" than {against}"
-        words = f"{name.capitalize()} is {found.verdict}{than}: total by {size} ms ({ends[0]} to {ends[1]})"
-        words += cause_words(found)
+        words = f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
     if are_apart(found.slow, found.good):
         parts = [f"{who} {few} of {of}" for who, few, of in zip((name, against), found.slow, found.good)]
         words += f"; slow runs: {', '.join(reversed(parts))}"
@@ -12253,21 +12234,20 @@ def asked_words(own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[str]
             yield f"{name} {clip(words(mine[field]))} and {clip(words(theirs[field]))}"
 
 
-def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Collection[str]) -> str:
+def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Collection[str]) -> Iterator[str]:
     """Say in what two sides differ besides their times and what was intended: in their answers, if both have
     any, and in how they were asked, where that is known.
     """
     ends = [usable(each for each in part if each.last) for part in (own, other)]
-    words = []
-    for name, habit in HABITS.items() if all(ends) else ():
-        mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
-        if mine != theirs and name not in intended:
-            words.append(f"{name} {mine} and {theirs}")
     if all(ends):
+        for name, habit in HABITS.items():
+            mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
+            if mine != theirs and name not in intended:
+                yield f"{name} {mine} and {theirs}"
         size, before = (median(present("body_bytes", part)) for part in ends)
         if size != before and abs(size - before) >= OTHER_SIZE * before:
-            words.append(f"body size {size_text(round(size))} and {size_text(round(before))}")
-    return ", ".join([*words, *asked_words(own, other)])
+            yield f"body size {size_text(round(size))} and {size_text(round(before))}"
+    yield from asked_words(own, other)
 
 
 def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
@@ -12284,7 +12264,7 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
             yield Span(level_sentence(name, level), "warn")
     families = {each.options.family for each in report.options.sides if each.name in (side, SIDES[0])}
     intended = ("address family",) if len(families) > 1 else ()
-    words = unlike_words(report.samples_of(side), other, intended)
+    words = ", ".join(unlike_words(report.samples_of(side), other, intended))
     if words:
         yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
 
@@ -12293,10 +12273,9 @@ def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, 
     """Compare sides: medians in ms, and how far total is above that of the first side."""
     table = []
     for row in rows:
-        times = {key: row.median(key) for key in COMPARED}
-        change = {heading: changes.get(row.variant, "")}
-        table.append({"Side": row.variant, "Status": row.outcome, **times, **change})
-    return fitting_table(table, FIRST_LEFT_OUT, width)
+        cells = {"Side": row.variant, "Status": row.outcome, heading: changes.get(row.variant, "")}
+        table.append({**cells, **{key: row.median(key) for key in COMPARED}})
+    return fitting_table(table, ("Side", "Status", *COMPARED, heading), FIRST_LEFT_OUT, width)
 
 
 def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
@@ -12319,8 +12298,9 @@ def compared_blocks(report: Report, samples: Sequence[Sample], against: str, wid
     firsts = {sample.number: sample for sample in reversed(samples)}
     heading = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
     for number, first in sorted(firsts.items()):
-        alike = [each._replace(url=first.url) for each in samples]  # some redirects have a new one every time
-        rows = sorted(rows_of(alike, number), key=lambda row: row.variant != against)
+        # Redirects with a new URL each time count as one step.
+        rows = rows_of([each._replace(url=first.url) for each in samples], number)
+        rows.sort(key=lambda row: row.variant != against)
         compared = (each for each in report.comparisons if each.number == number)
         changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:

@@ -672,8 +672,7 @@ def rows_like(*totals, **changes):
 
 def judged(rows):
     return {
-        row.variant: tool.compare_address(row.variant, row.usual, tool.others_of(row, rows), len(rows))
-        for row in rows
+        row.variant: tool.compare_address(row.usual, tool.others_of(row, rows), len(rows)) for row in rows
     }
 
 
@@ -732,7 +731,7 @@ def test_where_no_address_is_apart_it_is_said_within_how_much(run_tool):
 def test_within_how_much_holds_for_both_middle_values_of_the_others():
     """Those of the quickest of five are 0.8 and 0.9 ms above it."""
     rows = rows_like(*([us] * 8 for us in (19_200, 20_000, 20_000, 20_100, 20_100)))
-    assert "each within 0.900 ms of the others" in tool.alike_sentence(rows, judged(rows), "")
+    assert "each within 0.900 ms of the others" in tool.alike_sentence(judged(rows), "")
 
 
 def test_a_longer_way_is_told_from_a_slow_server():
@@ -742,11 +741,11 @@ def test_a_longer_way_is_told_from_a_slow_server():
     for row, trip in zip(rows, (35_000, 5_000, 5_000)):
         row.usual.rtt_us = trip
     found = judged(rows)["a"]
-    [mark] = tool.slow_words(rows[0].usual, near, found)
+    mark = tool.slow_mark(rows[0].usual, near, found)
     assert mark.text.endswith("; the way to it is longer: round trip 35.0 ms, of the others 5.0 ms")
     assert mark.columns[0] == "Round trip"
     rows[0].usual.rtt_us = 5_100
-    [mark] = tool.slow_words(rows[0].usual, near, found)
+    mark = tool.slow_mark(rows[0].usual, near, found)
     assert "way" not in mark.text and "Wait" in mark.columns
 
 
