@@ -202,7 +202,7 @@ try:
     from enum import IntEnum
     from functools import cache, cached_property, partial
     from itertools import accumulate, combinations, groupby, islice
-    from operator import itemgetter, mul, ne
+    from operator import itemgetter, mul
 
     http_client = import_http_client()
 except ModuleNotFoundError as not_there:
@@ -8751,7 +8751,8 @@ HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
 REOPENED_US = 1_000  # spent on connections that might have been kept: less is not told
-SET_UP_SHARE, CHAIN_SHARE, HALF = 0.6, 0.3, 0.5  # of the total, of a chain; of anything
+SET_UP_SHARE = 0.6  # of a step's total, that setting up takes at least
+CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
 TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is not a sender's time-out
 LONG_STEP_US = 200_000  # whose transfer is never left without a word
 LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
@@ -8841,7 +8842,7 @@ class Case:
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.until = "answered" if evidence.answered else "ended"  # the end of the wait
+        self.wait_end = "answered" if evidence.answered else "ended"
         self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
 
     def ms(self, *names: str) -> dict[str, object]:
@@ -8885,33 +8886,34 @@ class Case:
         tls = self.step.network.tls
         if not tls.version or self.step.network.reused:
             return 0
-        return {"TLSv1.3": 1}.get(tls.version, 2) + tls.hello_retry
+        return (1 if tls.version == "TLSv1.3" else 2) + tls.hello_retry
 
     @property
     def resent(self) -> int | None:
         """Return how often a lost request was sent again; None where the kernel counts no duplicates."""
         ended = self.evidence.ended
-        again = self.grown("retransmits", "sent", self.until)
+        again = self.grown("retransmits", "sent", self.wait_end)
         if again and (not ended or ended.duplicates is None):
             return None
         return max(0, again - self.grown("duplicates", "sent", "ended"))
 
     def waited_us(self, times: int) -> int:
         """Return the part of the wait that sending again cost: time-outs that double each time (RFC 6298)."""
-        first = min(2 * self.rtt + 200_000, self.rtt + max(200_000, 2 * self.rtt))
+        # Linux' first time-out: rtt + max(200 ms, 4 rttvar), where rttvar begins as rtt / 2 and then falls.
+        first = self.rtt + max(200_000, min(2 * self.rtt, self.rtt + 200_000))
         waited: int = first * (2 ** min(times, 16) - 1)  # the kernel gives up before that
         return max(0, min(self.wait - self.rtt, waited))
 
     @property
     def missing_us(self) -> int:
-        """Return at most what the answer waited for a late segment: one time-out of the server."""
-        late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.until)
+        """Return what a late segment cost the answer: one time-out of the server at the most."""
+        late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.wait_end)
         return self.waited_us(1) if late else 0
 
     @property
     def window_us(self) -> int:
         """Return the part of the wait in which windows of the other side held the request back."""
-        return min(self.wait, self.evidence.held.ns // 1000 + self.grown("limited_us", "sent", self.until))
+        return min(self.wait, self.evidence.held.ns // 1000 + self.grown("limited_us", "sent", self.wait_end))
 
     @property
     def serving_us(self) -> int:
@@ -8922,6 +8924,7 @@ class Case:
         if self.winner and counters and not counters.retransmits:
             connecting = self.winner.duration_us
         explained = self.waited_us(self.resent) + self.missing_us + self.window_us
+        # `rtt` is the least of all round trips: this one may have been longer, as that of connect() was.
         return self.wait - max(self.rtt, connecting) - explained
 
     @property
@@ -9015,7 +9018,8 @@ def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
             "IPv6": "-6 asks for AAAA alone (--vs -6 compares)",
         }
         told = f"A or AAAA stayed without an answer: {', '.join(ways[family] for family in families or ways)}"
-        yield sums[-1] + first if failed else 3 * first, told
+        passed = sums[-1] + first if failed else 3 * first
+        yield passed, told
         if names > 1:
             yield (names + 2) * first, f"{told}, {names} names were asked for"
 
@@ -9038,7 +9042,7 @@ def silent_resolver(case: Case) -> Finding | None:
 def long_search(case: Case) -> Finding | None:
     """Find a lookup that asked for the names of the search list before the one that was given."""
     resolver, names, host = case.evidence.resolver, case.names, case.host
-    if not resolver or names < 2 or case.evidence.answered_name != host or silent_resolver(case):
+    if not resolver or names < 2 or case.evidence.answered_name != host:
         return None
     if case.dns - case.step.starved_us < LONG_SEARCH:
         return None
@@ -9053,12 +9057,10 @@ def long_search(case: Case) -> Finding | None:
 
 
 def slow_lookup(case: Case) -> Finding | None:
-    """Find a lookup that took long, with an answer or without, and fits no time-outs."""
-    resolver = case.evidence.resolver
-    if silent_resolver(case) or long_search(case):
-        return None
-    if case.dns - case.step.starved_us < LONG_LOOKUP * case.names:
-        return None
+    """Find a lookup that took long, with an answer or without, and why where that shows."""
+    resolver, explained = case.evidence.resolver, silent_resolver(case) or long_search(case)
+    if explained or case.dns - case.step.starved_us < LONG_LOOKUP * case.names:
+        return explained
     who, servers = "the resolver", None
     if resolver:
         servers = list(resolver.servers)
@@ -9163,7 +9165,7 @@ def late_answer(case: Case) -> Finding | None:
     cost = case.missing_us
     if not cost:
         return None
-    disorder = case.grown("disorder", "sent", case.until)
+    disorder = case.grown("disorder", "sent", case.wait_end)
     text = f"some of the answer came late ({disorder} out of order): loss or reordering on the way here"
     if case.wait > cost + SLOW_TRIPS * case.rtt:
         text += "; part of this may be the server's own time"
@@ -9184,7 +9186,7 @@ def held_upload(case: Case) -> Finding | None:
 
 def closed_window(case: Case) -> Finding | None:
     """Find that the other side's TCP held the request back, because its program did not read on."""
-    cost = min(case.wait, case.grown("limited_us", "sent", case.until))
+    cost = min(case.wait, case.grown("limited_us", "sent", case.wait_end))
     who = "proxy" if case.step.route.proxy else "server"
     text = (
         f"the {who}'s TCP window held the upload back for {length_text(cost)}: it was slow to read, or its "
@@ -9218,7 +9220,7 @@ def mere_distance(case: Case) -> Finding | None:
     if case.step.network.reused:
         trips, verb = 1, "is"
     slow = case.wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt)
-    if slow or not case.answered or trips * rtt < HALF * case.step.timing.total:
+    if slow or not case.answered or trips * rtt < case.step.timing.total / 2:
         return None
     times = counted(trips, "round trip")
     text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
@@ -9319,7 +9321,7 @@ def paused_server(case: Case) -> Finding | None:
     text = (
         f"the server paused {times_text(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
     )
-    if cost < HALF * case.xfer or longest.us > HALF * sum(many):
+    if cost < case.xfer / 2 or longest.us > sum(many) / 2:
         cost = longest.us - starved
         where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
         text = f"the server sent nothing for {length_text(longest.us)} {where}"
@@ -9332,16 +9334,16 @@ def paused_server(case: Case) -> Finding | None:
     return Finding("stalled", "xfer", cost, certainty, text, {**evidence, **case.ms("xfer", "rtt")})
 
 
-def slow_body(case: Case, made: Iterable[Finding]) -> Iterator[Finding]:
-    """Say how fast a body came, where none of the findings `made` so far explains its time."""
+def slow_body(case: Case) -> Finding | None:
+    """Say how fast a body came: for a transfer that no other rule explains."""
     count, total = case.step.body_bytes, case.step.timing.total
-    long = case.xfer > HALF * total and total > LONG_STEP_US
-    if long and count and all(found.phase != "xfer" for found in made):
-        text = (
-            f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
-            "server limits it: the time fits both"
-        )
-        yield Finding("slow_body", "xfer", case.xfer, "fits", text, {"body_bytes": count, **case.ms("xfer")})
+    if not count or case.xfer <= total / 2 or total <= LONG_STEP_US:
+        return None
+    text = (
+        f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
+        "server limits it: the time fits both"
+    )
+    return Finding("slow_body", "xfer", case.xfer, "fits", text, {"body_bytes": count, **case.ms("xfer")})
 
 
 def slow_proxy(case: Case) -> Finding | None:
@@ -9350,7 +9352,7 @@ def slow_proxy(case: Case) -> Finding | None:
     if not proxy or tcp_us is None:
         return None
     took, least = case.connect - tcp_us, proxy.kind.trips * tcp_us
-    if took < HALF * case.connect or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
+    if took < case.connect / 2 or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
         return None
     failed = error and error.phase == "connect"
     what = "did not open the way in this time" if failed else "took this long to open the way"
@@ -9393,34 +9395,11 @@ def short_of_cpu(case: Case) -> Finding | None:
     return Finding("starved", None, starved, "seen", text, {"starved_ms": to_ms(starved)})
 
 
-RULES: tuple[Callable[[Case], Finding | None], ...] = (
-    lost_syn,
-    failed_address,
-    silent_resolver,
-    long_search,
-    slow_lookup,
-    slow_server,
-    lost_request,
-    late_answer,
-    held_upload,
-    closed_window,
-    held_back,
-    paused_server,
-    lossy_download,
-    slow_proxy,
-    set_up,
-    closing_server,
-    short_of_cpu,
-)
-RULES_OF_ROUND_TRIPS: tuple[Callable[[Case], Finding | None], ...] = (  # for a case that is `far`
-    old_tls,
-    repeated_hello,
-    slow_tls,
-    long_upload,
-    mere_distance,
-    slow_start,
-    small_window,
-)
+LOSS_RULES = (lost_syn, lost_request, late_answer, lossy_download)
+SET_UP_RULES = (failed_address, slow_lookup, slow_proxy, set_up, closing_server)
+PEER_RULES = (slow_server, held_upload, closed_window, held_back, paused_server)
+RULES = (*LOSS_RULES, *SET_UP_RULES, *PEER_RULES, short_of_cpu)
+FAR_RULES = (old_tls, repeated_hello, slow_tls, long_upload, mere_distance, slow_start, small_window)
 
 
 def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
@@ -9428,37 +9407,39 @@ def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
     causes = [found for found in made if found.id not in GENERAL]
     if general.id == "distance":
         return any(found.cost_us > general.cost_us for found in causes)
-    return any(found.cost_us > HALF * general.cost_us for found in causes if found.phase in SET_UP_PHASES)
+    return any(found.cost_us > general.cost_us / 2 for found in causes if found.phase in SET_UP_PHASES)
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    rules = RULES + RULES_OF_ROUND_TRIPS if case.far else RULES
+    rules = RULES + FAR_RULES if case.far else RULES
     made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
-    made += slow_body(case, made)
+    body = slow_body(case)
+    if body and all(found.phase != "xfer" for found in made):
+        made.append(body)
     told = [found for found in made if found.id not in GENERAL or not is_outdone(found, made)]
     return tuple(sorted(told, key=lambda found: -found.cost_us))
 
 
 def losses(step: Step) -> tuple[str, ...]:
     """Name what of a step was lost, or at least late: some of LOSSES."""
-    case = Case(step)
-    connected, since = step.evidence.connected, ("connected", "ended")
-    counts = (
-        connected and not step.network.reused and connected.retransmits,
-        max(0, case.grown("retransmits", *since) - case.grown("duplicates", *since)),
-        case.late_segments,
-        silent_resolver(case),
-    )
-    return tuple(what for what, count in zip(LOSSES, counts) if count)
+    case, connected = Case(step), step.evidence.connected
+    again = case.grown("retransmits", "connected", "ended")
+    found = {
+        "syn": connected and not step.network.reused and connected.retransmits,
+        "requests": again > case.grown("duplicates", "connected", "ended"),
+        "responses": case.late_segments,
+        "lookups": silent_resolver(case),
+    }
+    return tuple(what for what in LOSSES if found[what])
 
 
 def count_losses(samples: Iterable[Sample]) -> dict[str, int] | None:
     """Count the runs that lost each of LOSSES; None without any."""
-    runs = [{sample.run for sample in samples if what in sample.lost} for what in LOSSES]
-    return dict(zip(LOSSES, map(len, runs))) if any(runs) else None
+    counts = {what: len({sample.run for sample in samples if what in sample.lost}) for what in LOSSES}
+    return counts if any(counts.values()) else None
 
 
 def repeated_steps(run: Run) -> dict[int, int]:
@@ -9541,6 +9522,11 @@ def whole_ms(us: float, least: float | None = None) -> str:
     return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
 
 
+def failed_text(failure: Failure) -> str:
+    """Say in which phase a step failed; a bad redirect fails before any phase."""
+    return "failed " + ("before the request" if failure.kind == "redirect" else f"in {failure.phase}")
+
+
 class Pace:
     """Finds what changes in the totals of the good runs of a variant, on new connections or on kept ones.
 
@@ -9551,7 +9537,6 @@ class Pace:
 
     def __init__(self) -> None:
         self._reference: list[Sample] = []
-        self._ordered: list[int] = []  # the totals of the reference
         self._newest: list[Sample] = []
         self._flags: list[int] = []  # of the last runs: 0 not slow, 1 slow, 2 a row of slow ones begins
         self._row: list[Sample] = []  # the slow runs under way
@@ -9560,31 +9545,22 @@ class Pace:
         self._level: list[Sample] = []  # the runs since a new level began
         self._sign = 1  # it is above the reference, or below (-1)
 
-    def look(self, sample: Sample) -> Iterator[tuple[str, str, Sample]]:
+    def find(self, sample: Sample) -> Iterator[tuple[str, str, Sample]]:
         """Give the events of the next run: kind, text, and the run with which each began."""
         self._newest.append(sample)
         if len(self._newest) > NEWEST_RUNS:
             oldest = self._newest.pop(0)
             if not (self._level or self._flags[-NEWEST_RUNS]):
-                self._refer_to(oldest)
-        usual, ordered = self._reference, self._ordered
+                self._reference = [*self._reference, oldest][-USUAL_RUNS:]
+        usual = self._reference
         if len(usual) < OUTLIER_VALUES:
             recent = self._newest[:-1]
             flags = self._flags[-len(recent) :]
             usual = [*usual, *(each for each, flag in zip(recent, flags) if not flag)]
-            ordered = times_of("total", usual)
-        middle = median(ordered) if ordered else 0
+        middle = median(times_of("total", usual)) if usual else 0
         yield from self._slow_runs(sample, usual, middle)
         if len(self._reference) >= OUTLIER_VALUES:
             yield from self._levels(middle)
-
-    def _refer_to(self, sample: Sample) -> None:
-        """Add a run to the reference; its totals stay in order, which is quicker than to sort all of them."""
-        if len(self._reference) == USUAL_RUNS:
-            self._ordered.remove(self._reference.pop(0).timing.total)
-        self._reference.append(sample)
-        self._ordered.append(sample.timing.total)
-        self._ordered.sort()
 
     def _is_slow(self, sample: Sample, usual: Sequence[Sample], middle: float) -> bool:
         """Tell whether a run lies far above what is usual, and above the new level if there is one."""
@@ -9594,9 +9570,7 @@ class Pace:
         # Where runs depend on those before them, chance takes them further.
         for totals in (times_of("total", runs) for runs in (usual, self._level) if runs):
             centre, reach = usual_range(totals)
-            if total - centre <= max(LEAST_SLOW_US, reach):
-                return False
-            if total - centre <= reach * math.sqrt(dependence(totals)):
+            if total - centre <= max(LEAST_SLOW_US, reach * math.sqrt(dependence(totals))):
                 return False
         return True
 
@@ -9614,8 +9588,8 @@ class Pace:
                 self._often = self._flags.count(2) >= FLAPPING
                 yield "slow", self._slow_text(sample, usual, middle), sample
         elif self._row:
-            top = nearest_rank(sorted(times_of("total", usual)), 75)  # what is above may be another level
-            end = max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))
+            top = nearest_rank(sorted(times_of("total", usual)), 75)
+            end = max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))  # above may lie another level
             returned = self._often or self._level or sample.timing.total <= end
             self._back = [*self._back, sample] if returned else []
             if len(self._back) == (USUAL_RUNS if self._often else USUAL_AGAIN):
@@ -9638,23 +9612,23 @@ class Pace:
             took, others = getattr(sample.timing, phase), times_of(phase, usual)
             if took is not None and others:
                 excess[phase] = took - median(others)
-        phase = max(excess, key=lambda phase: excess[phase])
+        cause = max(excess, key=lambda phase: excess[phase])
         total = f"total {sample.timing.total / 1000:.1f} ms, usually {middle / 1000:.1f}"
-        return f"{total}: {phase} {whole_ms(getattr(sample.timing, phase))}"
+        return f"{total}: {cause} {whole_ms(getattr(sample.timing, cause))}"
 
     def _levels(self, middle: float) -> Iterator[tuple[str, str, Sample]]:
         """Give the beginning and the end of a level that is not the reference's."""
+        usual = times_of("total", self._reference)
         if self._level:
-            yield from self._end_of_level(nearest_rank(self._ordered, 75 if self._sign > 0 else 25))
+            yield from self._end_of_level(nearest_rank(sorted(usual), 75 if self._sign > 0 else 25))
             return
         now = median(times_of("total", self._newest))
         sign, change = (1 if now > middle else -1), abs(now - middle)
         if change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
             return
-        end = nearest_rank(self._ordered, 75 if sign > 0 else 25)
+        end = nearest_rank(sorted(usual), 75 if sign > 0 else 25)
         beyond = [each for each in self._newest if sign * (each.timing.total - end) > 0]
-        least_change = QUARTILES * dependence(times_of("total", self._reference)) * abs(end - middle)
-        if len(beyond) >= BEYOND[sign] and change >= least_change:
+        if len(beyond) >= BEYOND[sign] and change >= QUARTILES * dependence(usual) * abs(end - middle):
             self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
             self._row, self._often = [], False
             least = min(now, middle)
@@ -9669,9 +9643,7 @@ class Pace:
         if len(back) >= BACK:
             yield self._again(self._level[0], back[0], counted(len(self._level) - len(back), "run"))
         elif len(self._level) >= USUAL_RUNS:
-            self._reference, self._ordered = [], []
-            for each in self._level[:-NEWEST_RUNS]:
-                self._refer_to(each)
+            self._reference = self._level[:-NEWEST_RUNS]
             yield "renewed", f"usual now: {whole_ms(median(times_of('total', self._level)))} ms", newest
         else:
             return
@@ -9697,16 +9669,13 @@ class VariantEvents:
         if sample.good or not disturbed:
             yield from self._changes_of_status(sample)
         if sample.good and not disturbed:
-            for kind, text, first in self._paces.setdefault(sample.reused, Pace()).look(sample):
+            for kind, text, first in self._paces.setdefault(sample.reused, Pace()).find(sample):
                 yield self._event(kind, text)._replace(at=first.started_at, run=first.run)
         yield from self._new_things(sample.server)
 
     def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
         """Return the events of a run's label; while labels change too often, that alone is said."""
-        label = str(sample.status)
-        if sample.failure:
-            redirect = sample.failure.kind == "redirect"
-            label = f"failed {'before the request' if redirect else f'in {sample.failure.phase}'}"
+        label = failed_text(sample.failure) if sample.failure else str(sample.status)
         events = list(self._compare_label(sample, label))
         self._labels = [*self._labels[-ALIKE_RUNS:], label]
         recent = self._labels[-ALIKE_RUNS:]
@@ -9716,7 +9685,7 @@ class VariantEvents:
             self._flapping = False
             kind = "recovered" if sample.good else "status"
             return [self._event(kind, f"steady again: {label}", outage=self._outage)]
-        if sum(map(ne, self._labels, self._labels[1:])) < FLAPPING:
+        if sum(label != after for label, after in zip(self._labels, self._labels[1:])) < FLAPPING:
             return events
         self._flapping = True
         odd = [each for each in recent if each != self._good]
@@ -9909,11 +9878,6 @@ def compact_line(step: Step, turn: Turn | None = None) -> str:
 
 def without_query(url: str) -> str:
     return url.partition("?")[0]
-
-
-def failed_text(failure: Failure) -> str:
-    """Say in which phase a step failed; a bad redirect fails before any phase."""
-    return "failed " + ("before the request" if failure.kind == "redirect" else f"in {failure.phase}")
 
 
 def first_that_fits(texts: Sequence[str], width: int) -> str:
