@@ -12070,6 +12070,17 @@ def alike_sentence(found: Mapping[str, Comparison], but: str) -> str:
     return f"{words}{but and f' but for {but}'}: each within {plain_ms([max(ends)])[0]} ms of the others."
 
 
+def address_notes(rows: Sequence[VariantRow]) -> Iterator[Line]:
+    """Say which addresses had no good answer, and of each what setting the connection up costs."""
+    bad = [row.variant for row in rows if row.usual.none_good]
+    if bad:
+        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
+    for row in rows:
+        warmth = reuse_sentence(row.usual, row.parts)
+        if warmth:
+            yield f"{row.variant}: {warmth}"
+
+
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the addresses of a name side by side, step by step of a chain."""
     now = wall_clock()
@@ -12088,13 +12099,7 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
         yield medians_sentence(report, rows)
         yield addresses_table(table, headings, reasons, width)
         yield from (Span(f"! {mark.address} {mark.text}", "warn") for mark in marks)
-        bad = [row.variant for row in rows if row.usual.none_good]
-        if bad:
-            yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
-        for row in rows:
-            warmth = reuse_sentence(row.usual, row.parts)
-            if warmth:
-                yield f"{row.variant}: {warmth}"
+        yield from address_notes(rows)
         if len(rows) == 1:
             alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
             yield f"Only {alone}: there is nothing to compare."
