@@ -4636,7 +4636,6 @@ class TlsFailure(NamedTuple):
     chain: tuple[Certificate, ...]  # that the other side sent, its own first
     place: tuple[str, int]
     options: Options
-    on_socket: bool  # a unix socket, which has no port
     cert_fate: str  # what became of the client certificate, a key of FATE_HINTS
 
     @property
@@ -4711,7 +4710,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
     if certificate.names is not None:
         names = certificate.names or (certificate.common_name or "no name at all",)
     way = f", or give the server a certificate for {host}"
-    if is_ip(host) and not failure.on_socket:
+    if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
     message, hint = "the certificate was issued for {}, not {}", f"Ask for one of its names{way}."
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
@@ -4811,7 +4810,7 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
         place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
-        if failure.on_socket:
+        if failure.options.unix_socket is not None:  # it has no port
             place, hint = "socket", "Ask for http:// through this socket; "
             hint += "for https://, also behind a redirect, name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
@@ -5090,7 +5089,7 @@ class SocketStream(Stream):
         disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
         new_gap, self._disorder = disorder > self._disorder, disorder
         readable = arrived
-        if disorder and late:  # otherwise nothing but this process was
+        if disorder and late:  # without disorder nothing but this process was late
             readable = max(arrived, self.arrived)  # not before the bytes before them
             if self._waited:
                 readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
@@ -6307,14 +6306,13 @@ class Http2Connection(Reader):
         # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
-        self.h2.local_settings = Settings(
-            initial_values={
-                SettingCodes.ENABLE_PUSH: 0,  # one request, one response
-                SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_WINDOW,
-                SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
-                SettingCodes.MAX_HEADER_LIST_SIZE: room,
-            }
-        )
+        settings = {
+            SettingCodes.ENABLE_PUSH: 0,  # one request, one response
+            SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_WINDOW,
+            SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
+            SettingCodes.MAX_HEADER_LIST_SIZE: room,
+        }
+        self.h2.local_settings = Settings(initial_values=settings)
         self.h2.decoder.max_header_list_size = room
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
@@ -6521,9 +6519,8 @@ class Http2Exchange(Exchange):
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_at = began  # the first byte of the final response, unless this is a 1xx
-        payload, serves = self.reader.exactly(length), None
-        if not self.reader.in_block:
-            serves = self._take(kind, stream, payload)
+        payload = self.reader.exactly(length)
+        serves = None if self.reader.in_block else self._take(kind, stream, payload)
         if serves is None:
             serves = self._give_h2(header + payload)
         if not serves:
@@ -6743,7 +6740,7 @@ def own_addresses() -> dict[str, list[str]]:
     return own
 
 
-def established(info: bytes, begun: int, noticed: int) -> int:
+def syn_ack_at(info: bytes, begun: int, noticed: int) -> int:
     """Return when the SYN-ACK came: one round trip after connect(), where the kernel has measured that. A
     process that was kept waiting notices it late.
     """
@@ -6805,25 +6802,23 @@ class Race:
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
-        connection, unmade = self._spare.pop(peer.family, None), 0
+        connection, code = self._spare.pop(peer.family, None), 0
         try:
             connection = connection or open_socket(peer.family, self._interface)
         except OSError as error:
-            unmade = error.errno or 0
+            code = error.errno or 0
         begun = time.perf_counter_ns()
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         self._log.add(AttemptBegun(number, peer), begun)
-        if connection is None:
-            self._fail(number, unmade)
-            return
-        self._log.sockets.append(connection)
-        code = connection.connect_ex(peer.address)
-        if code in (0, errno.EINPROGRESS):
-            self._under_way[connection.fileno()] = number, connection
-            self._poller.register(connection, select.POLLOUT)
-        else:
+        if connection:
+            self._log.sockets.append(connection)
+            code = connection.connect_ex(peer.address)
+            if code in (0, errno.EINPROGRESS):
+                self._under_way[connection.fileno()] = number, connection
+                self._poller.register(connection, select.POLLOUT)
+                return
             connection.close()
-            self._fail(number, code)
+        self._fail(number, code)
 
     def _fail(self, number: int, code: int) -> None:
         error = OSError(code, os.strerror(code))
@@ -6897,7 +6892,7 @@ class Tcp(Hop):
         connection = self._stream.socket
         begun, (_, peer) = self.log.all(AttemptBegun)[self._winner]
         info = tcp_info(connection)
-        answered = established(info, begun, self._race.noticed)
+        answered = syn_ack_at(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.add(AttemptEnded(self._winner, None), answered)
         self.log.add(Connected(connection, peer, connection.getsockname()[0]))
@@ -6993,7 +6988,6 @@ class Tls(Hop):
         super().__init__(setup)
         self.proxy = proxy
         url = self.request.url
-        self._on_socket = setup.route.unix_socket is not None
         if not proxy:
             self.phase, role, protocols = "tls", target_role(url, setup.options), setup.protocols
             self.place, self._given = (url.host, url.port), offer_of(url, setup.options)
@@ -7035,9 +7029,7 @@ class Tls(Hop):
             return network_error("network: handshake", words_of_system(error))
         tap = self.stream.tap
         chain, shown = tuple(map(parse_certificate, tap.certificates)), fate_of(self._given, tap.happened)
-        return explain_tls(
-            TlsFailure(error, self.stream, chain, self.place, self.options, self._on_socket, shown)
-        )
+        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, shown))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
@@ -7163,21 +7155,18 @@ class Way:
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
-        self._stream = Stream()
-        self._hops: Sequence[Hop]
-        self._exchanges: dict[str, Exchange]
-        if idle:
-            last = idle._log.last(Exchange)
-            assert last
-            self._hops, self._to_open = idle._hops, []
-            self._stream = idle._stream
-            self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
-        else:
+        if not idle:
+            self._stream = Stream()
             self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
             # Both are made before the clock: which of them it will be, the handshake tells.
-            self._exchanges = {"http/1.1": Http1Exchange(setup)}
+            self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
+        else:
+            last = idle._log.last(Exchange)
+            assert last
+            self._stream, self._hops, self._to_open = idle._stream, idle._hops, []
+            self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         self._log.hops = tuple(hop.phase for hop in self._hops)
         self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):

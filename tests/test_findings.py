@@ -1204,8 +1204,8 @@ def test_a_round_trip_that_is_longer_than_connecting_took_is_not_taken_for_it():
     info[0], info[5], info[16:20] = 1, 4, (1448).to_bytes(4, sys.byteorder)
     info[148:152] = (40_000).to_bytes(4, sys.byteorder)
     begun = 10**12
-    assert tool.established(bytes(info), begun, begun + 41_000_000) == begun + 40_000_000
-    assert tool.established(bytes(info), begun, begun + 39_000_000) == begun + 39_000_000
+    assert tool.syn_ack_at(bytes(info), begun, begun + 41_000_000) == begun + 40_000_000
+    assert tool.syn_ack_at(bytes(info), begun, begun + 39_000_000) == begun + 39_000_000
 
 
 @pytest.mark.parametrize("length", [0, 1, 104, 148, 159])
