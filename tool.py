@@ -2193,7 +2193,7 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
             forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
             forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
             # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
-            forms |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in forms}
+            forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
             (long if len(secret) >= MIN_SECRET else short).update(forms)
     # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
     # what is literal quickly; so the first condition looks back over it.
@@ -2279,8 +2279,9 @@ def choose_addresses(entries: Sequence[Override], family: int, chosen_by: str) -
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
     if len(targets) > MAX_TARGETS:
-        message = f"{len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
-        raise UsageError(f"--resolve: {message}")
+        raise UsageError(
+            f"--resolve: {len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
+        )
     return tuple(targets.values())
 
 
@@ -2368,7 +2369,7 @@ def data_file(option: str, text: str) -> str | None:
     return text[1:] if text.startswith("@") and option != "--data-raw" else None
 
 
-def read_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> tuple[bytes | None, str]:
+def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> tuple[bytes | None, str]:
     """Load the body from options like -d, and find its media type unless it is `typed`; raises UsageError."""
     if not given:
         return None, ""
@@ -2527,8 +2528,6 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------------------------------------------
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
-RESOURCE_VARIABLE = "OTEL_RESOURCE_ATTRIBUTES"
-SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 OWN_FIELDS = ("content-length", "content-type", "transfer-encoding")  # of what is sent to the collector
 
 
@@ -2575,8 +2574,8 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
-    resource = {"service.name": "httphases", **dict(parse_pairs(RESOURCE_VARIABLE, environ))}
-    service = environ.get(SERVICE_VARIABLE)
+    resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
+    service = environ.get("OTEL_SERVICE_NAME")
     if service:
         resource["service.name"] = whole_characters(service)
     return resource
@@ -2891,31 +2890,27 @@ FOREIGN_OPTIONS = """
 --host --hostname --sni --servername = --resolve HOST:PORT:ADDR takes the name of the URL to another address
 --source* --bind* = --interface is the address, or the network interface, to connect from
 --basic = leave it out: -u USER:PASSWORD is for that
---oauth2-bearer --bearer --token --auth --password --netrc* --anyauth --digest --ntlm* --negotiate
-  --aws-sigv4* --delegation --sasl-* --service-name --login-options = credentials go by -u USER:PASSWORD, or
-  as a header, -H "Authorization: Bearer …"
--U --proxy-user --proxy-basic --proxy-anyauth --proxy-digest --proxy-ntlm --proxy-negotiate
-  --proxy-service-name --socks5-basic --socks5-g* = credentials of a proxy go into the URL of -x, as
-  user:password@ before its host
+--oauth2* --bearer --token --auth --password --netrc* --anyauth --digest --ntlm* --nego* --aws-* --deleg*
+  --sasl-* --service-* --login-* = credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
+-U --proxy-user --proxy-basic --proxy-any* --proxy-dig* --proxy-n* --proxy-serv* --socks5-b* --socks5-g* =
+  credentials of a proxy go into the URL of -x, as user:password@ before its host
 --socks* --preproxy = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
 --proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
 --proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
--p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and
-  -H 'Proxy-Authorization: …' goes to the proxy alone
+-p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and -H
+  'Proxy-Authorization: …' goes to the proxy alone
 --cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
 -w --write-out --format --csv = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* --export* --json-* -O --out-null --remote-* -J -R --create-* --skip-existing --no-clobber
-  --remove-on-error --xattr
-  -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
+-o --output* --export* --json-* -O --out-null --remote-* -J -R --create-* --skip-* --no-clobber --remove-*
+  --xattr -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
 --fail-* = use -f, or --expect STATUS; the body is not kept
 -v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
 -D --dump-header --show-headers = -i shows the header fields, --json - has them too
 -N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output --no-color --color = leave it
   out: the body is not shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
 --connect-to = use --resolve HOST:PORT:ADDR, which takes an address
---connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it;
-  the report says which phase took the time
+--connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it
 --dns-* --doh-* = the system's resolver is asked; --resolve HOST:PORT:ADDR goes without it
 -r --range = use -H 'Range: bytes=0-499'
 -z --time-cond --etag-* = use -H 'If-Modified-Since: …' or -H 'If-None-Match: …'
@@ -2924,8 +2919,7 @@ FOREIGN_OPTIONS = """
 --cert-type --key-type = leave it out: --cert and --key take PEM, and say how to make it of others
 --capath --ca-native --dump-ca-embed = use --cacert PATH, or the variables SSL_CERT_FILE and SSL_CERT_DIR
 --tls-max --tlsv* --sslv* -1 -2 -3 = leave it out: TLS 1.2 or newer is used, with -k older ones too
---hsts --proto* --ssl --ssl-reqd --disallow-username-in-url = leave it out: the URL says http:// or https://,
-  and no more
+--hsts --proto* --ssl --ssl-reqd --disallow-username-in-url = leave it out: the URL says http:// or https://
 --ssl* --tls* --ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid --ech --engine
   --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
   machine's OpenSSL does it, and the report shows what was agreed on
@@ -2935,31 +2929,27 @@ FOREIGN_OPTIONS = """
 -F --form --form-* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --url-query = write the query into the URL
 --data-urlencode = encode it before: -d sends its data as it is
--B --use-ascii --crlf --upload-flags --raw --tr-encoding --ignore-content-length = leave it out: bytes go and
-  come as they are
---max-redir* --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as
-  browsers do
+-B --use-ascii --crlf --upload-flags --raw --tr-* --ignore-c* = leave it out: bytes go and come as they are
+--max-redir* --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as browsers do
 --retr* = nothing is sent twice: run it again when it exits with 75
 -Z --parallel* --concurren* --rate -: --next = there is one URL; --count measures it again
 -K --config --disable --variable --expand-* = there is no configuration file; the shell has variables
 --abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
---haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-priority --local-port
-  --limit-rate --path-as-is --request-target --no-keepalive = nothing sets that: what is measured is a plain
-  request at full speed
+--haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-* --local-port --limit-rate
+  --path-* --request-t* --no-keep* = nothing sets that: what is measured is a plain request at full speed
 -M --manual --libcurl -V = --help lists the options there are, --version says which program it is
--a --append -l --list-only -P -Q --quote -t --telnet-option --ftp-* --disable-ep* --mail-* --tftp-* --krb
-  --pubkey --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-gateway = only http and https can be
-  measured
+-a --append -l --list-only -P -Q --quote -t --telnet-* --ftp-* --disable-ep* --mail-* --tftp-* --krb --pubkey
+  --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-* = only http and https can be measured
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
    64 usage error: the command line or a file it names is wrong; nothing sent
    70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
-   47 more than 10 redirects with -L
+   47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
    22 the last status is 4xx or 5xx, with --fail, or does not match --expect
@@ -2993,7 +2983,7 @@ class Answered(Exception):
     """Option --help or --version was given: its text is printed in place of a run, exit 0."""
 
 
-class Data(argparse.Action):
+class AppendData(argparse.Action):
     """An option that gives a part of the body: kept in order, with the option that it came by."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -3039,7 +3029,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
     ),
     "series": (
-        ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: 20) and sum them up"),
+        ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: {DEFAULT_ROUNDS}) and sum them up"),
         ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
         ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0; --baseline: FILE's)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
@@ -3072,7 +3062,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--version", "", "show the version and exit"),
     ),
 }
-COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `Data`
+COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `AppendData`
 # An earlier value would be lost. Of all other options the last value counts.
 GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
 NAMES = {  # by option: the attribute that holds its value in what argparse returns
@@ -3123,9 +3113,7 @@ def explain_options(words: Iterable[str]) -> str:
     """Name the options that do not exist, never with their values, and say what there is instead."""
     names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words]
     found = group_by(lambda name: instead_of(name) or "; --help lists the options there are", names)
-    hints = list(found)
-    if len(found) > 1:
-        hints = [f"; {', '.join(found[hint])}: {hint[2:]}" for hint in found]
+    hints = [f"; {', '.join(found[hint])}: {hint[2:]}" if len(found) > 1 else hint for hint in found]
     return f"unrecognized arguments: {' '.join(names)}{''.join(hints)}"
 
 
@@ -3207,7 +3195,7 @@ def build_parser(width: int) -> Parser:
             if not value:
                 kind = {"action": "store_true"}
             elif NAMES[spellings[0]] == "data":
-                kind.update(action=Data, dest="data", default=[])
+                kind.update(action=AppendData, dest="data", default=[])
             elif spellings[0] in COLLECTED + GIVEN_ONCE:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
@@ -3429,7 +3417,7 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
     own = read_headers_given(args, seconds)
     headers = (*without_fields(base, field_names(own)), *own)
-    body, content_type = read_body(args.data, seconds, "content-type" in field_names(headers))
+    body, content_type = load_body(args.data, seconds, "content-type" in field_names(headers))
     method = "GET" if body is None else "POST"
     if args.head:
         method = "HEAD"
