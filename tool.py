@@ -2485,10 +2485,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def choose_family(args: argparse.Namespace) -> tuple[int, str]:
-    """Return the family of the addresses that are used, and which option chose it.
-
-    Raises UsageError for an --interface that is an address where no connection can begin.
-    """
+    """Return the family of the addresses that are used, and which option chose it; raises UsageError."""
     family, text = socket.AF_UNSPEC, args.interface or ""
     if args.ipv4 or args.ipv6:
         family = socket.AF_INET if args.ipv4 else socket.AF_INET6
@@ -2505,24 +2502,6 @@ def choose_family(args: argparse.Namespace) -> tuple[int, str]:
     return own, "-4 or -6" if family else "--interface"
 
 
-def check_standard_input(*sides: argparse.Namespace) -> None:
-    """Raise UsageError where standard input would be read twice: the second reader would find nothing.
-
-    What several sides name by the same words is read once.
-    """
-    found: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
-    for args in sides:
-        own = [("-H", text[1:]) for text in args.header if text.startswith("@")]
-        own += [(option, data_file(option, text)) for option, text in args.data]
-        for option in ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file"):
-            own.append((option, getattr(args, option[2:].replace("-", "_"))))
-        own.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
-        found += [each for each in own if each not in found]
-    readers = [reader for reader, path in found if is_stdin(path)]
-    if len(readers) > 1:
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 8c. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
 # ---------------------------------------------------------------------------------------------------------
@@ -2537,9 +2516,7 @@ def whole_characters(text: str) -> str:
 
 
 def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Read key=value,key=value, percent-encoded, as W3C Baggage has it; raises UsageError, which repeats
-    nothing of it: it may hold a credential.
-    """
+    """Read key=value,key=value, percent-encoded (W3C Baggage); raises UsageError, which never repeats any."""
     text = environ.get(variable, "").encode("utf-8", "surrogateescape")
     entries = text.split(b",") if text.strip() else []
     pairs = []
@@ -3128,8 +3105,7 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
         if NAMES.get(word) in FREE_TEXT:
             text = next(rest, None)
             if text and text.startswith("-"):
-                long = word if word.startswith("--") else f"--{NAMES[word]}".replace("_", "-")
-                word, text = f"{long}={text}", None
+                word, text = f"{word}={text}", None
             yield from [word] if text is None else [word, text]
         elif word.startswith("-") and f"-{name}" in NAMES:
             raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
@@ -3242,8 +3218,22 @@ def check_conflicts(args: argparse.Namespace) -> None:
 
 def list_exports(args: argparse.Namespace) -> dict[str, str]:
     """Return the files that are to be written, by option."""
-    paths = {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS}
-    return {option: path for option, path in paths.items() if path is not None}
+    return {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS if is_given(args, option)}
+
+
+def check_standard_input(*sides: argparse.Namespace) -> None:
+    """Raise UsageError where standard input has two readers; what sides name by the same words has one."""
+    found: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
+    for args in sides:
+        own = [("-H", text[1:]) for text in args.header if text.startswith("@")]
+        own += [(option, data_file(option, text)) for option, text in args.data]
+        for option in ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file"):
+            own.append((option, getattr(args, NAMES[option])))
+        own.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
+        found += [each for each in own if each not in found]
+    readers = [reader for reader, path in found if is_stdin(path)]
+    if len(readers) > 1:
+        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
 
 def check_files(args: argparse.Namespace) -> None:
@@ -3649,10 +3639,7 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or Answered by --help and --version.
-
-    --help takes `width` columns.
-    """
+    """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
     parser = build_parser(width)
     args = parser.parse_all(argv)
