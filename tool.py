@@ -8722,7 +8722,6 @@ LONG_STEP_US = 200_000  # whose transfer is never left without a word
 LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
 ALIKE = 0.15  # two times that differ by a smaller share are alike
 GENERAL = ("setup", "closes", "distance")  # findings that name no cause
-SET_UP_PHASES = PHASES[:3]
 LOSSES = ("syn", "requests", "responses", "lookups")
 
 
@@ -8808,6 +8807,9 @@ class Case:
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
         self.wait_end = "answered" if evidence.answered else "ended"
         self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
+        self.host, _ = step.route.first_hop(step.request.url)
+        self.fits_first_window = evidence.request_bytes <= FIRST_WINDOW * self.segment
+        self.late_segments = self.grown("disorder", "connected", "ended")  # of the other side
 
     def ms(self, *names: str) -> dict[str, object]:
         """Return some of its times as evidence, in ms."""
@@ -8817,10 +8819,6 @@ class Case:
         """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
         earlier, later = (getattr(self.evidence, at) for at in (since, until))
         return later.since(earlier, name) if later else 0
-
-    @property
-    def host(self) -> str:
-        return self.step.route.first_hop(self.step.request.url)[0]
 
     @property
     def names(self) -> int:
@@ -8838,11 +8836,6 @@ class Case:
         """Tell whether nothing can be lost on the way, because it does not leave this machine."""
         route, ip = self.step.route, self.step.network.ip or ""
         return route.unix_socket is not None or (not route.proxy and (ip.startswith("127.") or ip == "::1"))
-
-    @property
-    def late_segments(self) -> int:
-        """Return how many segments of the other side came out of order, all in all."""
-        return self.grown("disorder", "connected", "ended")
 
     @property
     def tls_trips(self) -> int:
@@ -8890,21 +8883,6 @@ class Case:
         explained = self.waited_us(self.resent) + self.missing_us + self.window_us
         # `rtt` is the least of all round trips: this one may have been longer, as that of connect() was.
         return self.wait - max(self.rtt, connecting) - explained
-
-    @property
-    def request_fits_window(self) -> bool:
-        return self.evidence.request_bytes <= FIRST_WINDOW * self.segment
-
-    @property
-    def tls_excess_us(self) -> int:
-        """Return the part of tls that neither the path nor this machine explains.
-
-        The time since the other side's last segment, and time without a CPU, was spent on this machine.
-        """
-        sent = self.evidence.sent
-        if not self.far or not sent or not self.tls_trips:
-            return 0
-        return self.tls - self.tls_trips * self.rtt - max(sent.quiet_us, self.step.starved_us)
 
 
 def lost_syn(case: Case) -> Finding | None:
@@ -9056,7 +9034,11 @@ def repeated_hello(case: Case) -> Finding | None:
 
 def slow_tls(case: Case) -> Finding | None:
     """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    excess, flight = case.tls_excess_us, case.grown("received", "connected", "sent")
+    sent, flight = case.evidence.sent, case.grown("received", "connected", "sent")
+    if not sent or not case.tls_trips:
+        return None
+    # The time since the other side's last segment, and time without a CPU, was spent on this machine.
+    excess = case.tls - case.tls_trips * case.rtt - max(sent.quiet_us, case.step.starved_us)
     lost = case.grown("retransmits", "connected", "sent") + case.grown("disorder", "connected", "sent")
     large = flight >= LARGE_FLIGHT * case.segment and not lost
     if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
@@ -9089,7 +9071,7 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
 def slow_server(case: Case) -> Finding | None:
     """Find a wait that the path does not explain, of a request small enough to leave at once."""
     took = case.serving_us
-    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.request_fits_window:
+    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.fits_first_window:
         return None
     text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
     evidence: dict[str, object] = case.ms("wait", "rtt")
@@ -9112,9 +9094,7 @@ def lost_request(case: Case) -> Finding | None:
     if not again:
         return None
     cost = case.waited_us(again)
-    what = "the request"
-    if case.tls_trips:
-        what += ", or the end of the handshake before it,"
+    what = "the request" + (", or the end of the handshake before it," if case.tls_trips else "")
     text = f"{what} was lost or late and sent again, {times_text(again)}"
     if abs(unexplained - cost) <= ALIKE * unexplained:
         text += "; the server took about as long again, or its answer was lost too"
@@ -9163,7 +9143,7 @@ def closed_window(case: Case) -> Finding | None:
 def long_upload(case: Case) -> Finding | None:
     """Find a wait that is as long as slow start needs for the segments of the body."""
     answered, size = case.evidence.answered, case.evidence.request_bytes
-    if not answered or case.request_fits_window or case.step.network.reused:
+    if not answered or case.fits_first_window or case.step.network.reused:
         return None  # the window of a kept connection may be anything
     segments = answered.segments_out
     trips, took = slow_start_trips(segments), case.wait - case.window_us
@@ -9251,9 +9231,8 @@ def held_back(case: Case) -> Finding | None:
     rest = case.grown("segments_in", "answered", "ended")
     if case.step.route.proxy or case.step.error or case.rtt >= HELD_BACK_RTT_US:
         return None
-    if not 1 <= rest <= HELD_BACK_SEGMENTS:
-        return None
-    if case.grown("disorder", "sent", "ended") or case.grown("retransmits", "sent", "ended"):
+    lost = case.grown("disorder", "sent", "ended") or case.grown("retransmits", "sent", "ended")
+    if lost or not 1 <= rest <= HELD_BACK_SEGMENTS:
         return None
     at_once = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
@@ -9265,8 +9244,7 @@ def held_back(case: Case) -> Finding | None:
         "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
         "it; a server that took so long between the two would look alike"
     )
-    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
-    return Finding("nagle", "xfer", held, "fits", text, evidence)
+    return Finding("nagle", "xfer", held, "fits", text, {"segments": rest, **case.ms("xfer", "rtt")})
 
 
 def paused_server(case: Case) -> Finding | None:
@@ -9371,7 +9349,7 @@ def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
     causes = [found for found in made if found.id not in GENERAL]
     if general.id == "distance":
         return any(found.cost_us > general.cost_us for found in causes)
-    return any(found.cost_us > general.cost_us / 2 for found in causes if found.phase in SET_UP_PHASES)
+    return any(found.cost_us > general.cost_us / 2 for found in causes if found.phase in PHASES[:3])
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
@@ -9406,15 +9384,17 @@ def count_losses(samples: Iterable[Sample]) -> dict[str, int] | None:
     return counts if any(counts.values()) else None
 
 
-def repeated_steps(run: Run) -> dict[int, int]:
+def repeats(asked: Iterable[tuple[int, object]]) -> dict[int, int]:
     """Return, by number, the steps that ask what an earlier one asked, and the number of that one."""
-    asked: dict[tuple[str, Url], int] = {}
-    # A redirect that leads nowhere asks nothing.
+    seen: dict[object, int] = {}
+    firsts = [(number, seen.setdefault(what, number)) for number, what in asked]
+    return {number: first for number, first in firsts if first < number}
+
+
+def repeated_steps(run: Run) -> dict[int, int]:
+    """Return `repeats` of a run; a redirect that leads nowhere asks nothing."""
     steps = [step for step in run.steps if not (step.error and step.error.kind == "redirect")]
-    firsts = {
-        step.number: asked.setdefault((step.request.method, step.request.url), step.number) for step in steps
-    }
-    return {number: first for number, first in firsts.items() if first < number}
+    return repeats((step.number, (step.request.method, step.request.url)) for step in steps)
 
 
 def loop_text(run: Run) -> str:
@@ -11726,12 +11706,8 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
 
 def steps_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show a series step by step: each whole, or as a row of a table."""
-    asked: dict[tuple[str, str], int] = {}
-    firsts = [
-        (each.number, asked.setdefault((each.method, each.url), each.number)) for each in report.summaries
-    ]
-    repeated = [number for number, first in firsts if first < number]
-    whole, above = shown_whole(sorted({number for number, _ in firsts}), repeated), 0
+    repeated = repeats((each.number, (each.method, each.url)) for each in report.summaries)
+    whole, above = shown_whole(sorted({each.number for each in report.summaries}), repeated), 0
     rows = []
     for summary in report.summaries:
         if summary.number in whole or summary.failed or summary.newest.last:
