@@ -14,7 +14,7 @@ The way of a request through this file, which is read from top to bottom:
 
      1 Imports          8 Arguments      what the command line says, checked
      2 Vocabulary       9 Command line   argv -> Options
-     3 Errors          10 Clock          what happens in a step: a log of events, and what is read from it
+     3 Errors          10 Clock          what happens in a step: a log, and what is read from it
      4 Records         11 Certificates   DER -> Certificate
      5 Local files     12 Failures       what errors mean, in words: all of them here
      6 Budgets         13 Lookup         names to addresses
@@ -24,7 +24,7 @@ The way of a request through this file, which is read from top to bottom:
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
                        21 Way            the hops of a request and its exchange, in order
-                       22 Step           what is prepared before the clock; events -> Step
+                       22 Step           what is prepared before the clock; log -> Step
                        23 Chain          steps -> Run, under a deadline; traces -> a collector
                        24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
@@ -39,7 +39,7 @@ What the records are, and which is made of which:
     Options    the command line, checked. Its Series says how often to measure, its Request what to ask
     Variant    a name and Options: what is measured side by side (addresses of a name, sides of --versus)
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
-    Step       one request and what became of it; made of the events in its log
+    Step       one request and what became of it; made of its log
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     the little that is kept of a step, because a series may have ten thousand runs
     Summary    what the samples of one step have in common
@@ -201,7 +201,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, partial
-    from itertools import accumulate, combinations, groupby, islice
+    from itertools import accumulate, combinations, groupby, islice, zip_longest
     from operator import itemgetter, mul
 
     http_client = import_http_client()
@@ -888,7 +888,7 @@ class Evidence(NamedTuple):
     pauses: tuple[Pause, ...] = ()  # from the first byte on; of short ones only the longest so far
     held: Held = Held()
     resolver: Resolver | None = None  # only of a long lookup
-    answered_name: str | None = None  # the name that a resolver found the addresses under
+    canonical_name: str | None = None  # the name that a resolver found the addresses under
 
 
 class Step(NamedTuple):
@@ -3660,59 +3660,25 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Clock. Each step has a log of events that only grows. Its times are read from that log, at the end of
-#     the step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
+# 10. Clock. Each step has a log of what has happened. Its times are read from that log, at the end of the
+#     step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
-class Event(NamedTuple):
-    """Something that happened, and when (perf_counter_ns): a word, or a record. In their usual order:
+class Dial(NamedTuple):
+    """An attempt to connect."""
 
-    "start"       the clock starts
-    AttemptBegun  a SYN is about to leave
-    AttemptEnded  the SYN-ACK came, or the attempt failed
-    Connected     from here on this is the socket
-    Counted       struct tcp_info was read
-    Opened        the answer came that opened a hop
-    "wanted"      the target asked for a client certificate; "declined" or "shown" says whether it got one
-    TlsInfo       a handshake with the target ended, or failed
-    "reused"      in place of all hops: the connection was kept from an earlier run
-    Exchange      the exchange begins
-    "sent"        the kernel has taken the last byte of the request
-    "first byte"  of the final response
-    Response      its header section is whole
-    "gap filled"  bytes came that others had waited for
-    Pause         the first bytes came after a pause within the response
-    "done"        the last byte of the body
-    "looked up"   in place of all after "start": addresses were all that was wanted
-    NetworkError  the step failed
-    """
-
-    at: int
-    what: object
-
-
-class AttemptBegun(NamedTuple):
-    number: int
+    begun: int  # a SYN is about to leave
     peer: Peer | None  # None on a unix socket, which has no address
-
-
-class AttemptEnded(NamedTuple):
-    number: int
+    ended: int | None  # the SYN-ACK came, or the attempt failed
     error: str | None
 
 
 class Connected(NamedTuple):
-    socket: socket.socket | None = None
-    peer: Peer | None = None
-    local_ip: str | None = None
+    """A connection, all of it 0 or None before there is one."""
 
-
-class Opened(NamedTuple):
-    departed: int  # when the first bytes of the next hop or exchange left (perf_counter_ns)
-
-
-class Counted(NamedTuple):
-    field: str  # of Evidence
-    info: bytes  # struct tcp_info
+    at: int
+    socket: socket.socket | None
+    peer: Peer | None
+    local_ip: str | None
 
 
 def start_of_wait(answered: int, departed: int) -> int:
@@ -3727,7 +3693,7 @@ def start_of_wait(answered: int, departed: int) -> int:
     return departed - min((departed - answered) // 2, WAKE_UP // 2)
 
 
-def tcp_info(connection: socket.socket | None) -> bytes:
+def read_tcp_info(connection: socket.socket | None) -> bytes:
     """Return Linux' struct tcp_info of a connection, empty elsewhere."""
     if sys.platform != "linux" or connection is None:
         return b""
@@ -3738,108 +3704,100 @@ def tcp_info(connection: socket.socket | None) -> bytes:
 
 
 class Log:
-    """The events of one step: the measuring thread adds them, any thread may take a `history` and read it."""
+    """What has happened in one step so far: the measuring thread notes it, any thread may take a `history`.
+
+    Its values do not change: each is replaced by one assignment, which is one step for other threads. Where
+    an instant tells that a value is there, the value comes first.
+    """
 
     def __init__(self) -> None:
         self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.looks_up = False  # a resolver is asked
-        self.asking = 0  # the number of the hop that asks for addresses
-        self.received = 0  # bytes of the body: its reads are too many to be events
+        self.hop_looking_up = 0  # its number
         self.addresses: tuple[str, ...] = ()  # of the first hop
-        self.hello_bytes: int | None = None  # of the ClientHello for the target
-        self.answered_name: str | None = None  # what the resolver calls the owner of the newest addresses
-        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
-        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
+        self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
+        self.start = 0  # the clock starts; 0 if it never did
+        self.kept = False  # in place of all hops: the connection was kept from an earlier run
         self.idle = 0  # ns since the request before on a kept connection
+        self.dials: tuple[Dial, ...] = ()
+        self.connected = Connected(0, None, None, None)  # the newest connection
+        self.opened: tuple[tuple[int, int], ...] = ()  # of each hop: it was answered, the next flight left
+        self.hello_bytes: int | None = None  # of the ClientHello for the target
+        self.tls: TlsInfo | None = None  # of the handshake with the target, also of one that failed
+        self.cert_notes: Sequence[str] = ()  # of its HandshakeTap, also of an earlier run on the connection
+        self.exchange: Exchange | None = None
+        self.sent: int | None = None  # the kernel has taken the last byte of the request
+        self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
+        self.first_byte: int | None = None  # of the final response
+        self.response: Response | None = None  # its header section is whole
+        self.received = 0  # bytes of the body
+        self.gaps: tuple[int, ...] = ()  # when bytes came that others had waited for
+        self.pauses: tuple[Pause, ...] = ()  # within the response
+        self.done: int | None = None  # the last byte of the body
+        self.error: NetworkError | None = None
+        self.stopped: int | None = None  # it failed, or had looked up all, where nothing else was wanted
+        self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
+        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
-        self.events: list[Event] = []
 
-    def add(self, what: object, at: int | None = None) -> None:
-        if at is None:
-            at = time.perf_counter_ns()
-        # Without a lock: an append, like the copy in `history`, is one step for the other threads.
-        self.events.append(Event(at, what))
+    def end_dial(self, number: int, ended: int, error: str | None = None) -> None:
+        dials = list(self.dials)
+        begun, peer, *_ = dials[number]
+        dials[number] = Dial(begun, peer, ended, error)
+        self.dials = tuple(dials)
 
     def pause(self, since: int, until: int, burst: int) -> int:
-        """Add a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
-        self.add(Pause((until - since) // 1000, self.received, burst), until)
-        few = len(self.events) < MAX_PAUSES
+        """Note a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
+        part = "body" if self.response else "header"
+        ends = "gap" if until in self.gaps[-1:] else part
+        self.pauses += (Pause((until - since) // 1000, self.received, burst, ends),)
+        few = len(self.pauses) < MAX_PAUSES
         return min(until - since, PAUSE) if few else until - since
 
     def count(self, field: str) -> None:
-        """Add the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
-        self.add(Counted(field, tcp_info(self.connected.socket)))
+        """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
+        self.tcp_info = {**self.tcp_info, field: read_tcp_info(self.connected.socket)}
+
+    def fail(self, error: NetworkError, at: int) -> None:
+        self.error, self.stopped = error, at
 
     def history(self) -> Log:
-        """Return a copy, with the events so far."""
+        """Return a copy, of one moment."""
         found = Log()
-        vars(found).update(vars(self), events=self.events[:])
+        vars(found).update(vars(self))
         return found
-
-    def all(self, kind: type[Thing]) -> list[tuple[int, Thing]]:
-        """Return when, and what, of all events of a kind."""
-        return [(at, what) for at, what in self.events if isinstance(what, kind)]
-
-    def last(self, kind: type[Thing]) -> Thing | None:
-        """Return the newest of a kind, None when there is none."""
-        return next((what for _, what in reversed(self.events) if isinstance(what, kind)), None)
-
-    def instant(self, word: str) -> int | None:
-        """Return when something first happened, None if it has not."""
-        return next((at for at, what in self.events if what == word), None)
-
-    @property
-    def start(self) -> int:
-        return self.instant("start") or 0
-
-    @property
-    def kept(self) -> bool:
-        return self.instant("reused") is not None
 
     @property
     def stale(self) -> bool:
         """Tell whether the answer came before this request could leave: then it answers another request."""
-        first = self.instant("first byte")
+        first = self.first_byte
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
-
-    @property
-    def ended(self) -> bool:
-        return any(what in ("done", "looked up") or isinstance(what, NetworkError) for _, what in self.events)
 
     @property
     def hop(self) -> int:
         """Return the number of the hop under way, `len(hops)` when all are open."""
         if self.kept:
             return len(self.hops)
-        if not self.last(AttemptBegun):
-            return self.asking
-        return len(self.all(Opened))
+        return len(self.opened) if self.dials else self.hop_looking_up
 
     def _opened(self, count: int) -> int | None:
         """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
-        opened = self.all(Opened)
-        if not 0 < count <= len(opened):
+        if not 0 < count <= len(self.opened):
             return None
-        answered, (departed,) = opened[count - 1]
+        answered, departed = self.opened[count - 1]
         return answered if count < len(self.hops) else start_of_wait(answered, departed)
-
-    def _boundaries(self) -> tuple[int | None, ...]:
-        """Return the end of each phase, in the order of PHASES; None for a phase that is not over."""
-        answer = self.instant("first byte"), self.instant("done")
-        if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
-            return (self.start, self.start, self.start, *answer)
-        dns = next((at for at, _ in self.all(AttemptBegun)), None)
-        if dns is not None and not self.looks_up:
-            dns = self.start  # without a lookup dns takes no time at all
-        connect = self._opened(self.hops.count("connect"))
-        tls = self._opened(len(self.hops))
-        return (dns, connect, tls, *answer)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the ends of the phases that are over. The end of one is the start of the next."""
+        """Return the ends of the phases that are over, in the order of PHASES; each starts the next."""
+        dns = self.dials[0].begun if self.dials else None
+        if dns is not None and not self.looks_up:
+            dns = self.start  # without a lookup dns takes no time at all
+        before = [dns, self._opened(self.hops.count("connect")), self._opened(len(self.hops))]
+        if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
+            before = [self.start] * 3
         ends = [self.start]
-        for instant in self._boundaries():
+        for instant in (*before, self.first_byte, self.done):
             if instant is None:
                 break
             # The kernel has another clock: its instant may lie a little before the one that came first.
@@ -3856,93 +3814,79 @@ class Log:
         """Return the phase under way."""
         return PHASES[min(len(self.ends), len(PHASES) - 1)]
 
-    def timing(self, failed_at: int | None) -> Timing:
-        """Round every instant to a microsecond from the start, then subtract: all sums are exact. `failed_at`
-        closes the phase under way of a failed step; the later ones stay None.
-        """
-        ends = list(self.ends)
+    def _us(self, instant: int) -> int:
+        """Round an instant to a microsecond from the start: sums of differences are exact then."""
+        return round((instant - self.start) / 1000)
+
+    @property
+    def timing(self) -> Timing:
+        """Return the durations; the phase in which a step failed ends there, and the later ones are None."""
+        ends = list(map(self._us, self.ends))
         reached = len(ends)
-        if failed_at is not None and self.instant("start") is None:
-            failed_at = 0  # no clock has run
-        if failed_at is not None and reached < len(PHASES):
-            ends.append(max(self.phase_start, failed_at))
-        offsets = [0] + [round((end - self.start) / 1000) for end in ends]
-        spans: list[int | None] = [after - before for before, after in zip(offsets, offsets[1:])]
+        if self.stopped is not None and reached < len(PHASES):
+            ends.append(self._us(max(self.phase_start, self.stopped if self.start else 0)))
+        spans: list[int | None] = [end - start for start, end in zip([0, *ends], ends)]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
-        ttfb = offsets[4] if reached >= 4 else None
-        send = None
-        if reached >= 3 and wait is not None:
+        send = ttfb = None
+        if wait is not None:
             # An answer may come before the request is whole, or without it: then sending took all of wait.
-            last = min(self.instant("sent") or ends[3], ends[3])
-            send = max(0, round((last - self.start) / 1000) - offsets[3])
+            send = wait if self.sent is None else min(wait, max(0, self._us(self.sent) - ends[2]))
+            ttfb = ends[3] if reached > 3 else None
         if self.kept:
             dns = connect = tls = None
-        return Timing(dns, connect, tls, wait, xfer, offsets[-1], send, ttfb)
+        return Timing(dns, connect, tls, wait, xfer, ends[-1] if ends else 0, send, ttfb)
 
-    def attempts(self, now: int) -> tuple[Attempt, ...]:
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
         """Return the attempts to connect, in the order in which they began."""
-        outcomes = {number: (at, error) for at, (number, error) in self.all(AttemptEnded)}
+        now = self.stopped or time.perf_counter_ns()
         attempts = []
-        for begun, (number, peer) in self.all(AttemptBegun):
-            # At the deadline some have no outcome yet: they took until now.
-            ended, error = outcomes.get(number, (now, "no answer"))
-            if peer:  # a unix socket has no address
-                attempts.append(Attempt(peer.ip, max(0, round((ended - begun) / 1000)), error))
+        for begun, peer, ended, error in self.dials:
+            if peer:  # at the deadline some have no outcome yet: they took until now
+                us = max(0, round(((ended or now) - begun) / 1000))
+                attempts.append(Attempt(peer.ip, us, error if ended else "no answer"))
         return tuple(attempts)
 
-    @property
-    def connected_at(self) -> int | None:
-        """Return when the newest connection was established."""
-        return next((at for at, (_, error) in reversed(self.all(AttemptEnded)) if not error), None)
 
-    @property
-    def connected(self) -> Connected:
-        """Return the newest connection; all of it is None before there is one."""
-        return self.last(Connected) or Connected()
-
-
-TCP_INFO = struct.Struct("@5xB10xI8xI24x44xI16xQQI8xIII")  # struct tcp_info of Linux 4.6; see parse_tcp_info
+TCP_INFO_SIZE = 160  # bytes of struct tcp_info in Linux 4.6, which has what is needed at the least
 QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
 DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
-def counter_at(info: bytes, place: int, form: str = "@I") -> int | None:
+def counter_at(info: bytes, place: int, form: str = "@I") -> Any:
     """Return the counter at a place of struct tcp_info, None where an older kernel's has ended."""
     if len(info) < place + struct.calcsize(form):
         return None
-    counter: int = struct.unpack_from(form, info, place)[0]
-    return counter
+    return struct.unpack_from(form, info, place)[0]
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
     """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
     None for one that is too short for the counters of Linux 4.6, or that an emulation filled with zeros.
-    tcpi_min_rtt, unlike the smoothed tcpi_rtt, is free of the other side's delayed acknowledgements.
     """
-    if len(info) < TCP_INFO.size or not any(info[1:]):
+    if len(info) < TCP_INFO_SIZE or not any(info[1:]):
         return None
-    # tcpi_options (byte 5), snd_mss (16), sacked (28), total_retrans (100), bytes_acked (120), bytes_received
-    # (128), segs_out (136), min_rtt (148), data_segs_in (152), data_segs_out (156).
-    fields = TCP_INFO.unpack_from(info)
-    flags, segment, sacked, resent, acked, received, all_out, rtt, data_in, data_out = fields
-    all_sent, again = counter_at(info, 200, "@Q"), counter_at(info, 208, "@Q")  # of bytes (Linux 4.19)
+    counter = partial(counter_at, info)
+    # Unlike the smoothed tcpi_rtt, tcpi_min_rtt is free of the other side's delayed acknowledgements.
+    rtt, segments_out = counter(148), counter(156)
+    all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
     return Counters(
-        window_scaling=bool(flags & 4),  # TCPI_OPT_WSCALE
-        segment=segment,
+        window_scaling=bool(info[5] & 4),  # tcpi_options, TCPI_OPT_WSCALE
+        segment=counter(16),  # tcpi_snd_mss
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
-        quiet_us=(counter_at(info, QUIET) or 0) * 1000,
-        beyond_gap=sacked,
-        retransmits=resent,
+        quiet_us=counter(QUIET) * 1000,
+        beyond_gap=counter(28),  # tcpi_sacked
+        retransmits=counter(100),  # tcpi_total_retrans
         sent=None if all_sent is None or again is None else all_sent - again,
-        acknowledged=acked,
-        received=received,
-        segments_in=data_in,
-        segments_out=data_out,
-        acknowledgments=all_out - data_out,
-        duplicates=counter_at(info, 216),  # tcpi_dsack_dups (Linux 4.19)
-        disorder=counter_at(info, DISORDER),
-        limited_us=counter_at(info, 176, "@Q"),  # tcpi_rwnd_limited (Linux 4.10)
+        acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
+        received=counter(128, "@Q"),  # tcpi_bytes_received
+        segments_in=counter(152),  # tcpi_data_segs_in
+        segments_out=segments_out,  # tcpi_data_segs_out
+        acknowledgments=counter(136) - segments_out,  # tcpi_segs_out
+        duplicates=counter(216),  # tcpi_dsack_dups (4.19)
+        disorder=counter(DISORDER),
+        limited_us=counter(176, "@Q"),  # tcpi_rwnd_limited (4.10)
     )
 
 
@@ -4062,23 +4006,6 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
                 names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name.content)], name.content))
         return tuple(names)
     return ()
-
-
-def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
-    """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
-    days = abs(moment - now).days
-    return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
-
-
-def certificate_name(certificate: Certificate) -> str:
-    """Name a certificate: by its Common Name, else its first alternative name, else its issuer."""
-    if certificate.common_name:
-        return f"CN {certificate.common_name}"
-    if certificate.names is None:
-        return "no legible name"
-    if certificate.names:
-        return certificate.names[0]
-    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
 
 
 def certificate_fields(der: bytes) -> list[Der]:
@@ -4282,8 +4209,7 @@ def network_error(what: str, *details: Detail) -> NetworkError:
 
 def words_of_system(error: Exception) -> str:
     """Put an error of the system in words, lower case, to follow what it happened to."""
-    number = getattr(error, "errno", 0) or 0
-    return refusal_of(error) or SYSTEM_ERRORS.get(number) or reason_of(error).lower()
+    return refusal_of(error) or SYSTEM_ERRORS.get(getattr(error, "errno", 0)) or reason_of(error).lower()
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
@@ -4307,10 +4233,8 @@ def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) ->
 
 
 def unix_failed(path: str, error: Exception) -> NetworkError:
-    words, hint = UNIX_FAILURES.get(
-        getattr(error, "errno", 0) or 0,
-        (words_of_system(error), "Check the path, and the service behind it."),
-    )
+    usual = words_of_system(error), "Check the path, and the service behind it."
+    words, hint = UNIX_FAILURES.get(getattr(error, "errno", 0), usual)
     return NetworkError("network", "no connection to the unix socket {}: {}", hint, clip(path), words)
 
 
@@ -4565,10 +4489,8 @@ SHOWN_ALERTS = {  # alerts where a client certificate was shown
 }
 FATE_HINTS = {  # what may become of a client certificate, and what to try if the server then refuses
     "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
-    "sent": (
-        "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
-        "certificates between the two go into the same file, below its own."
-    ),
+    "sent": "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
+    "certificates between the two go into the same file, below its own.",
     "not asked for": "The server did not ask for the certificate given with --cert: look at its settings.",
     "not sent": "The handshake ended before the certificate given with --cert could be shown.",
     "withheld": "What --cert names is shown to the first URL's origin alone: ask for this URL itself.",
@@ -4647,6 +4569,23 @@ def has_trust_store() -> bool:
         return False
 
 
+def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
+    """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
+    days = abs(moment - now).days
+    return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
+
+
+def certificate_name(certificate: Certificate) -> str:
+    """Name a certificate: by its Common Name, else its first alternative name, else its issuer."""
+    if certificate.common_name:
+        return f"CN {certificate.common_name}"
+    if certificate.names is None:
+        return "no legible name"
+    if certificate.names:
+        return certificate.names[0]
+    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
+
+
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
@@ -4698,30 +4637,34 @@ def name_error(failure: TlsFailure) -> NetworkError:
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
     """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
-    last = failure.certificate
+    own = last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
         if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
     issuer = f" ({clip(last.issuer)})" if last.issuer else ""
-    message = "the certificate's issuer is unknown{}"
-    hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
-    hint += "if not, the server may not send its intermediate certificates."
+    whose = "certificate's issuer" if last is own else "issuer at the end of the certificate's chain"
+    message = ISSUER_VERDICTS.get(failure.code, f"the {whose} is unknown{{}}")
     lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
-    cause = f"The server may not send its intermediate certificates; or the {lacking}."
     alone = "The server sent its own certificate alone: its intermediate may be missing there, or"
-    if len(failure.chain) == 1:
-        hint, cause = f"{alone} its issuer is a private CA: --cacert PATH.", f"{alone} the {lacking}."
-    if last is not failure.certificate:
-        message = "the issuer at the end of the certificate's chain is unknown{}"
-        cause = f"The {lacking}; or the server does not send all its intermediate certificates."
-    message = ISSUER_VERDICTS.get(failure.code, message)
     if failure.options.ca_bundle is not None:
-        hint = f"The {lacking}." if failure.code in ISSUER_VERDICTS else cause
+        if failure.code in ISSUER_VERDICTS:
+            hint = f"The {lacking}."
+        elif last is not own:
+            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
+        elif len(failure.chain) == 1:
+            hint = f"{alone} the {lacking}."
+        else:
+            hint = f"The server may not send its intermediate certificates; or the {lacking}."
     elif not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
     elif failure.code == 18:
         hint = "To trust it, pass it with --cacert PATH."
+    elif len(failure.chain) == 1:
+        hint = f"{alone} its issuer is a private CA: --cacert PATH."
+    else:
+        hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
+        hint += "if not, the server may not send its intermediate certificates."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", issuer)
 
 
@@ -4810,14 +4753,16 @@ def literal_peer(literal: str, port: int) -> Peer:
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
-def resolver_waits(servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
+def resolver_waits(library: str, servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
     """Return how long a resolver waits for each answer in turn (us), () if unknown; `timeout` is in s.
 
     glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
     time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
     """
-    if c_library() != "glibc":
-        return (timeout * 1_000_000 // attempts,) * (attempts if c_library() else 0)
+    if not library:
+        return ()
+    if library == "musl":
+        return (timeout * 1_000_000 // attempts,) * attempts
     shares = [max(1, (timeout << index) // servers) for index in range(1, servers)]
     return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
 
@@ -4829,36 +4774,32 @@ def read_resolver(options: Options) -> Resolver | None:
     except OSError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
-    domains = re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:]
-    settings, library, variable = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE), c_library(), ""
-    most = {"timeout": 60, "attempts": 10, "ndots": 15}
+    domains = "".join(re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:])
+    settings = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE)
+    library, variable, longest, most = c_library(), "", 60, 10
     if library == "glibc":
-        environ, most = options.environ, {"timeout": 30, "attempts": 5, "ndots": 15}
-        variable, domains = environ.get("RES_OPTIONS", ""), [environ.get("LOCALDOMAIN") or "".join(domains)]
+        domains = options.environ.get("LOCALDOMAIN") or domains
+        variable, longest, most = options.environ.get("RES_OPTIONS", ""), 30, 5
     words = " ".join([*settings, variable]).split()
-    given = {
-        name: int(value)
-        for name, _, value in (word.partition(":") for word in words)
-        if re.fullmatch("[0-9]{1,99}", value)
-    }
-    timeout, attempts, ndots = (
-        min(given.get(name, usual), most[name])
-        for name, usual in (("timeout", 5), ("attempts", 2), ("ndots", 1))
-    )
-    waits = resolver_waits(len(servers), max(1, timeout), max(1, attempts))
+    pairs = [word.split(":", 1) for word in words if re.fullmatch("[^:]*:[0-9]{1,99}", word)]
+    given = {name: int(value) for name, value in pairs}
+    timeout = max(1, min(given.get("timeout", 5), longest))
+    attempts = max(1, min(given.get("attempts", 2), most))
+    ndots = min(given.get("ndots", 1), 15)
     said = f"search, ndots:{ndots} in /etc/resolv.conf"
-    if "ndots:" in variable or "ndots" not in given:
-        said = f"search in /etc/resolv.conf, ndots:{ndots}{' in RES_OPTIONS' * ('ndots:' in variable)}"
-    search = tuple(domain.strip(".").lower() for domain in " ".join(domains).split() if domain.strip("."))
+    if "ndots:" in variable:
+        said = f"search in /etc/resolv.conf, ndots:{ndots} in RES_OPTIONS"
+    elif "ndots" not in given:
+        said = f"search in /etc/resolv.conf, ndots:{ndots}"
+    search = tuple(domain.strip(".").lower() for domain in domains.split() if domain.strip("."))
+    waits = resolver_waits(library, len(servers), timeout, attempts)
     return Resolver(servers, waits, library, search, ndots, said, not options.family, "rotate" in words)
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
     """Alternate the families, keeping the resolver's order in each (RFC 8305 section 4)."""
-    first = [peer for peer in peers if peer.family == peers[0].family]
-    other = [peer for peer in peers if peer.family != peers[0].family]
-    longest = max(len(first), len(other))
-    return [peer for index in range(longest) for peer in first[index : index + 1] + other[index : index + 1]]
+    families = group_by(lambda peer: peer.family, peers).values()
+    return [peer for turn in zip_longest(*families) for peer in turn if peer]
 
 
 def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
@@ -4874,7 +4815,7 @@ def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
         host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
     )
     peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
-    return interleave(list(dict.fromkeys(peers))), found[0][3]
+    return interleave(list(dict.fromkeys(peers))), found[0][3].rstrip(".").lower()
 
 
 def known_address(host: str, port: int, options: Options) -> str | None:
@@ -4893,7 +4834,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
         return [literal_peer(literal, port)]
     began = time.perf_counter()
     try:
-        found, log.answered_name = look_up(host, port, options.family)
+        found, log.canonical_name = look_up(host, port, options.family)
         return found
     except socket.gaierror as error:
         raise explain_lookup(host, options, error, time.perf_counter() - began) from None
@@ -4990,7 +4931,7 @@ def instant_of(stamp: int) -> int:
 
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
-    the server is not blamed for a process that was not running. `note` is called with "gap filled".
+    the server is not blamed for a process that was not running. `note_gap` is called when one was filled.
 
     Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
     """
@@ -5007,7 +4948,7 @@ class SocketStream(Stream):
         self._log: Log  # of the response that is watched
         self._worth = NEVER  # ns of a pause that is added to it
         self._burst = 0  # bytes that have come since the newest pause
-        self.note: Callable[[str, int], object] = nobody
+        self.note_gap: Callable[[int], object] = nobody
 
     def watch(self, log: Log) -> None:
         self._log, self._worth = log, 0
@@ -5060,7 +5001,7 @@ class SocketStream(Stream):
                |            |<------------------ `late`: more than FRESH ---------------->|
                |<------------------------ `long`: more than JIFFY ----------------------->|
         """
-        info = tcp_info(self.socket)
+        info = read_tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
         new_gap, self._disorder = disorder > self._disorder, disorder
         readable = arrived
@@ -5070,7 +5011,7 @@ class SocketStream(Stream):
                 readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
         # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
         if readable - arrived > JIFFY or (new_gap and self._waited and long):
-            self.note("gap filled", readable)
+            self.note_gap(readable)
         return readable
 
     def hold(self) -> None:
@@ -5164,13 +5105,12 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
     and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
-    8446 section 4.6.2): `note` is called with "wanted", "declined" and "shown", events of the log.
+    8446 section 4.6.2): "wanted", then "declined" or "shown", are put into `happened`.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
-        self.happened: list[str] = []  # what was noted
-        self.note: Callable[[str], object] = nobody
+        self.happened: list[str] = []
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
         self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
@@ -5186,17 +5126,13 @@ class HandshakeTap:
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
             self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
         elif (content, kind, came) == (22, 11, False):  # our Certificate
-            self._note("shown" if any(each_certificate(data, version)) else "declined")
+            self.happened.append("shown" if any(each_certificate(data, version)) else "declined")
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
-            self._note("wanted")
+            self.happened.append("wanted")
         elif (content, kind, came) == (22, 2, True):  # ServerHello
             self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
         elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
-
-    def _note(self, what: str) -> None:
-        self.happened.append(what)
-        self.note(what)
 
     @property
     def certificates(self) -> tuple[bytes, ...]:
@@ -5698,7 +5634,8 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
 
 def read_head(reader: Reader, log: Log) -> Response:
     """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
-    "first byte" is added when the status line was read: only then it is known whether the response is final.
+
+    The first byte is noted when the status line was read: only then it is known whether it is final.
     Raises EOFError when nothing came at all.
     """
     for _ in range(MAX_INTERIM + 1):
@@ -5710,7 +5647,7 @@ def read_head(reader: Reader, log: Log) -> Response:
             line = reader.line(MAX_HEADER_BYTES)
             version, status, reason = parse_status_line(line)
             if status >= 200:
-                log.add("first byte", first_byte)
+                log.first_byte = first_byte
                 log.count("answered")
                 reader.stream.watch(log)
             headers, size = read_headers(reader)
@@ -5972,7 +5909,7 @@ UNASKED = "the server sent something that it was not asked for"
 
 
 class Stage:
-    """A part of the way, a hop or an exchange. It adds what happens to its log.
+    """A part of the way, a hop or an exchange. It notes what happens in its log.
 
     Three methods put a failure in words. For https://a.example through the proxy p, over the hops tcp,
     tunnel and tls:
@@ -5985,10 +5922,6 @@ class Stage:
         self.log = setup.log
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # which may be at fault
-
-    def note(self, what: object, at: int | None = None) -> None:
-        """Add an event to the log of the request under way: a kept hop gets a new `log` for each."""
-        self.log.add(what, at)
 
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -6009,8 +5942,6 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self.reader = reader or Reader(self.options.body_copy)
-        self._response: Response | None = None
-        self._sent = False
 
     def reuse_obstacle(self) -> str | None:
         """Say why the connection takes no other request after this one, None when it does."""
@@ -6060,8 +5991,8 @@ class Exchange(Stage):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
-        response, words = history.last(Response), words_of_system(error)
-        if response and (response.status >= 300 or history.instant("sent") is None):  # RFC 9112 section 9.5
+        response, words = history.response, words_of_system(error)
+        if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
             said = (response.status, foreign(response.reason))
             found = network_error("network: answered", *said, words, history.received)
             if response.status == 407:
@@ -6069,7 +6000,7 @@ class Exchange(Stage):
             return found
         if history.phase == "xfer":  # from the first byte on
             broken = "network: body" if response else "network: header"
-        elif history.instant("sent") is not None:
+        elif history.sent is not None:
             broken = "network: waiting"
         else:
             broken = "network: sending" if self.request.body is None else "network: upload"
@@ -6081,7 +6012,7 @@ class Exchange(Stage):
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
             found = network_error("timeout: body", limit, self._progress(history))
-        elif history.instant("sent") is None:
+        elif history.sent is None:
             found = network_error("timeout: upload", limit)
         else:
             interim = ", ".join(map(str, history.interim[-3:]))
@@ -6090,7 +6021,7 @@ class Exchange(Stage):
         return self.blame(found, history)
 
     def _progress(self, history: Log) -> str:
-        response = history.last(Response)
+        response = history.response
         if not response:
             return "not even its header is whole"
         lengths = announced_lengths(response.headers) - {None}
@@ -6100,10 +6031,9 @@ class Exchange(Stage):
         return f"{history.received}{whole} bytes of the body came"
 
     def _note_sent(self) -> None:
-        """Add "sent" the first time that nothing is left to send."""
-        if not self._sent:
-            self._sent = True
-            self.log.add("sent")
+        """Note the instant at which nothing was left to send for the first time."""
+        if self.log.sent is None:
+            self.log.sent = time.perf_counter_ns()
 
 
 KEPT_HINT = (
@@ -6137,9 +6067,9 @@ class Http1Exchange(Exchange):
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
     def reuse_obstacle(self) -> str | None:
-        if self._response is None or not self._sent:
+        if self.log.response is None or self.log.sent is None:
             return "the request before was not finished"
-        return ends_connection(self.headers, self.request.method, self._response)
+        return ends_connection(self.headers, self.request.method, self.log.response)
 
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
@@ -6152,13 +6082,12 @@ class Http1Exchange(Exchange):
         response = read_head(self.reader, self.log)
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
-        self._response = response
-        self.log.add(response)
+        self.log.response = response
         stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
-        self.log.add("done", stream.arrived)
+        self.log.done = stream.arrived
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6422,17 +6351,17 @@ class Http2Exchange(Exchange):
         except EOFError:
             if self.reader.goaway:
                 raise self.reader.goaway from None
-            if not self._response:
+            if not self.log.response:
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, hint=CLOSED_EARLY) from None
-        response, received = self._response, self.log.received
+        response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
         length = content_length(response.headers)
         if length not in (None, received) and has_body(self.request.method, response.status):
             raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
-        self.log.add("done", stream.arrived)
+        self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
     def source(self) -> bytes:
@@ -6442,10 +6371,10 @@ class Http2Exchange(Exchange):
             return frames
         if self._body:
             return self._next_data()
-        if not self._sent:
+        if self.log.sent is None:
             self._note_sent()
             # What comes from here on is the answer: its first byte needs its own time of arrival.
-            self.reader.stream.in_bulk = self._response is not None
+            self.reader.stream.in_bulk = self.log.response is not None
         return b""
 
     def _next_data(self) -> bytes:
@@ -6489,7 +6418,7 @@ class Http2Exchange(Exchange):
         if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
         # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
-        if kind == DATA and stream == self._stream and self._response and not self.reader.in_block:
+        if kind == DATA and stream == self._stream and self.log.response and not self.reader.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
@@ -6582,14 +6511,13 @@ class Http2Exchange(Exchange):
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
-        self.log.add("first byte", self._headers_at)
+        self.log.first_byte = self._headers_at
         self.log.count("answered")
         self.reader.stream.watch(self.log)
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
-        self._response = Response(status, "", "HTTP/2", headers, None)
-        self.log.add(self._response)
+        self.log.response = Response(status, "", "HTTP/2", headers, None)
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
@@ -6771,27 +6699,28 @@ class Race:
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
         for number, connection in self._under_way.values():
-            self._log.add(AttemptEnded(number, GIVEN_UP), self.noticed)
+            self._log.end_dial(number, self.noticed, GIVEN_UP)
             connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.all(AttemptBegun))  # a step may have several races, through SOCKS
+        number = len(self._log.dials)  # a step may have several races, through SOCKS
         connection, code = self._spare.pop(peer.family, None), 0
         try:
             connection = connection or open_socket(peer.family, self._interface)
+            self._log.sockets.append(connection)
         except OSError as error:
             code = error.errno or 0
         begun = time.perf_counter_ns()
-        self._next_start = begun + round(CONNECT_STAGGER * 1e9)
-        self._log.add(AttemptBegun(number, peer), begun)
-        if connection:
-            self._log.sockets.append(connection)
+        if connection:  # before anything is noted: that would count as a part of the round trip
             code = connection.connect_ex(peer.address)
-            if code in (0, errno.EINPROGRESS):
-                self._under_way[connection.fileno()] = number, connection
-                self._poller.register(connection, select.POLLOUT)
-                return
+        self._log.dials += (Dial(begun, peer, None, None),)
+        self._next_start = begun + round(CONNECT_STAGGER * 1e9)
+        if connection and code in (0, errno.EINPROGRESS):
+            self._under_way[connection.fileno()] = number, connection
+            self._poller.register(connection, select.POLLOUT)
+            return
+        if connection:
             connection.close()
         self._fail(number, code)
 
@@ -6799,7 +6728,7 @@ class Race:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
-        self._log.add(AttemptEnded(number, words_of_system(error)))
+        self._log.end_dial(number, time.perf_counter_ns(), words_of_system(error))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6814,7 +6743,7 @@ class Tcp(Hop):
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream()
-        self._stream.note = self.note
+        self._stream.note_gap = self._note_gap
         self._race: Race
         self._winner = 0  # the number of its attempt
         self.looks_up = known_address(*self.place, self.options) is None
@@ -6865,41 +6794,43 @@ class Tcp(Hop):
     def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
         connection = self._stream.socket
-        begun, (_, peer) = self.log.all(AttemptBegun)[self._winner]
-        info = tcp_info(connection)
+        begun, peer, *_ = self.log.dials[self._winner]
+        info = read_tcp_info(connection)
         answered = syn_ack_at(info, begun, self._race.noticed)
         connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
-        self.log.add(AttemptEnded(self._winner, None), answered)
-        self.log.add(Connected(connection, peer, connection.getsockname()[0]))
-        self.log.add(Counted("connected", info))
+        self.log.end_dial(self._winner, answered)
+        self.log.connected = Connected(answered, connection, peer, connection.getsockname()[0])
+        self.log.tcp_info = {"connected": info}
         self._race.end()
         return answered
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        failed = [number for _, (number, reason) in history.all(AttemptEnded) if reason]
+        failed = sorted((dial for dial in history.dials if dial.error), key=lambda dial: dial.ended or 0)
         message = "no connection to {}: {}"
         if len(failed) > 1:
             message += f" ({len(failed)} addresses tried)"
-        hint = CONNECT_HINTS.get(getattr(error, "errno", 0) or 0, "Check the network of this machine.")
+        hint = CONNECT_HINTS.get(getattr(error, "errno", 0), "Check the network of this machine.")
         words, used_up = words_of_system(error), ""
-        peers = [peer for _, (_, peer) in history.all(AttemptBegun) if peer]
-        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and peers and not self.options.interface:
-            used_up = no_port_left(peers[0])
+        first = history.dials[0].peer if history.dials else None
+        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and first and not self.options.interface:
+            used_up = no_port_left(first)
         if used_up:
             hint = "`ss -tan` or `netstat -tan` lists them: keep connections in use, or give more ports."
-        return NetworkError("network", message, hint, self._where(history, failed[:1]), used_up or words)
+        return NetworkError("network", message, hint, self._where(failed[:1]), used_up or words)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
             return super().stuck(limit, history)
-        tried = [number for _, (number, _) in history.all(AttemptBegun)]
-        where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history, tried)
+        where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
         return network_error("timeout: connection", where, limit)
 
-    def _where(self, history: Log, numbers: Sequence[int]) -> str:
+    def _note_gap(self, filled: int) -> None:
+        """Note a gap in the log of the request under way: a kept hop gets a new `log` for each."""
+        self.log.gaps += (filled,)
+
+    def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
-        peers = {number: peer.ip for _, (number, peer) in history.all(AttemptBegun) if peer}
-        tried = [peers[number] for number in numbers if peers[number] != self.place[0]]
+        tried = [dial.peer.ip for dial in dials if dial.peer and dial.peer.ip != self.place[0]]
         where = self.place[0]
         if tried:
             where += f" ({and_more(tried, 3)})"
@@ -6929,7 +6860,7 @@ class Unix(Hop):
             self._unmade = error  # a policy forbids it: that is a failure to connect
 
     def open(self, below: Stream) -> Stream:
-        self.log.add(AttemptBegun(0, None))
+        self.log.dials = (Dial(time.perf_counter_ns(), None, None, None),)
         if self._unmade:
             raise self._unmade
         self._stream.socket.connect(self._path)
@@ -6938,8 +6869,8 @@ class Unix(Hop):
 
     def note_opened(self, departed: int) -> int:
         self._stream.socket.setblocking(True)
-        self.log.add(AttemptEnded(0, None), self.opened_at)
-        self.log.add(Connected(self._stream.socket))
+        self.log.end_dial(0, self.opened_at)
+        self.log.connected = Connected(self.opened_at, self._stream.socket, None, None)
         return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
@@ -6971,7 +6902,7 @@ class Tls(Hop):
             self.place, self._given = (proxy.host, proxy.port), "proxy"
         self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
         if not proxy:
-            self.stream.tap.note, self.log.hello_bytes = self.note, self.stream.hello_bytes
+            self.log.cert_notes, self.log.hello_bytes = self.stream.tap.happened, self.stream.hello_bytes
 
     def source(self) -> bytes:
         return self.stream.ciphertext()
@@ -6993,7 +6924,7 @@ class Tls(Hop):
     def _note_agreed(self) -> None:
         """Note what was agreed on with the target: late, because asking OpenSSL would delay the request."""
         if not self.proxy:
-            self.log.add(self.stream.agreed())
+            self.log.tls = self.stream.agreed()
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
@@ -7060,9 +6991,8 @@ class Credential(bytes):
         return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
 
 
-def negotiate_socks5(connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
+def negotiate_socks5(socks: Any, connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
     """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
-    socks = optional("socks")
     username = password = None
     if proxy.username is not None:
         username, password = Credential(proxy.username), Credential(proxy.password or b"")
@@ -7082,6 +7012,7 @@ class Socks5(Hop):
         super().__init__(setup)
         self.place = (self.request.url.host, self.request.url.port)
         self._targets = [self.place[0]]  # names or addresses that the proxy is asked for in turn
+        self._socks = optional("socks")
         self.looks_up = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
@@ -7094,9 +7025,9 @@ class Socks5(Hop):
         for number, target in enumerate(self._targets, 1):
             place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
             try:
-                negotiate_socks5(below.socket, self.proxy, place)
+                negotiate_socks5(self._socks, below.socket, self.proxy, place)
                 break
-            except optional("socks").ProxyError as error:
+            except self._socks.ProxyError as error:
                 if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
                     raise explain_socks5(error, self.proxy, number) from None
             self.below.open_again()
@@ -7138,7 +7069,7 @@ class Way:
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
         else:
-            last = idle._log.last(Exchange)
+            last = idle._log.exchange
             assert last
             self._stream, self._hops, self._to_open = idle._stream, idle._hops, []
             self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
@@ -7154,19 +7085,18 @@ class Way:
         None when it does.
         """
         before = idle._log
-        exchange, connection = before.last(Exchange), before.connected.socket
+        exchange, connection = before.exchange, before.connected.socket
         assert exchange and connection
         self._log.sockets = before.sockets
-        self._log.idle = time.perf_counter_ns() - (before.instant("done") or 0)
+        self._log.idle = time.perf_counter_ns() - (before.done or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
         gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
         connection.setblocking(True)
-        self._log.connection_name = before.connection_name
-        for at, what in before.events:  # what holds for the connection, not for that request alone
-            if isinstance(what, (Connected, TlsInfo)) or what in ("wanted", "declined", "shown"):
-                self._log.add(what, at)
+        # What holds for the connection, not for that request alone.
+        self._log.connection_name, self._log.connected = before.connection_name, before.connected
+        self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
         self._log.count("connected")
@@ -7178,20 +7108,20 @@ class Way:
         try:
             # Every name before the first SYN, which ends dns: a proxy's and, for socks5, the target's.
             for number, hop in enumerate(self._to_open):
-                self._log.asking = number
+                self._log.hop_looking_up = number
                 hop.look_up()
             if lookups_only:
-                self._log.add("looked up")
+                self._log.stopped = time.perf_counter_ns()
             else:
                 self._ask()
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.add(self._explain(error, self._log), failed_at)
+            self._log.fail(self._explain(error, self._log), failed_at)
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
         if not self._to_open:
-            self._log.add("reused")
+            self._log.kept = True
             self._stream.begin(self._exchange.source)
         for number, hop in enumerate(self._to_open, 1):
             self._stream = hop.open(self._stream)
@@ -7201,11 +7131,10 @@ class Way:
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(above.source)
             answered = hop.note_opened(departed)
-            self._log.add(Opened(departed), answered)
+            self._log.opened += ((answered, departed),)
         self._log.count("sent")
-        exchange = self._exchange
-        self._log.add(exchange)
-        exchange.run(self._stream)
+        self._log.exchange = self._exchange
+        self._log.exchange.run(self._stream)
 
     @property
     def _exchange(self) -> Exchange:
@@ -7215,7 +7144,7 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        return history.last(Exchange) or next(iter(self._exchanges.values()))
+        return history.exchange or next(iter(self._exchanges.values()))
 
     def _explain(self, error: Exception, history: Log) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
@@ -7231,7 +7160,7 @@ class Way:
             found = tls.explain(error, history)
         else:
             found = stage.explain(error, history)
-        if history.kept and history.instant("first byte") is None and found.kind in ("network", "protocol"):
+        if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
             if getattr(error, "errno", 0) == errno.ETIMEDOUT:
                 found.hint = forgotten_hint(history)
@@ -7243,8 +7172,8 @@ class Way:
         """
         if self._log.connected.socket is None:
             return None, None
-        exchange = self._log.last(Exchange)
-        if not exchange or self._log.instant("done") is None:
+        exchange = self._log.exchange
+        if not exchange or self._log.done is None:
             return None, "the run before failed on that connection"
         why = exchange.reuse_obstacle()
         return None if why else self, why
@@ -7407,10 +7336,9 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
 def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
     """Return what a handshake agreed on, and what became of the client certificate."""
-    agreed = history.last(TlsInfo)
+    agreed, happened = history.tls, tuple(history.cert_notes)
     if agreed is None:
         return NO_TLS
-    happened = [event.what for event in history.events if isinstance(event.what, str)]
     return agreed._replace(
         version="TLSv1.0" if agreed.version == "TLSv1" else agreed.version,
         certificates=(),
@@ -7422,39 +7350,30 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
     )
 
 
-def pauses_of(history: Log, filled: Collection[int], ended: Counters | None, xfer: int) -> Iterator[Pause]:
-    """Give the pauses within the response, and what each ended with. A gap was `filled` at some instants.
-
-    The last one, before a failure, is as the kernel counts it, in ticks, but never longer than `xfer` (us).
-    """
-    header_end = next((at for at, _ in history.all(Response)), NEVER)
-    for at, pause in history.all(Pause):
-        part = "header" if at < header_end else "body"
-        yield pause._replace(ends="gap" if at in filled else part)
-    if ended and history.phase == "xfer" and history.last(NetworkError):
-        part = "body" if header_end < NEVER else "header"
-        yield Pause(min(ended.quiet_us, xfer), history.received, 0, part)
-
-
 def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    exchange, resolver, connected = history.last(Exchange), None, None
+    exchange, ends, pauses = history.exchange, history.ends, history.pauses
+    resolver = connected = None
     if (timing.dns or 0) >= LONG_SEARCH:
         resolver = read_resolver(options)
-    if history.connected_at:
-        connected = round((history.connected_at - history.ends[0]) / 1000)
-    filled, ends = [at for at, what in history.events if what == "gap filled"], history.ends
-    counters = {field: parse_tcp_info(info) for _, (field, info) in history.all(Counted)}
+    if history.connected.at and not history.kept:
+        connected = round((history.connected.at - ends[0]) / 1000)
+    counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
+    ended = counters.get("ended")
+    if ended and history.phase == "xfer" and history.error:
+        # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
+        part = "body" if history.response else "header"
+        pauses += (Pause(min(ended.quiet_us, timing.xfer or 0), history.received, 0, part),)
     return Evidence(
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
-        sent_whole=history.instant("sent") is not None,
-        gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in filled),
-        pauses=tuple(pauses_of(history, filled, counters.get("ended"), timing.xfer or 0)),
+        sent_whole=history.sent is not None,
+        gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in history.gaps),
+        pauses=pauses,
         held=exchange.held if exchange else Held(),
         resolver=resolver,
-        answered_name=history.answered_name and history.answered_name.rstrip(".").lower(),
+        canonical_name=history.canonical_name,
     )
 
 
@@ -7465,9 +7384,7 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
-def describe_network(
-    current: CurrentStep, history: Log, options: Options, evidence: Evidence, now: int
-) -> Network:
+def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
     first, last = evidence.connected, evidence.ended
     retransmits = last and last.retransmits
@@ -7485,7 +7402,7 @@ def describe_network(
         peer=peer,
         port=port,
         addresses=history.addresses,
-        attempts=history.attempts(now),
+        attempts=history.attempts,
         tls=tls_info(current, history, options),
         rtt_us=last and last.rtt_us,
         retransmits=retransmits,
@@ -7518,7 +7435,7 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
         "client_hello_bytes": history.hello_bytes,
     }
     still_comes = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
-    unsent = phase == "wait" and not history.instant("sent")
+    unsent = phase == "wait" and not history.sent
     hint = ""
     if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
         hint = forgotten_hint(history)
@@ -7529,20 +7446,19 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
-    url, failure, failed_at = current.request.url, None, history.instant("looked up")
-    for at, error in history.all(NetworkError):
-        failed_at, failure = at, shown_failure(error, history.phase, url, options)
-    waited = 0
+    url, failure, waited = current.request.url, None, 0
+    if history.error:
+        failure = shown_failure(history.error, history.phase, url, options)
     if history.start:
         waited = run_delay(current.thread) - current.delayed
-    timing = history.timing(failed_at)
+    timing = history.timing
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing)
     if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
         host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
-    exchange = history.last(Exchange)
+    exchange = history.exchange
     sent, sent_bytes = headers_to_send(current.request, current.route), None
     if exchange:
         sent, sent_bytes = exchange.headers, exchange.head_bytes
@@ -7555,8 +7471,8 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         route=current.route,
         started_at=current.started_at,
         timing=timing,
-        network=describe_network(current, history, options, evidence, failed_at or time.perf_counter_ns()),
-        response=history.last(Response),
+        network=describe_network(current, history, options, evidence),
+        response=history.response,
         body_bytes=history.received,
         interim=history.interim,
         error=failure,
@@ -7682,16 +7598,15 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
         error = explain_unprepared(unprepared)
         if (current.number == 1 and state.turn.number <= 1) or not error:
             raise
-        current.log.add(error, 0)
+        current.log.fail(error, 0)
         if idle:
             idle.close()
         pool.leave(current, state.turn, not state.abandoned)
         return finish(current, current.log, options)
     way, log = current.way, current.log
     assert way
-    started = time.perf_counter_ns()
-    log.add("start", started)
-    state.started = state.started or started
+    log.start = time.perf_counter_ns()
+    state.started = state.started or log.start
     way.go(lookups_only=state.turn.lookup)
     log.count("ended")
     step = finish(current, log, options)
@@ -7705,7 +7620,7 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
     (location, *_) = values_of(step.response.headers, "location")
     text = clip(location.decode("utf-8", "surrogateescape"))
     failed = begin_step(step.number + 1, current.asked, options)
-    failed.log.add(error, 0)
+    failed.log.fail(error, 0)
     made = finish(failed, failed.log, options)
     return made._replace(
         url=percent_encode(resolve_reference(step.url, text)),
@@ -7719,7 +7634,7 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
     state.steps.append(step)
     # As it came: in the step's own record a credential in it is masked.
-    response = current.log.last(Response)
+    response = current.log.response
     if not options.follow or step.error or not response or response.status not in REDIRECTS:
         return None
     locations = values_of(response.headers, "location")
@@ -7771,13 +7686,13 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
             current.log.count("ended")
             history = current.log.history()
             if refused:
-                history.add(refused)
-            elif not history.ended:
+                history.fail(refused, time.perf_counter_ns())
+            elif history.done is None and history.stopped is None:
                 limit = f"{options.max_time:g} s"
                 late = network_error("timeout: start", limit)
                 if current.way and history.start:
                     late = current.way.stuck(limit, history)
-                history.add(late, deadline)
+                history.fail(late, deadline)
                 if current.way and not options.series.single:
                     current.way.give_up()  # so that a series does not gather threads that wait
             current = add_step(state, finish(current, history, options), current, options)
@@ -8823,7 +8738,7 @@ class Case:
     @property
     def names(self) -> int:
         """Return how many names a resolver was asked for, at most: those of its search list too."""
-        resolver, answered = self.evidence.resolver, self.evidence.answered_name
+        resolver, answered = self.evidence.resolver, self.evidence.canonical_name
         if not resolver or self.host.endswith("."):
             return 1
         names = [*(f"{self.host}.{domain}" for domain in resolver.search), self.host]
@@ -8948,7 +8863,7 @@ def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
         yield total, silent_servers(resolver, index + 1)
     if resolver.library != "glibc":
         return
-    first, names, failed = resolver.waits[0], case.names, case.evidence.answered_name is None
+    first, names, failed = resolver.waits[0], case.names, case.evidence.canonical_name is None
     if failed and resolver.search:
         yield 2 * sums[-1], silent_servers(resolver, len(resolver.servers))
     if names > 1 and len(resolver.servers) > 1:
@@ -8984,7 +8899,7 @@ def silent_resolver(case: Case) -> Finding | None:
 def long_search(case: Case) -> Finding | None:
     """Find a lookup that asked for the names of the search list before the one that was given."""
     resolver, names, host = case.evidence.resolver, case.names, case.host
-    if not resolver or names < 2 or case.evidence.answered_name != host:
+    if not resolver or names < 2 or case.evidence.canonical_name != host:
         return None
     if case.dns - case.step.starved_us < LONG_SEARCH:
         return None

@@ -832,7 +832,7 @@ def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
 
 TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
 FAILED = tool.Failure("timeout", "wait", "no response came", "")
-AS_GIVEN = {"answered_name": "a.test"}
+AS_GIVEN = {"canonical_name": "a.test"}
 RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"), (5_000_000, 3_000_000, 6_000_000) * 2)
 SIX = "2001:db8::9"
 

@@ -424,7 +424,7 @@ evidence = st.builds(
     pauses=st.lists(pause).map(tuple),
     held=st.builds(tool.Held, counter, counter, counter),
     resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",), (5_000_000, 5_000_000))),
-    answered_name=st.none() | st.text(),
+    canonical_name=st.none() | st.text(),
 )
 
 

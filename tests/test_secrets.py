@@ -889,7 +889,7 @@ ADDED = {  # a field is declared, filled and shown: what is put behind a text of
     ],
     "Network": [
         ("    interface: str | None = None  # as --interface names it\n", '+    added: str = ""\n'),
-        ("        retransmits=retransmits,\n", "+        added=history.last(Response).reason,\n"),
+        ("        retransmits=retransmits,\n", "+        added=history.response.reason,\n"),
         (SHOWN, '+ "added": network.added,'),
     ],
     "TlsInfo": [
