@@ -4337,8 +4337,7 @@ def no_port_left(peer: Peer) -> str:
 
 
 def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int | None]) -> str:
-    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing, as
-    of an `upload` of which all that was sent is acknowledged: it waits for the other side's window.
+    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing.
 
     Full segments that get lost while smaller ones pass look like packets that are too large for the path. If
     none of a server's segments passes, it looks like a program that is silent: both are named then.
@@ -4352,10 +4351,11 @@ def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, i
     if pending and facts["retransmits"]:
         if pending <= last.segment:
             return f"{resent}: lost on the way; check routing and firewalls."
-        return f"{resent}{', while smaller segments were' * (acknowledged > 0)}: {large}; or they were lost."
+        others = ", while smaller segments were" if acknowledged else ""
+        return f"{resent}{others}: {large}; or they were lost."
     if facts["out_of_order"]:
         return f"What came out of order waits for larger segments before it: {large}; or these were lost."
-    if pending or phase == "upload":
+    if pending or phase == "upload":  # an upload that is acknowledged waits for the other side's window
         return ""
     found = "nothing came back"
     if facts["received_bytes"]:
@@ -7199,22 +7199,18 @@ class Way:
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
 # ---------------------------------------------------------------------------------------------------------
 class CurrentStep(NamedTuple):
-    """The step under way. `asked` is the request as the chain has it, `request` as it goes to this server or
-    proxy. `way` is None until it is prepared. `thread` is the native id of the measuring thread, `delayed`
-    how long (ns) that had waited for a CPU when the clock started. `refused` says why no kept connection is
-    used.
-    """
+    """The step under way."""
 
     number: int
-    asked: Request
-    request: Request
+    asked: Request  # as the chain has it
+    request: Request  # as it goes to this server or proxy
     route: Route
     log: Log
     started_at: datetime.datetime
-    thread: int = 0
-    delayed: int = 0
-    way: Way | None = None
-    refused: str | None = None
+    thread: int = 0  # the native id of the measuring thread
+    delayed: int = 0  # ns that it had waited for a CPU when the clock started
+    way: Way | None = None  # None until the step is prepared
+    refused: str | None = None  # why no kept connection is used
     span_id: str | None = None
 
 
@@ -7494,8 +7490,8 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 class RunState:
     """What the measuring thread and the waiting thread share while a run goes on.
 
-    `current` is the step under way, or None when there is none left to make. The measuring thread ends each
-    step and begins the next one under `lock`, until the waiting thread has taken over and set `abandoned`.
+    The measuring thread ends each step and begins the next one under `lock`, until the waiting thread has
+    taken over and set `abandoned`.
     """
 
     def __init__(self, turn: Turn, first: CurrentStep) -> None:
@@ -7503,7 +7499,7 @@ class RunState:
         self.lock = threading.Lock()
         self.thread = 0  # the native id of the measuring thread, once it has come to its first line
         self.started = 0  # when the clock of the first step started
-        self.current: CurrentStep | None = first
+        self.current: CurrentStep | None = first  # None where there is none left to make
         self.steps: list[Step] = []
         self.limit_reached = False
         self.abandoned = False

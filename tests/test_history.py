@@ -37,8 +37,8 @@ def way(hops=("connect", "tls"), instants=(0, 10, 30, 60, 100, 150)):
     first_byte, done = map(at, instants[-2:])
     return [
         ("start", start),
-        ("dials", (tool.Dial(dialling, PEERS[0]),)),
-        ("dials", (tool.Dial(dialling, PEERS[0], opened[0]),)),
+        ("dials", (tool.Dial(dialling, PEERS[0], None, None),)),
+        ("dials", (tool.Dial(dialling, PEERS[0], opened[0], None),)),
         *(("opened", tuple((each, each) for each in opened[:count])) for count in range(1, len(hops) + 1)),
         ("sent", opened[-1] + 5 * US),
         ("first_byte", first_byte),
@@ -122,7 +122,7 @@ def test_instants_that_are_noticed_out_of_order_make_no_negative_phase(late):
 def test_attempts_are_told_in_the_order_in_which_they_began():
     log = tool.Log()
     for number in range(3):
-        log.dials += (tool.Dial(at(10 * number + 10), PEERS[number]),)
+        log.dials += (tool.Dial(at(10 * number + 10), PEERS[number], None, None),)
     log.end_dial(1, at(35), "connection refused")
     log.end_dial(2, at(40))
     log.stopped = at(100)

@@ -199,6 +199,6 @@ def test_another_c_library_has_no_time_outs_that_are_known(monkeypatch):
         raise ValueError(name)
 
     monkeypatch.setattr("os.confstr", unknown)
-    assert tool.c_library() == "" and tool.resolver_waits(2, 5, 2) == ()
+    assert tool.c_library() == "" and tool.resolver_waits("", 2, 5, 2) == ()
     monkeypatch.delattr("os.confstr")
     assert tool.c_library() == ""
