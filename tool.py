@@ -11747,15 +11747,15 @@ def difference_words(found: Comparison, where: str = "") -> str:
 
 def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str:
     """Say that the way to an address is longer or shorter, where that may be all that its times differ by."""
-    trips, largest = present("rtt_us", others), max(map(abs, large_phases(found).values()), default=0)
+    trips, total = present("rtt_us", others), found.differences["total"].median or 0
     if own.rtt_us is None or not trips:
         return ""
-    usual, total = median(trips), found.differences["total"].median or 0
-    if (own.rtt_us - usual) * total <= 0 or abs(own.rtt_us - usual) < SAME_SIZE * largest:
+    usual = median(trips)
+    more, largest = own.rtt_us - usual, max(map(abs, large_phases(found).values()), default=0)
+    if more * total <= 0 or abs(more) < SAME_SIZE * largest:
         return ""
-    longer = "longer" if own.rtt_us > usual else "shorter"
-    trip, others_trip = time_text(own.rtt_us), time_text(usual)
-    return f"; the way to it is {longer}: round trip {trip}, of the others {others_trip}"
+    way = f"the way to it is {'longer' if more > 0 else 'shorter'}"
+    return f"; {way}: round trip {time_text(own.rtt_us)}, of the others {time_text(usual)}"
 
 
 def others_of(row: VariantRow, rows: Sequence[VariantRow]) -> list[Summary]:
@@ -11782,9 +11782,8 @@ def far_marks(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
         if us is not None and values and far_above(us, median(values)):
             parts[key] = f"{key} {time_text(us)}, of the others {time_text(median(values))}"
     if parts:
-        yield Mark(
-            own.variant, f"is slow: median {'; '.join(parts.values())}", [KEY_COLUMNS[key] for key in parts]
-        )
+        columns = [KEY_COLUMNS[key] for key in parts]
+        yield Mark(own.variant, f"is slow: median {'; '.join(parts.values())}", columns)
 
 
 def slow_mark(own: Summary, others: Sequence[Summary], found: Comparison) -> Mark:
@@ -11809,17 +11808,17 @@ def row_marks(row: VariantRow, told: set[str]) -> Iterator[Mark]:
 
 
 def marks_of(
-    rows: Sequence[VariantRow], found: Mapping[str, Comparison], now: datetime.datetime
+    rows: Sequence[VariantRow], found: Sequence[Comparison], now: datetime.datetime
 ) -> Iterator[Mark]:
     """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
     told: set[str] = set()
     # If most have an error page, they are as odd as the one that has none.
     healthy = any(row.whole.used and not row.whole.none_good for row in rows)
     other_status = minority({row.variant: row.statuses for row in rows})
-    other_certificate = minority({row.variant: tuple(sorted(map(str, row.certificates))) for row in rows})
-    for row in rows:
+    other_certificate = minority({row.variant: frozenset(row.certificates) for row in rows})
+    for row, comparison in zip(rows, found):
         yield from row_marks(row, told)
-        others, comparison = others_of(row, rows), found[row.variant]
+        others = others_of(row, rows)
         if comparison.verdict == "too_few":
             yield from far_marks(row.usual, others)
         elif comparison.verdict != "no_difference":
@@ -11883,8 +11882,7 @@ def addresses_table(
     these the times first. A certificate that is a reason is shortened to its digits before.
     """
     always = ["Address", "Status", "Wait", "Total"]
-    order = [*always, *headings, "Connect", "TLS"]
-    order += [each for each in reasons if each not in order]
+    order = dict.fromkeys([*always, *headings, "Connect", "TLS", *reasons])
     kept = [each for each in order if each in always or any(cells[each] != "-" for cells in table)]
     left_out = sorted(kept[:0:-1], key=lambda each: (each in reasons, each in reasons and each in TEXTS))
     whole = fitting_table(table, kept, left_out, width)
@@ -11909,14 +11907,13 @@ def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
     return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
-def alike_sentence(found: Mapping[str, Comparison], but: str) -> str:
+def alike_sentence(found: Sequence[Comparison], but: str) -> str:
     """Say what no difference shows in; of too few rounds, how many would tell."""
-    comparisons = list(found.values())
-    if any(each.verdict == "too_few" for each in comparisons):
-        rounds, needed = counted(max(each.n for each in comparisons), "round"), comparisons[0].needed
+    if any(each.verdict == "too_few" for each in found):
+        rounds, needed = counted(max(each.n for each in found), "round"), found[0].needed
         words = f"After {rounds} no address is twice as slow; --count {needed} tells smaller differences"
         return f"{words}. They differ in {but}." if but else f"{words}."
-    ends = [abs(end) for each in comparisons for end in each.differences["total"].interval or ()]
+    ends = [abs(end) for each in found for end in each.differences["total"].interval or ()]
     words = f"No difference shows between the {len(found)} addresses"
     return f"{words}{but and f' but for {but}'}: each within {plain_ms([max(ends)])[0]} ms of the others."
 
@@ -11939,7 +11936,7 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
     measured = len({sample.variant for sample in report.samples})
     for number in numbers:
         rows = rows_of(report.samples, number)
-        found = {row.variant: compare_address(row.usual, others_of(row, rows), len(rows)) for row in rows}
+        found = [compare_address(row.usual, others_of(row, rows), len(rows)) for row in rows]
         marks = list(marks_of(rows, found, now))
         odd = {mark.address for mark in marks}
         table = [address_cells(row, row.variant in odd, now) for row in rows]
@@ -12113,14 +12110,13 @@ def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
     yield Table(("Side", scale), (), strips[1:])
 
 
-def compared_blocks(report: Report, samples: Sequence[Sample], against: str, width: int) -> Iterator[Block]:
-    """Show sides below each other, step by step; `against` is the side that others are compared with."""
+def compared_blocks(report: Report, samples: Sequence[Sample], width: int) -> Iterator[Block]:
+    """Show sides below each other, step by step; first stands the one that others are compared with."""
     firsts = {sample.number: sample for sample in reversed(samples)}
     heading = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
     for number, first in sorted(firsts.items()):
         # Redirects with a new URL each time count as one step.
         rows = rows_of([each._replace(url=first.url) for each in samples], number)
-        rows.sort(key=lambda row: row.variant != against)
         compared = (each for each in report.comparisons if each.number == number)
         changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:
@@ -12146,7 +12142,7 @@ def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
     yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or side.replaced or "as given")) for side in sides])
-    yield from compared_blocks(report, report.samples, SIDES[0], width)
+    yield from compared_blocks(report, report.samples, width)
     chained = any(each.number is None for each in report.comparisons)
     for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
@@ -12169,7 +12165,7 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
             told.append(f"step {number}: {url}")
     yield Fields([(BEFORE, clip(", ".join(told)))])
     now = [sample._replace(variant=NOW) for sample in report.samples]
-    yield from compared_blocks(report, [*baseline.samples, *now], BEFORE, width)
+    yield from compared_blocks(report, [*baseline.samples, *now], width)
     yield from comparison_notes(report, None, baseline.samples)
 
 
