@@ -9377,9 +9377,9 @@ def whole_ms(us: float, least: float | None = None) -> str:
     return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
 
 
-def failed_text(failure: Failure) -> str:
+def failed_where(failure: Failure) -> str:
     """Say in which phase a step failed; a bad redirect fails before any phase."""
-    return "failed " + ("before the request" if failure.kind == "redirect" else f"in {failure.phase}")
+    return "before the request" if failure.kind == "redirect" else f"in {failure.phase}"
 
 
 class Pace:
@@ -9530,7 +9530,7 @@ class VariantEvents:
 
     def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
         """Return the events of a run's label; while labels change too often, that alone is said."""
-        label = failed_text(sample.failure) if sample.failure else str(sample.status)
+        label = f"failed {failed_where(sample.failure)}" if sample.failure else str(sample.status)
         events = list(self._compare_label(sample, label))
         self._labels = [*self._labels[-ALIKE_RUNS:], label]
         recent = self._labels[-ALIKE_RUNS:]
@@ -9652,12 +9652,12 @@ def percent_text(us: int | None, total: int) -> str:
     """Return the share of a total, `-` for what does not exist."""
     if not us:
         return fixed(us, 0)
-    share = f"{100 * us / total:.1f}"
-    return {"0.0": "<0.1"}.get(share, "100" if us == total else share)
+    share = "100" if us == total else f"{100 * us / total:.1f}"
+    return "<0.1" if share == "0.0" else share
 
 
 def plain_ms(us: Iterable[float]) -> list[str]:
-    """Return times in ms, without a sign, all with one decimal, or with three where one leaves nothing."""
+    """Return times in ms, without a sign: with one decimal, or three if one reads 0.0 or all are below 1."""
     sizes = [abs(each) / 1000 for each in us]
     decimals = 1 if max(sizes) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
     return [f"{size:.{decimals}f}" for size in sizes]
@@ -9703,7 +9703,7 @@ def step_title(number: int, turn: Turn | None) -> str:
     return " ".join(word for word in (f"Run {turn.number} Step {number}", turn.variant) if word)
 
 
-def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) -> str:
+def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
     tokens += [f"status={step.answer.status if step.answer else 0}", f"bytes={step.body_bytes}"]
@@ -9723,12 +9723,12 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None = None) 
     return f"{step_title(step.number, turn)}: " + " ".join(tokens)
 
 
-def compact_line(step: Step, turn: Turn | None = None) -> str:
+def compact_line(step: Step, turn: Turn | None) -> str:
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     status = step.answer.status if step.answer else "ERROR"
     end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
-    title = step_title(step.number, turn)
-    return f"{title}: {status} {step.request.method} {clip(step.url)} | {times} | {end}"
+    title = f"{step_title(step.number, turn)}: {status} {step.request.method} {clip(step.url)}"
+    return f"{title} | {times} | {end}"
 
 
 def without_query(url: str) -> str:
@@ -9740,16 +9740,14 @@ def first_that_fits(texts: Sequence[str], width: int) -> str:
 
 
 def run_line(run: Run, width: int) -> str:
-    """Return the short line of a run. What does not fit is left out: of a chain the statuses in its middle,
-    else the size, then the wait, then the address.
-    """
+    """Return a short line, without what does not fit: a chain's middle, or size, then wait, then address."""
     end, title = run.steps[-1], f"Run {run.turn.number}"
     told = [str(step.answer.status) for step in run.steps if step.answer]
     if 4 * len(told) > width // 4:
         told[1:-1] = ["…"]
     statuses = [" ".join(told)] if told else []
     if end.error:
-        return f"{title}: " + "  ".join([*statuses, failed_text(end.error)])
+        return f"{title}: " + "  ".join([*statuses, f"failed {failed_where(end.error)}"])
     total = f"total {fixed(to_ms(sum(step.timing.total for step in run.steps)), 1)} ms"
     if len(run.steps) > 1:
         return f"{title}: " + "  ".join([*statuses, total])
@@ -9769,7 +9767,8 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
 def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) -> Iterator[str]:
     """Give the tokens of a step's comparison; a variant's `last` summary has the verdicts on the whole."""
     compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
-    comparison = compared.get(None if last and None in compared else summary.number)
+    whole_chain = compared.get(None) if last else None
+    comparison = whole_chain or compared.get(summary.number)
     verdict = report.verdicts.get(summary.variant) if last else None
     if comparison:
         total = comparison.differences["total"]
@@ -9804,11 +9803,6 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
             yield summary_line(summary, report, compact, url, summary is last[summary.variant])
 
 
-def failure_text(number: int, failure: Failure, turn: Turn | None = None) -> str:
-    title = step_title(number, turn).replace("Run", "run").replace("Step", "step")  # but a side is a capital
-    return f"{title}: {failure.message.rstrip('.')}. {failure.hint}"
-
-
 def event_tone(event: SeriesEvent) -> str:
     return "bad" if event.kind == "status" and event.outage else EVENT_TONES.get(event.kind, "")
 
@@ -9840,8 +9834,13 @@ def badly_starved(step: Step, least: int) -> bool:
     return step.starved_us > max(least, step.timing.total // 10)
 
 
-def starved_text(step: Step) -> str:
-    return f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
+def step_notes(step: Step, starved_us: int) -> Iterator[str]:
+    """Say if a step waited for a CPU for more than `starved_us`, and what may be wrong with --cert."""
+    if badly_starved(step, starved_us):
+        yield f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
+    note = certificate_note(step)
+    if note:
+        yield f"in step {step.number} {note}"
 
 
 def status_text(state: RunState) -> tuple[str, str]:
@@ -9863,7 +9862,7 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
     values = times_of("ttfb", usable(sample for sample in samples if sample.judged))
     if values:
         middle = median(values) / 1000
-        text = f"{middle:.{int(middle < 1000)}f}"
+        text = fixed(middle, 1 if middle < 1000 else 0)
         yield f"ttfb {text} ms", f"{text}ms"
     failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
     if failed:
@@ -9875,18 +9874,16 @@ def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
 def series_progress(
     interval: float, wanted: int, samples: Sequence[Sample], time_left: tuple[float, int] = (0, 0)
 ) -> tuple[str, ...]:
-    """Say how far a series of `wanted` runs is, with `interval` seconds from one to the next. `time_left` (s)
-    is for a series with a duration: how much of it is left, and the duration.
-
-    Each text is shorter than the one before: the run, the median and the failures are in all of them.
+    """Say how far a series is: of `wanted` runs, `interval` s apart, or of a duration by its `time_left`: the
+    seconds that are left, and all. Each text is shorter than the one before; all have run, median, failures.
     """
     runs = samples[-1].run if samples else 0
     number, (rest, duration) = min(runs + 1, wanted), time_left
-    run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
     if duration:
         run, brief, filled = f"run {number}", f"{number}", int(10 - 10 * rest / duration)
-    elif samples:
-        spent = (samples[-1].started_at - samples[0].started_at).total_seconds()
+    else:
+        run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
+        spent = (samples[-1].started_at - samples[0].started_at).total_seconds() if samples else 0
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
     left, figures = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
     told, short = [full for full, _ in figures], [short for _, short in figures]
@@ -10057,7 +10054,7 @@ def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
         ],
         "tls_verified": info.verified,
         "tls_custom_ca": info.custom_ca,
-        "client_cert": {"none given": None, "sent": True}.get(info.cert_fate, False),
+        "client_cert": None if info.cert_fate == "none given" else info.cert_fate == "sent",
     }
 
 
@@ -10091,9 +10088,10 @@ def network_document(step: Step) -> dict[str, Any]:
 
 def gap_fields(step: Step) -> dict[str, object]:
     """Return the longest pause within the body, and where it was."""
-    pauses = [pause for pause in step.evidence.pauses if pause.ends != "header"]
-    us, at, *_ = max(pauses, default=(0, 0)) if step.body_bytes else (None, None)
-    return {"longest_gap_ms": to_ms(us), "gap_at_bytes": at}
+    if not step.body_bytes:
+        return {"longest_gap_ms": None, "gap_at_bytes": None}
+    us, at, *_ = max((each for each in step.evidence.pauses if each.ends != "header"), default=(0, 0))
+    return {"longest_gap_ms": us / 1000, "gap_at_bytes": at}
 
 
 def response_document(step: Step) -> dict[str, Any] | None:
@@ -10204,13 +10202,15 @@ def run_document(run: Run) -> dict[str, Any]:
 
 
 def distribution_document(distribution: Distribution) -> dict[str, Any]:
-    document: dict[str, Any] = {name: to_ms(value) for name, value in distribution.stats.items()}
-    document["median_ci95"] = distribution.interval and [to_ms(value) for value in distribution.interval]
-    return document
+    interval = distribution.interval and list(map(to_ms, distribution.interval))
+    return {**{name: to_ms(us) for name, us in distribution.stats.items()}, "median_ci95": interval}
 
 
 def companion_document(companion: Companion | None) -> dict[str, Any] | None:
-    return companion and dict(zip(("name", "value", "with", "without"), companion))
+    if companion is None:
+        return None
+    counts = {"with": companion.having, "without": companion.others_having}
+    return {"name": companion.name, "value": companion.value, **counts}
 
 
 def level_document(level: Level, report: Report) -> dict[str, Any]:
@@ -10357,10 +10357,10 @@ def series_fields(report: Report) -> dict[str, Any]:
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
     first = report.samples[0]
-    fields = series_fields(report)
     if report.single:
-        fields = {**report.probe, **comparison_fields(report), **run_fields(report.single)}
-        fields["steps"] = []
+        fields = {**report.probe, **comparison_fields(report), **run_fields(report.single), "steps": []}
+    else:
+        fields = series_fields(report)
     return {
         "schema_version": 1,
         "tool_version": __version__,
@@ -10590,7 +10590,7 @@ def end_of(step: Step | Sample) -> datetime.datetime:
     return step.started_at + datetime.timedelta(microseconds=step.timing.total)
 
 
-def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
+def variant_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
     fields = variant_fields(variant)
     kept = None if reused is None else str(reused).lower()
     labels = {"address": fields["target"], "side": fields.get("side"), "reused": kept}
@@ -10599,7 +10599,7 @@ def sorting_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
 
 def metrics_target(url: Url) -> str:
     """Return a URL without its query, which may hold secrets; besides, each query would make a new series."""
-    return f"{url.scheme}://{bracketed(url.host)}:{url.port}{url.target.partition('?')[0]}"
+    return f"{url.scheme}://{bracketed(url.host)}:{url.port}{without_query(url.target)}"
 
 
 def in_seconds(us: float | None) -> float | None:
@@ -10623,7 +10623,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
     single, newest = report.single is not None, summary.newest
-    labels = {**sorting_labels(summary.variant, summary.reused), "step": str(summary.number)}
+    labels = {**variant_labels(summary.variant, summary.reused), "step": str(summary.number)}
     stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
         by = {**labels, "phase": phase}
@@ -10652,7 +10652,7 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     runs = group_by(lambda sample: sample.run, report.samples).values()
     groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
     for (variant, reused), chains in groups.items():
-        labels, verdict = sorting_labels(variant, reused), report.verdicts.get(variant)
+        labels, verdict = variant_labels(variant, reused), report.verdicts.get(variant)
         whole = Summary(chains_of([sample for chain in chains for sample in chain]))
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
@@ -10750,7 +10750,7 @@ def step_attributes(step: Step) -> dict[str, object]:
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
     return {
         "http.request.method": step.request.method,
-        "url.full": step.url.partition("#")[0].partition("?")[0],
+        "url.full": without_query(step.url.partition("#")[0]),
         **step_server(step.url),
         "http.request.resend_count": step.number - 1 or None,
         "http.request.body.size": len(step.request.data),
@@ -10779,12 +10779,10 @@ def step_attributes(step: Step) -> dict[str, object]:
 
 def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
     """Return when each phase that took place began and ended (ns)."""
-    bounds = {}
-    at = unix_nano(step.started_at)
+    bounds, at = {}, unix_nano(step.started_at)
     for phase in PHASES:
         spent = getattr(step.timing, phase)
-        applies = phase != "tls" or step.url.startswith("https:")
-        if spent is not None and applies:
+        if spent is not None and (phase != "tls" or step.url.startswith("https:")):
             bounds[phase] = (at, at + spent * 1000)
             at += spent * 1000
     return bounds
@@ -10810,9 +10808,9 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases."""
     phases = phase_bounds(step)
     whole = (unix_nano(step.started_at), unix_nano(end_of(step)))
-    failed, message = step.error and step.error.phase, (step.error and step.error.message) or ""
-    # Without the query of a URL in it: from ? to a quote that ends a quotation, else to the end.
-    message = re.sub(r"(?s)\?.*?(?='[:,]? |\Z)", "?...", message)
+    failed = step.error and step.error.phase
+    # Without the query of a URL, from ? to the end of its quotation or the text: 'http://a/?...', which is …
+    message = re.sub(r"(?s)\?.*?(?='[:,]? |\Z)", "?...", step.error.message if step.error else "")
     yield span_document(
         run,
         step.request.method,
@@ -10831,8 +10829,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
 
 def run_spans(run: Run) -> Iterator[dict[str, Any]]:
     """Give the trace of a run: the span of the chain, then those of its steps."""
-    start = unix_nano(run.steps[0].started_at)
-    whole = (start, max(unix_nano(end_of(step)) for step in run.steps))
+    whole = unix_nano(run.steps[0].started_at), max(unix_nano(end_of(step)) for step in run.steps)
     attributes = {
         "httphases.run_number": run.turn.number,
         "httphases.round": run.turn.round,
@@ -10866,11 +10863,11 @@ def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None
     """Return an ExportTraceServiceRequest of all spans (OTLP/JSON)."""
     import json
 
-    resource = {"host.name": host, **tracing.resource, "httphases.label": label}
-    head = json.dumps({"resource": {"attributes": attribute_list(resource)}})[:-1]
-    scope = json.dumps({"name": "httphases", "version": __version__})
-    body = f'{head}, "scopeSpans": [{{"scope": {scope}, "spans": [{",".join(spans)}]}}]}}'
-    return f'{{"resourceSpans": [{body}]}}'.encode("ascii")
+    attributes = attribute_list({"host.name": host, **tracing.resource, "httphases.label": label})
+    scoped = {"scope": {"name": "httphases", "version": __version__}, "spans": []}
+    traces = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [scoped]}]}
+    head, _, tail = json.dumps(traces).rpartition("[]")
+    return f"{head}[{','.join(spans)}]{tail}".encode("ascii")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10987,17 +10984,15 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
 
 def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Spans:
     """Name the first certificate of a chain to expire, if that is not the server's own."""
-    ends = [(each.not_after, place) for place, each in enumerate(chain) if each.not_after]
-    _, place = min(ends, default=(None, 0))
-    if place == 0:
-        return ()
-    return (Span("; further up the chain "), *certificate_line(chain[place], now))
+    ends = [(each.not_after, index) for index, each in enumerate(chain) if each.not_after]
+    _, first = min(ends, default=(None, 0))
+    return (Span("; further up the chain "), *certificate_line(chain[first], now)) if first else ()
 
 
 def short_name(name: str) -> str:
     """Return the common name in a distinguished name, else the organization, else all of it."""
-    parts = re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)
-    by_kind = {part.partition("=")[0]: part.partition("=")[2] for part in reversed(parts)}
+    parts = [part.partition("=") for part in re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)]
+    by_kind = {kind: value for kind, _, value in reversed(parts)}  # of several of a kind the first
     return by_kind.get("CN") or by_kind.get("O") or name
 
 
@@ -11014,7 +11009,7 @@ def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
-    """Show the attempts to connect, unless the first one succeeded."""
+    """Show the attempts to connect, unless there was only one, and it succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
         for attempt in attempts[:8]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
@@ -11077,12 +11072,9 @@ def network_rows(step: Step) -> Iterator[Row]:
 
 def cache_text(use: CacheUse) -> str:
     """Say what a cache did, and which field says so."""
-    parts = [use.status or ""]
-    if use.age_s is not None:
-        parts.append(f"age {use.age_s} s")
-    if use.via:
-        parts.append(f"via {clip(use.via, MAX_FOREIGN)}")
-    return f"{', '.join(filter(None, parts)) or 'not said'} ({use.source})"
+    age = "" if use.age_s is None else f"age {use.age_s} s"
+    via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
+    return f"{', '.join(filter(None, (use.status, age, via))) or 'not said'} ({use.source})"
 
 
 def claim_rows(response: Response) -> Iterator[Row]:
@@ -11131,27 +11123,20 @@ def response_rows(step: Step) -> Iterator[Row]:
         yield "Interim", ", ".join(str(status) for status in step.interim[:20])
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
-        parts = [f"{response.status} {clip(response.reason)}".strip(), body]
-        content_type = response.get("content-type")
-        if content_type:
-            parts.append(clip(content_type))
-        yield "Response", ", ".join(parts)
+        status = f"{response.status} {clip(response.reason)}".strip()
+        yield "Response", ", ".join(filter(None, (status, body, clip(response.get("content-type") or ""))))
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
         yield from claim_rows(response)
         if response.clock_skew_s:
             yield "Note", Span(skew_text(response.clock_skew_s), "warn")
-    if badly_starved(step, STARVED_US):
-        yield "Note", Span(starved_text(step), "warn")
-    note = certificate_note(step)
-    if note:
-        yield "Note", Span(f"in step {step.number} {note}", "warn")
+    yield from (("Note", Span(note, "warn")) for note in step_notes(step, STARVED_US))
 
 
 def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[Row]:
     """Say where a step failed, how often or after what time, why, and what to try."""
-    where = failed_text(error).partition(" ")[2]
+    where = failed_where(error)
     if error.kind != error.phase:
         where += f" ({error.kind})"
     yield "Failed", Span(often + where + spent, "bad")
@@ -11194,13 +11179,9 @@ def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
-    rows = [row for row in rows if row not in same]
-    if same:
-        rows.insert(0, ("As before", ", ".join(label for label, _ in same)))
-    rows += response_rows(step)
-    if include and step.response:
-        rows += header_rows(step.response)
-    return rows
+    named: list[Row] = [("As before", ", ".join(label for label, _ in same))] if same else []
+    fields = header_rows(step.response) if include and step.response else ()
+    return [*named, *(row for row in rows if row not in same), *response_rows(step), *fields]
 
 
 def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
@@ -11219,8 +11200,8 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
 def axis_bar(step: Step, begin: int, end: int) -> Bar:
     """Lay a step on the time axis of its chain, phase by phase."""
     failed = step.error and step.error.phase
-    marks = [Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES]
-    return Bar(begin, [(getattr(step.timing, phase) or 0, mark) for phase, mark in zip(PHASES, marks)], end)
+    letters = {phase: Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES}
+    return Bar(begin, [(getattr(step.timing, phase) or 0, letter) for phase, letter in letters.items()], end)
 
 
 def request_text(url: str, room: int) -> str:
@@ -11242,7 +11223,8 @@ def chain_table(run: Run, width: int) -> Table:
         (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
     ]
     sums = ("", "", duration(to_ms(end)))
-    room = width - table_width([headings, *cells, sums]) - 6 - max(width // 5, width // 2 - 24)
+    frame, axis = 6, max(width // 5, width // 2 - 24)  # cells: of two more columns, and of the last one
+    room = width - table_width([headings, *cells, sums]) - frame - axis
     rows: list[Sequence[Cell]] = []
     begin = 0
     for step, (number, _, total) in zip(run.steps, cells):
@@ -11363,9 +11345,9 @@ FIRST_SLOW_US = 5_000
 FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
 
 
-def short_number(ms: float | None) -> str:
-    """Return a time with about three digits."""
-    return fixed(ms, 2 - ((ms or 0) >= 10) - ((ms or 0) >= 100))
+def three_digits(ms: float | None) -> str:
+    """Return a time with about three digits: 1.23, 12.3, 123."""
+    return fixed(ms, sum((ms or 0) < size for size in (10, 100)))
 
 
 def spread_rows(
@@ -11401,7 +11383,7 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     scale = f"; distribution from 0 to {number_text(to_ms(end))}{beyond}" if drawn else ""
     yield f"{which}, in ms{scale}:"
     if table_width(rows) > width:
-        for key, *row in spread_rows(summary, SUMMARY_STATS, short_number):
+        for key, *row in spread_rows(summary, SUMMARY_STATS, three_digits):
             tone = key if key in SUMMARY_KEYS else "strong"
             yield Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone)
         return
@@ -11446,10 +11428,10 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs or (alike and key != OUTLIER_KEYS[0]):
             continue
-        listed = and_more(list(map(str, runs)), 8, ", …") + "; in wait too" * alike
+        listed = and_more(list(map(str, runs)), 8, ", …") + ("; in wait too" if alike else "")
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
-            words += "; the first run is one" + COLD * (key == OUTLIER_KEYS[0])
+            words += "; the first run is one" + (COLD if key == OUTLIER_KEYS[0] else "")
         yield words
 
 
@@ -11490,29 +11472,21 @@ def level_text(level: Level, report: Report) -> str:
     return f"{text}: {phases}" if phases else text
 
 
-def companion_text(companion: Companion) -> str:
-    """Say what slow runs have, and the others have not."""
-    _, _, having, also, these, others = companion
-    own = f"all {these}" if having == these else f"{having} of {these}"
-    return f"{own} have {companion.trait}, {also or 'none'} of the {others} others"
-
-
-def status_companion_text(status: int, companion: Companion) -> str:
-    """Say what comes with a status that is not good."""
-    _, _, having, also, these, good = companion
-    if also and having == these:
-        return f"all {these} answers with {status} have {companion.trait}; so have {also} of {good} good ones"
-    rest = f"; of good ones {also} of {good}" if also else ""
-    return f"{status} comes with {companion.trait} ({having} of {these}{rest})"
-
-
-def since_text(run: int, companion: Companion) -> str:
-    """Say what the runs since a shift have, and the ones before have not."""
-    _, _, having, also, after, before = companion
-    text = f"since run {run} {companion.trait}"
-    if having < after or also:
-        text += f" ({having} of {after}; before {also} of {before})"
-    return text
+def companion_text(companion: Companion, since: int | None = None, status: int | None = None) -> str:
+    """Say what slow runs have and others have not, or those `since` a run, or answers with a bad `status`."""
+    trait, also, others = companion.trait, companion.others_having, companion.others
+    every, own = companion.having == companion.these, f"{companion.having} of {companion.these}"
+    if since:
+        counts = "" if every and not also else f" ({own}; before {also} of {others})"
+        return f"since run {since} {trait}{counts}"
+    if status and every and also:
+        own = f"all {companion.these} answers with {status}"
+        return f"{own} have {trait}; so have {also} of {others} good ones"
+    if status:
+        good = f"; of good ones {also} of {others}" if also else ""
+        return f"{status} comes with {trait} ({own}{good})"
+    own = f"all {companion.these}" if every else own
+    return f"{own} have {trait}, {also or 'none'} of the {others} others"
 
 
 def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
@@ -11524,7 +11498,7 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     if level:
         yield "Level", Span(name + level_text(level, report), "slow")
         if level.companion and level.first:
-            yield "", since_text(level.first.run, level.companion)
+            yield "", companion_text(level.companion, since=level.first.run)
     if groups:
         low, high = (median(times_of("total", part)) for part in (groups.low, groups.high))
         near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
@@ -11534,7 +11508,7 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     for status in summary.statuses:
         companion = summary.companion_of(status)
         if companion:
-            yield "Statuses", Span(name + status_companion_text(status, companion), "warn")
+            yield "Statuses", Span(name + companion_text(companion, status=status), "warn")
 
 
 def often_text(costs: Sequence[int], runs: int) -> str:
@@ -11580,21 +11554,6 @@ def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
     return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
 
 
-def header_of_series(summary: Summary, report: Report, step: Step, above: int) -> Iterator[Row]:
-    """Say how the server was reached and what it answered: as one run has it, and in numbers what varies. The
-    rows of step number `above` are known.
-    """
-    counts = varying(summary)
-    before = report.newest.get((summary.variant, above, summary.reused))
-    for label, line in step_rows(step, None if counts else before, report.options.include):
-        if label == "Chain" and "Certificate" in counts:
-            continue  # it is of one of the certificates
-        if label not in counts:
-            yield label, line
-    for label, each in counts.items():
-        yield label, and_more([f"{value} ×{count}" for value, count in each.items()], 8, ", …")
-
-
 def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> Iterator[Block]:
     """Show the runs of one step and URL together; the rows of step number `above` are known."""
     warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
@@ -11604,10 +11563,18 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
     yield Span(series_title(summary, report), "bad" if odd else "")
     typical = summary.typical
     if typical:
+        counts = varying(summary)
         step = report.newest.get((summary.variant, summary.number, summary.reused))
         if step and summary.url in (step.url, without_query(step.url)):
-            yield Fields(header_of_series(summary, report, step, above))
-        own = ", ".join(filter(None, (SHOWN[label](typical.server) for label in varying(summary))))
+            # As one run has it, and in numbers what varies. A chain is of one of the certificates.
+            before = None if counts else report.newest.get((summary.variant, above, summary.reused))
+            other = {*counts, "Chain"} if "Certificate" in counts else counts
+            rows = [row for row in step_rows(step, before, report.options.include) if row[0] not in other]
+            for label, each in counts.items():
+                shown = [f"{value} ×{count}" for value, count in each.items()]
+                rows.append((label, and_more(shown, 8, ", …")))
+            yield Fields(rows)
+        own = ", ".join(filter(None, (SHOWN[label](typical.server) for label in counts)))
         nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
         yield f"Run {typical.run} of {report.runs}{f' ({own})' if own else ''}{nearest}:"
         yield waterfall_table(typical.timing)
@@ -12842,14 +12809,11 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
         warn(options, f"stopped after {MAX_REDIRECTS} redirects{end}")
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
-            say(f"error: {failure_text(step.number, step.error, turn)}")
-        if options.style == "waterfall" or turn:
-            continue
-        if badly_starved(step, STARVED_BADLY_US):
-            warn(options, starved_text(step))
-        note = certificate_note(step)
-        if note:
-            warn(options, f"in step {step.number} {note}")
+            # In lower case, but for a side, which is a capital.
+            title = step_title(step.number, turn).replace("Run", "run").replace("Step", "step")
+            say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
+        if options.style != "waterfall" and turn is None:
+            warn(options, *step_notes(step, STARVED_BADLY_US))
 
 
 def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
