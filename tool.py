@@ -2450,8 +2450,7 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
         file = read_secret_file("--key-password-file", args.key_password_file, seconds)
         password = file.data.partition(b"\n")[0].removesuffix(b"\r")
         if len(password) > MAX_PASSWORD:
-            size = len(password)
-            raise UsageError(f"{file}: its first line has {size} bytes, {MAX_PASSWORD} are allowed")
+            raise UsageError(f"{file}: its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed")
     return Identity(certificate, key, password)
 
 
@@ -2471,8 +2470,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         with lend(identity.certificate) as certificate, lend(identity.key) as key:
             context.load_cert_chain(certificate.name, key.name, password)
     except ssl.SSLError as error:
-        wrong = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
-        wrong = f"{identity.certificate} holds {wrong}, as PEM: {error}"
+        unread = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
+        wrong = f"{identity.certificate} holds {unread}, as PEM: {error}"
         if error.reason in MISMATCHES:
             wrong = f"{identity.key} is not the key of the first certificate in {identity.certificate}"
         elif asked:
@@ -2497,8 +2496,8 @@ def choose_family(args: argparse.Namespace) -> tuple[int, str]:
         wrong = "is no address that a connection can begin at: give one of its own"
         raise UsageError(f"--interface '{text}' {wrong}")
     if not is_ip(text, family):
-        excluded = f"{FAMILY_NAMES[own]} address, which {'-4' if args.ipv4 else '-6'} excludes"
-        raise UsageError(f"--interface '{text}' is an {excluded}")
+        option = "-4" if args.ipv4 else "-6"
+        raise UsageError(f"--interface '{text}' is an {FAMILY_NAMES[own]} address, which {option} excludes")
     return own, "-4 or -6" if family else "--interface"
 
 
@@ -2552,8 +2551,7 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
-    service = environ.get("OTEL_SERVICE_NAME")
-    if service:
+    if service := environ.get("OTEL_SERVICE_NAME"):
         resource["service.name"] = whole_characters(service)
     return resource
 
@@ -3126,18 +3124,18 @@ class Parser(argparse.ArgumentParser):
         self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
-        options = list(split_words(words[:end]))
-        for part in options:
-            if re.fullmatch("(--[^=]+=|-[^-]=?)--", part):  # argparse would take it out of the values
-                raise UsageError(f"{part[:-2].rstrip('=')}: '--' cannot be a value")
-        args, unknown = self.parse_known_args([*options, *words[end:]])
+        words[:end] = split_words(words[:end])
+        for word in words:
+            if re.fullmatch("(--[^=]+=|-[^-]=?)--", word):  # argparse would take it out of the values
+                raise UsageError(f"{word[:-2].rstrip('=')}: '--' cannot be a value")
+        args, unknown = self.parse_known_args(words)
         if args.help or args.version:
             raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
         given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
-        if any(word.startswith("-") for word in given):
-            raise UsageError(explain_options(word for word in given if word.startswith("-")))
-        args.url = args.url + given
-        args.words = [*options, *words[end:]]
+        strange = [word for word in given if word.startswith("-")]
+        if strange:
+            raise UsageError(explain_options(strange))
+        args.url, args.words = args.url + given, words
         for option in GIVEN_ONCE:
             values = getattr(args, NAMES[option]) or [None]
             if len(values) > 1:
@@ -3256,9 +3254,8 @@ def check_routes(options: Options) -> None:
     for scheme in schemes:
         route = route_to(options.request.url._replace(scheme=scheme), options)
         if "socks5" in route.hops(options.request.url) and optional("socks") is None:
-            remedy = "pip install PySocks, or use httphases.pyz, which contains it"
-            message = f"a SOCKS proxy needs PySocks, which is not installed: {remedy}"
-            raise UsageError(f"{route.source}: {message}")
+            why = f"{route.source}: a SOCKS proxy needs PySocks, which is not installed"
+            raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
 
 
 def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
@@ -3266,8 +3263,7 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     if args.otlp is None:
         return None
     # The collector is asked its own way, by none of the options of what is measured.
-    url = parse_collector(args.otlp)
-    headers = parse_collector_headers(environ)
+    url, headers = parse_collector(args.otlp), parse_collector_headers(environ)
     request = Request("POST", url, headers, None)
     sender = Options(request, NO_SECRETS, environ, max_time=COLLECTOR_TIME, http2=False)
     check_routes(sender)
