@@ -2551,7 +2551,8 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
 def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
     resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
-    if service := environ.get("OTEL_SERVICE_NAME"):
+    service = environ.get("OTEL_SERVICE_NAME")
+    if service:
         resource["service.name"] = whole_characters(service)
     return resource
 
