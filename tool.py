@@ -304,6 +304,8 @@ MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_INTERFACE = 15  # bytes of a network interface's name; the system's field has 16, the last a zero
 MAX_BODY = 1 << 30
+MAX_DECODED = 4 << 20  # bytes of it that are read as JSON to find its media type
+LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
@@ -322,7 +324,7 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 PAUSE = 20_000_000  # ns of silence within a response that count
-MAX_PAUSES = 10_000  # of one response; beyond, only a longer one than all before is kept
+MAX_PAUSES = 10_000  # events of a step; beyond, only a longer pause than all before is kept
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -2327,18 +2329,29 @@ def parse_duration(text: str) -> int:
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
+def is_cut_off(error: Exception, text: str) -> bool:
+    """Tell whether an error in JSON may come only from the end of a text that goes on."""
+    return getattr(error, "pos", -1) > len(text) - LONGEST_TOKEN or str(error).startswith("Unterminated")
+
+
 def is_json(data: bytes) -> bool:
-    """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity."""
+    """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity.
+
+    Decoding takes up to 30 times the memory. So of more than MAX_DECODED bytes only the beginning is decoded:
+    it must be that of a single value, and all of them UTF-8.
+    """
     if not re.match(rb"[ \t\r\n]*[\[{\"0-9tfn-]", data):
         return False
     import json
 
+    goes_on, text = len(data) > MAX_DECODED, ""
     try:
+        text, _ = codecs.utf_8_decode(data[:MAX_DECODED], "strict", not goes_on)
         # Numbers stay text: int() may refuse 5,000 digits, which are JSON. NaN is not, and int() refuses it.
-        json.loads(data.decode("utf-8"), parse_constant=int, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        json.loads(text, parse_constant=int, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError) as error:
+        return goes_on and is_cut_off(error, text) and is_utf8(data)
+    return re.compile(rb"[ \t\r\n]*").fullmatch(data, MAX_DECODED) is not None
 
 
 def is_utf8(data: bytes) -> bool:
@@ -2380,9 +2393,11 @@ def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
         if path == "":
             raise UsageError(f"{option} '@': expected a file name after @, or @- for standard input")
         if path is not None:
-            data = read_local(option, path, MAX_BODY - sum(map(len, parts)), seconds)
+            data = read_local(option, path, MAX_BODY, seconds)
             extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
         parts.append(data)
+        if sum(map(len, parts)) > MAX_BODY:
+            raise UsageError(f"{option}: the body is larger than {MAX_BODY >> 20} MiB")
     whole = b"&".join(parts)
     return whole, "" if typed else detect_type(whole, extension)
 
@@ -2731,12 +2746,11 @@ class ExportReader:
     def value(self) -> Any:
         """Decode the next value and go past it."""
         while True:
-            near_end = len(self._text) - 32  # from here on what looks wrong, or whole, may only be cut off
+            near_end = len(self._text) - LONGEST_TOKEN  # a number that ends behind it may go on
             try:
                 found, end = self._decode(self._text, self._at)
             except ValueError as error:
-                cut_off = getattr(error, "pos", -1) > near_end or str(error).startswith("Unterminated")
-                if not cut_off or not self._read_on():
+                if not is_cut_off(error, self._text) or not self._read_on():
                     raise
             else:
                 if end < near_end or not self._read_on():

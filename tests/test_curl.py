@@ -475,13 +475,17 @@ def test_data_may_begin_like_an_option(call_tool, server, option, data):
     assert sent_with(call_tool, server, *words).body == data.encode()
 
 
-def test_files_of_data_are_a_gigabyte_in_all(call_tool, server, tmp_path):
-    (tmp_path / "small").write_bytes(bytes(1 << 20))
+def test_files_of_data_are_a_gigabyte_in_all(call_tool, server, tmp_path, monkeypatch):
     with open(tmp_path / "large", "wb") as file:
-        file.truncate(1 << 30)
-    result = call_tool("-d", f"@{tmp_path / 'small'}", "-d", f"@{tmp_path / 'large'}", server.url())
-    check_usage_error(result, "large", "larger than 1023 MiB")
+        file.truncate((1 << 30) + 1)
+    result = call_tool("-d", f"@{tmp_path / 'large'}", server.url())
+    check_usage_error(result, "large", "larger than 1024 MiB")
+    monkeypatch.setattr(tool, "MAX_BODY", 3 << 20)
+    (tmp_path / "half").write_bytes(bytes(2 << 20))
+    half = ["-d", f"@{tmp_path / 'half'}"]
+    check_usage_error(call_tool(*half, *half, server.url()), "-d: the body is larger than 3 MiB")
     assert server.accepted == 0
+    assert call_tool(*half, "-d", "x", "-H", "Content-Type: x/y", server.url()).code == 0
 
 
 @pytest.mark.parametrize("words", [["-I"], ["--head"], ["-sI"], ["-I", "-X", "head"]])

@@ -6,11 +6,12 @@ import gzip
 import json
 import socket
 import ssl
+import tracemalloc
 
 import pytest
 
 from checks import EDGE
-from inside import failure, here
+from inside import failure, here, tool
 from servers import Reply, http_server, refused_port, scripted, sending
 
 OK = "HTTP/1.1 200 OK\r\n"
@@ -599,6 +600,41 @@ TYPES = {
     "long-utf-8": (b"x" + "ü".encode() * 500_000, TEXT),
     "long-and-cut": ("ü".encode() * 500_000 + b"\xc3", BINARY),
 }
+
+
+LONG = tool.MAX_DECODED
+OBJECTS = b"[" + b'{"a":1},' * (LONG // 8) + b"1"
+LONG_TYPES = {
+    "objects": (OBJECTS + b"]\n", JSON),
+    "a string": (b'"' + b"x" * LONG + b'"', JSON),
+    "wide characters": (('[1,"' + "😀" * (LONG // 4 + 1) + '"]').encode(), JSON),
+    "just as much": (b" " * (LONG - 1) + b"1", JSON),
+    "blanks behind": (b"{}" + b" " * LONG, JSON),
+    "broken at the cut": (b" " * (LONG - 3) + b"tru" + b"x" * 9, JSON),
+    "an end too early": (b"[1]" + b" " * LONG + b"x", TEXT),
+    "lines of JSON": (b'{"a":1}\n' * (LONG // 8 + 1), TEXT),
+    "broken before": (b"[NaN," + OBJECTS, TEXT),
+    "deep": (b"[" * (LONG + 1), TEXT),
+    "not UTF-8 before": (b'["\xfc' + OBJECTS, BINARY),
+    "not UTF-8 behind": (OBJECTS + b',"\xfc"]', BINARY),
+    "UTF-8 that is cut off": (("[" + '"ü",' * (LONG // 5 + 1)).encode() + b'"\xc3', BINARY),
+}
+
+
+@pytest.mark.parametrize(("content", "kind"), LONG_TYPES.values(), ids=LONG_TYPES)
+def test_the_type_of_much_data_is_told_from_its_beginning(content, kind):
+    assert len(content) >= LONG
+    assert tool.detect_type(content, "").partition(";")[0] == kind
+
+
+def test_telling_the_type_takes_no_more_memory_for_more_data():
+    """The objects that JSON stands for take many times the memory of its text."""
+    tracemalloc.start()
+    try:
+        assert tool.detect_type(b"[" + b'"ab",' * (4 * LONG // 5) + b"1]", "") == JSON
+        assert tracemalloc.get_traced_memory()[1] < 30 * LONG
+    finally:
+        tracemalloc.stop()
 
 
 def content_type(call_tool, *arguments):
