@@ -63,10 +63,10 @@ hosts of the command line, those that redirects lead to with -L, the resolver, t
 It keeps nothing from one start to the next. tests/TOUCHES.md has every function with its reason; README,
 "What it touches", ten entries about it and the worst a hostile server can do:
 
-    network         13, 19, 20; 16 has http.client, which only writes a request and connects to nothing
+    network         13, 19, 20 open it, for streams to send and receive; http.client in 16 only writes bytes
     opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30
     looks at files  5, 9, 12, 15, 30
-    changes files   30
+    changes files   30; the key log is appended to, which counts as opening it
     environment     30; what it holds is passed to 7, 8, 13, 15, 29
     threads         15
     signals         30, and 1 during the imports
@@ -2329,6 +2329,16 @@ def parse_duration(text: str) -> int:
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
+def is_utf8(data: bytes) -> bool:
+    pieces = (data[at : at + BUFFER] for at in range(0, len(data), BUFFER))
+    try:
+        for _ in codecs.iterdecode(pieces, "utf-8"):
+            pass  # a whole text may take four times as much memory
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def is_cut_off(error: Exception, text: str) -> bool:
     """Tell whether an error in JSON may come only from the end of a text that goes on."""
     return getattr(error, "pos", -1) > len(text) - LONGEST_TOKEN or str(error).startswith("Unterminated")
@@ -2352,16 +2362,6 @@ def is_json(data: bytes) -> bool:
     except (ValueError, RecursionError) as error:
         return goes_on and is_cut_off(error, text) and is_utf8(data)
     return re.compile(rb"[ \t\r\n]*").fullmatch(data, MAX_DECODED) is not None
-
-
-def is_utf8(data: bytes) -> bool:
-    pieces = (data[at : at + BUFFER] for at in range(0, len(data), BUFFER))
-    try:
-        for _ in codecs.iterdecode(pieces, "utf-8"):
-            pass  # a whole text may take four times as much memory
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def detect_type(data: bytes, extension: str) -> str:
