@@ -78,8 +78,8 @@ Three rules:
 2. One direction. argv -> Options -> Request -> Step -> Run -> Report -> text, JSON, HAR, exit code.
    Records do not change; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
-   no garbage collection. Everything timed runs in one thread on blocking sockets. The main thread waits
-   for that thread, and ends the run at the deadline even if that thread is stuck.
+   no garbage collection. Everything timed runs in one thread. The main thread waits for that one, and ends
+   the run at the deadline even if that one is stuck.
 
 Some lines are there only to make a time more exact. The comment at such a line calls it a device (Device "…")
 and gives the error of a phase without it and with it: tests/bench/devices.py takes each out and measures.
@@ -104,7 +104,7 @@ import os
 import signal
 
 
-def refuse(reason: str) -> NoReturn:
+def cannot_run(reason: str) -> NoReturn:
     """Say why the program cannot run here, in one line, and exit 70."""
     try:
         sys.stderr.write("httphases: " + reason + "\n")
@@ -115,7 +115,7 @@ def refuse(reason: str) -> NoReturn:
 
 
 if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
-    refuse("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
+    cannot_run("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
 
 REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 # What a thread, a lock, OpenSSL and the loader of libraries say when there is no room.
@@ -207,9 +207,9 @@ try:
     http_client = import_http_client()
 except ModuleNotFoundError as not_there:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
-    refuse(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
+    cannot_run(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
 except (ImportError, OSError, MemoryError) as unloaded:
-    refuse(refusal_of(unloaded) or f"the standard library of this Python cannot be loaded: {unloaded}")
+    cannot_run(refusal_of(unloaded) or f"the standard library of this Python cannot be loaded: {unloaded}")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ __version__ = "2.1.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 2. Vocabulary. Every name of the specification once, every limit with its reason.
+# 2. Vocabulary. The words that several sections share, and every limit with its reason.
 # ---------------------------------------------------------------------------------------------------------
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
@@ -274,13 +274,15 @@ DEFAULT_MAX_TIME = 20.0  # seconds
 DEFAULT_INTERVAL = 1.0  # seconds
 DEFAULT_ROUNDS = 20  # of several sides: what p95 needs
 TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
-MAX_TARGETS = 32  # addresses of a name
+MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
 MAX_BASELINE = 128 << 20  # an export of 10,000 runs has 70 MiB
-PIECE = 1 << 18  # bytes of it that are decoded at a time
-MAX_VALUE = 16 << 20  # bytes of a run in it
-MAX_MARKS = 400_000  # commas, quotes and opening brackets of such a run: each can become an object in memory
+BASELINE_PIECE = 1 << 18  # bytes of it that are decoded at a time
+MAX_RUN_BYTES = 16 << 20  # of a run in it
+MAX_RUN_MARKS = (
+    400_000  # commas, quotes and opening brackets of a run in it: each can become an object in memory
+)
 MAX_DEPTH = 20
 MAX_DURATION = 24 * 3600  # seconds
 MAX_TRACES = 100  # runs that are sent to a collector in one request
@@ -295,7 +297,7 @@ MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
-MAX_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
+MAX_SMALL_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
 MAX_SYSTEM_FILE = 64 * 1024  # of name servers, local ports, addresses
 MAX_CA_BUNDLE = 16 << 20
@@ -312,7 +314,7 @@ MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing
-MAX_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Status, that are read
+MAX_FIELD_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Status, that are read
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
@@ -349,7 +351,9 @@ SECRET_FIELDS = frozenset(
     "cf-access-client-id".split()
 )
 SECRET_WORDS = "token secret password passwd passphrase api-key apikey credential signature session".split()
-SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".split()  # and key, but of URLs
+SECRET_PARTS = (
+    "auth authorization authentication jwt assertion pass pwd sig".split()
+)  # and key: see both uses
 # These name what is cached or sent once, or are words of CORS: no credentials.
 PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
 # Whatever the name: what begins with a scheme of authentication (RFC 9110 section 11.1), and JWTs (RFC 7519).
@@ -374,7 +378,7 @@ class ExitCode(IntEnum):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 3. Errors. One class for each way to end that is not a success; caught once, in `main` or `perform`.
+# 3. Errors. One class for each way to fail: a NetworkError ends a step, and `main` has the exit code of all.
 # ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
     """Return a text; if it is longer than `most`, its beginning and its length."""
@@ -491,6 +495,10 @@ class Url(NamedTuple):
     def origin(self) -> tuple[str, str, int]:
         return self.scheme, self.host, self.port
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.host, self.port
+
 
 class ProxyScheme(NamedTuple):
     """How proxies of a scheme are used: `reach` and `opener` name hops, as HOPS does."""
@@ -498,17 +506,16 @@ class ProxyScheme(NamedTuple):
     port: int  # where the URL names none
     reach: tuple[str, ...]  # the hops to the proxy
     opener: str  # the hop in which the proxy opens a way to the target
-    forwards: bool  # for an http target it needs no opener: it is asked for the whole URL
     resolves: bool  # the proxy looks up the target's name, not this machine
     trips: int  # round trips that opening a way may take: TLS 1.2 to the proxy and a password included
 
 
 # The trips: one for CONNECT, two for TLS 1.2 before it; three for SOCKS with a password (RFC 1928, 1929).
 PROXY_SCHEMES = {
-    "http": ProxyScheme(80, ("tcp",), "tunnel", forwards=True, resolves=True, trips=1),
-    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", forwards=True, resolves=True, trips=3),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=False, trips=3),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", forwards=False, resolves=True, trips=3),
+    "http": ProxyScheme(80, ("tcp",), "tunnel", resolves=True, trips=1),
+    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", resolves=True, trips=3),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks5", resolves=False, trips=3),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", resolves=True, trips=3),
 }
 
 
@@ -551,7 +558,7 @@ class Route(NamedTuple):
 
     def forwarder(self, url: Url) -> Proxy | None:
         """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
-        if self.proxy and self.proxy.kind.forwards and not url.secure:
+        if self.proxy and self.proxy.kind.opener == "tunnel" and not url.secure:
             return self.proxy
         return None
 
@@ -587,7 +594,9 @@ class Series(NamedTuple):
         if self.duration is None:
             return self.times * variants
         most = MAX_COUNT // variants
-        return variants * min(most, int(-(-self.duration // self.interval)) if self.interval else most)
+        return variants * (
+            min(most, int(-(-self.duration // self.interval))) if self.interval else most
+        )  # rounded up
 
 
 class PemFile(NamedTuple):
@@ -670,7 +679,7 @@ FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 class Peer(NamedTuple):
     ip: str
     family: int
-    address: tuple[Any, ...]
+    address: tuple[Any, ...]  # as connect() takes it
 
 
 class Attempt(NamedTuple):
@@ -1087,9 +1096,7 @@ class Sample(NamedTuple):
     retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
     lost: tuple[str, ...] = ()  # of LOSSES
-    asked: Mapping[str, Any] | None = (
-        None  # see `asked_of`; of the first step that is compared with a baseline
-    )
+    asked: Mapping[str, Any] | None = None  # see `asked_of`; only of the first step beside a baseline
 
     @property
     def error(self) -> str | None:
@@ -1205,15 +1212,14 @@ def secret_parameter() -> re.Pattern[str]:
     """
     some = "[^]=&;#?%[]{0,64}?"
     # Letters as sets, because re passes over them ten times as fast as over letters with (?i).
-    words, parts, *others = (
+    words, parts, access, key, whole = (
         re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", text)
-        for text in ("|".join(SECRET_WORDS), "|".join(SECRET_PARTS), "code|cookie", "access", "key")
+        for text in ("|".join(SECRET_WORDS), "|".join(SECRET_PARTS), "access", "key", "code|cookie")
     )
-    whole, access, key = others
     names = (
-        f"(?:{some}{access}[-_]?)?{key}|{whole}",
-        f"(?:{some}[-_])?(?:{parts})(?:[-_]{some})?",
-        f"{some}(?:{words.replace('-', '[-_]')}){some}",
+        f"(?:{some}{access}[-_]?)?{key}|{whole}",  # key, AWSAccessKey, code
+        f"(?:{some}[-_])?(?:{parts})(?:[-_]{some})?",  # sig, user_pwd
+        f"{some}(?:{words.replace('-', '[-_]')}){some}",  # refresh_token, X-Amz-Signature
     )
     begin, end = "(?:[?&;#[]|%(?:3[fF]|26|23|5[bB]|5[fF]|2[dD]))", "(?:]|%5[dD])?(?:=|%3[dD])"
     # The end of a name is looked for first: that is quick, and most texts have none.
@@ -1224,7 +1230,7 @@ def secret_parameter() -> re.Pattern[str]:
 def mask_query(text: str, pattern: str = r"[?#][^\s\"<>]{5,}") -> str:
     """Mask the credentials in each query and fragment that a `pattern` finds in a text (?key=x or longer)."""
 
-    def mask(found: re.Match[str]) -> str:  # takes half the time of a template
+    def mask(found: re.Match[str]) -> str:  # the template r"\1***" would take twice the time
         return f"{found[1]}***"
 
     return re.sub(pattern, lambda found: secret_parameter().sub(mask, found[0]), text)
@@ -1351,7 +1357,7 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
 
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-TICK = 0.02  # seconds: longer than a tick of the clock that gives files their times
+FILE_TICK = 0.02  # seconds: longer than a tick of the clock that gives files their times
 
 
 def descriptor_of(path: str) -> int | None:
@@ -1388,7 +1394,7 @@ def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bo
 
 # Opens a folder or a link only to look at it: what is open stays the same if its name is swapped. A system
 # without it opens folders for reading (0 is O_RDONLY), and cannot open a link.
-LOOK = getattr(os, "O_PATH", 0)
+LOOK_ONLY = getattr(os, "O_PATH", 0)
 
 
 def is_shared(folder: os.stat_result) -> bool:
@@ -1414,14 +1420,14 @@ class Place:
     def __init__(self, path: str, read: bool = False) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self.number: int | None = None  # of the descriptor of this process that the path leads to
+        self.descriptor: int | None = None  # of the descriptor of this process that the path leads to
         self._read = read
-        self._rest = path.split("/")[::-1]  # what is still to be gone through, the next name last
+        self._names_left = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
-        self.folder = os.open("/" if path.startswith("/") else path and ".", LOOK)
+        self.folder = os.open("/" if path.startswith("/") else path and ".", LOOK_ONLY)
         try:
-            while self._rest:
-                self._step()
+            while self._names_left:
+                self._pass_name()
         except BaseException:
             os.close(self.folder)
             raise
@@ -1432,26 +1438,26 @@ class Place:
     def __exit__(self, *_: object) -> None:
         os.close(self.folder)
 
-    def _look(self) -> os.stat_result:
+    def _lstat(self) -> os.stat_result:
         return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
 
-    def _step(self) -> None:
+    def _pass_name(self) -> None:
         """Go on by one name."""
-        self.name, self.found = self._rest.pop() or ".", None  # an empty name is the folder itself
+        self.name, self.found = self._names_left.pop() or ".", None  # an empty name is the folder itself
         try:
-            found = self._look()
+            found = self._lstat()
         except FileNotFoundError:
-            if self._rest:
+            if self._names_left:
                 raise
             return
         if stat.S_ISLNK(found.st_mode):
-            self._follow()
-        elif self._rest:
-            self._go(self.name, os.O_NOFOLLOW)
+            self._follow_link()
+        elif self._names_left:
+            self._enter(self.name, os.O_NOFOLLOW)
         else:
             self.found = found
 
-    def _follow(self) -> None:
+    def _follow_link(self) -> None:
         self._links += 1
         if self._links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -1459,23 +1465,23 @@ class Place:
         folder = os.fstat(self.folder)
         in_proc = os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev
         if in_proc and (leads_to("/proc/self/fd", folder) or leads_to("/proc/thread-self/fd", folder)):
-            if self._rest:
-                self._go(self.name, 0)
+            if self._names_left:
+                self._enter(self.name, 0)
             else:
-                self.number = int(self.name)
+                self.descriptor = int(self.name)
             return
         why = self._distrust(link, folder, in_proc)
         if why:
             raise OSError(errno.EACCES, f"the symbolic link '{self.name}' {why}: name the file itself")
         if target.startswith("/"):
-            self._go("/", 0)
-        self._rest += target.split("/")[::-1]
+            self._enter("/", 0)
+        self._names_left += target.split("/")[::-1]
 
     def _read_link(self) -> tuple[os.stat_result, str]:
         """Return the status of a link, and its text; both of the same link where one can be opened."""
-        if not LOOK:
-            return self._look(), os.readlink(self.name, dir_fd=self.folder)
-        descriptor = os.open(self.name, LOOK | os.O_NOFOLLOW, dir_fd=self.folder)
+        if not LOOK_ONLY:
+            return self._lstat(), os.readlink(self.name, dir_fd=self.folder)
+        descriptor = os.open(self.name, LOOK_ONLY | os.O_NOFOLLOW, dir_fd=self.folder)
         try:
             return os.fstat(descriptor), os.readlink("", dir_fd=descriptor)
         finally:
@@ -1499,13 +1505,13 @@ class Place:
         # Some systems hard-link their own links in /, to share them between versions.
         if link.st_nlink > 1 and (shared or not leads_to("/", folder)):
             return "has a second name elsewhere"
-        if shared and not LOOK:
+        if shared and not LOOK_ONLY:
             return "is in a folder where others could swap it"
         return ""
 
-    def _go(self, name: str, flags: int) -> None:
+    def _enter(self, name: str, flags: int) -> None:
         """Enter a folder; O_DIRECTORY makes an automounter mount it."""
-        folder = os.open(name, LOOK | os.O_DIRECTORY | flags, dir_fd=self.folder)
+        folder = os.open(name, LOOK_ONLY | os.O_DIRECTORY | flags, dir_fd=self.folder)
         os.close(self.folder)
         self.folder = folder
 
@@ -1515,9 +1521,9 @@ class Place:
         That is another user's file in a sticky folder, with `private` in any; and one with a second name in a
         folder that others may write to.
         """
-        flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.number is None else 0)
+        flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.descriptor is None else 0)
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
-        if self._read or self.number is not None:
+        if self._read or self.descriptor is not None:
             return descriptor
         try:
             self._refuse_planted(os.fstat(descriptor), private)
@@ -1537,8 +1543,8 @@ class Place:
         found = opened
         if not sticky or folder.st_uid not in (0, os.geteuid()):
             # The name may be a second one of a file, and others may remove it now. That changes the ctime.
-            time.sleep(TICK)
-            found = self._look()
+            time.sleep(FILE_TICK)
+            found = self._lstat()
         same = os.path.samestat(found, opened) and found.st_ctime_ns == opened.st_ctime_ns
         if not (same and found.st_nlink == opened.st_nlink == 1):
             why = "it has a second name elsewhere, or is changed meanwhile"
@@ -1697,7 +1703,7 @@ def split_budgets(specification: str) -> list[str]:
 def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
-        text = read_local("--slo-file", path, MAX_FILE, seconds).decode("utf-8-sig")
+        text = read_local("--slo-file", path, MAX_SMALL_FILE, seconds).decode("utf-8-sig")
     except UsageError as error:
         raise SloError(error.message) from None
     except UnicodeDecodeError as error:
@@ -1727,7 +1733,7 @@ def risk_of(sides: int) -> int:
     """Return in one of how many cases an interval may miss. With `sides` beside A: so rarely that any of them
     misses in one of INTERVAL_RISK; with 0, beside a baseline: RISK_OF_EACH.
     """
-    return INTERVAL_RISK * sides or RISK_OF_EACH
+    return INTERVAL_RISK * sides if sides else RISK_OF_EACH
 
 
 def needed_values(sides: int) -> int:
@@ -1798,7 +1804,7 @@ def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
     shown = f"host '{clip(text, MAX_FOREIGN)}'"
     labels = re.split(f"[.{IDNA_DOTS}]", text)
-    check_labels(labels, shown)
+    check_labels(labels, shown)  # and again below, because an ASCII form is longer than what it stands for
     try:
         host = ".".join(map(ascii_label, labels))
     except (ImportError, ValueError) as error:
@@ -1858,14 +1864,6 @@ def percent_encode(text: str) -> str:
     return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
 
 
-def normal_target(target: str) -> str:
-    """Return a path and query as they are sent: beginning with a slash, without dot segments, in ASCII."""
-    path, mark, query = target.partition("?")
-    if not path.startswith("/"):
-        path = "/" + path
-    return percent_encode(remove_dot_segments(path) + mark + query)
-
-
 INSTEAD_OF_USERINFO = '-H "Authorization: Basic …" (or Bearer …)'
 
 
@@ -1913,7 +1911,9 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     if at and not drop_userinfo:
         message = "URL '{}' holds a user name or password: send it as a header instead, "
         raise UsageError(message + INSTEAD_OF_USERINFO, shown)
-    return Url(scheme, host, port, normal_target(target))
+    path, mark, query = target.partition("?")
+    path = remove_dot_segments(path if path.startswith("/") else f"/{path}")
+    return Url(scheme, host, port, percent_encode(path + mark + query))
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
@@ -1984,35 +1984,24 @@ def covers(name: str, host: str) -> bool:
         return False
 
 
-def bypasses(url: Url, no_proxy: str) -> bool:
-    """Tell whether NO_PROXY covers a URL: *, host, domain suffix, host:port, address, CIDR."""
-    host = server_name(url.host)
-    return any(port in (None, url.port) and covers(name, host) for name, port in read_no_proxy(no_proxy))
-
-
-def choose_route(url: Url, proxy: str | None, environ: Mapping[str, str]) -> Route:
-    """Decide how a URL is reached, --proxy before the environment. Raises UsageError if it is malformed."""
-    if proxy == "":
-        return Route(None, "--proxy")
-    if proxy is not None:
-        return Route(parse_proxy(proxy, "--proxy"), "--proxy")
+def route_to(url: Url, options: Options) -> Route:
+    """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError."""
+    if options.unix_socket is not None:
+        return Route(None, None, options.unix_socket)
+    if options.proxy is not None:
+        return Route(parse_proxy(options.proxy, "--proxy") if options.proxy else None, "--proxy")
+    environ, host = options.environ, server_name(url.host)
     variable = proxy_variable(url.scheme, environ)
     if not variable:
         return Route(None, None)
     found = parse_proxy(variable[1], variable[0])
     try:
-        if bypasses(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
-            return Route(None, "NO_PROXY")
+        exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
+    if any(port in (None, url.port) and covers(name, host) for name, port in exempt):
+        return Route(None, "NO_PROXY")
     return Route(found, variable[0])
-
-
-def route_to(url: Url, options: Options) -> Route:
-    """Decide how a URL is reached: --unix-socket before every proxy. Raises UsageError."""
-    if options.unix_socket is not None:
-        return Route(None, None, options.unix_socket)
-    return choose_route(url, options.proxy, options.environ)
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -2280,9 +2269,9 @@ def choose_addresses(entries: Sequence[Override], family: int, chosen_by: str) -
         if key in targets:
             raise UsageError(f"--resolve '{text}': {address} was given before")
         targets[key] = address
-    if len(targets) > MAX_TARGETS:
+    if len(targets) > MAX_ADDRESSES:
         raise UsageError(
-            f"--resolve: {len(targets)} addresses were given, {MAX_TARGETS} at most are measured"
+            f"--resolve: {len(targets)} addresses were given, {MAX_ADDRESSES} at most are measured"
         )
     return tuple(targets.values())
 
@@ -2432,7 +2421,7 @@ MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGN
 def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
     """Read what an option of the client certificate names; raises UsageError."""
     try:
-        return PemFile(option, path, read_local(option, path, MAX_FILE, seconds))
+        return PemFile(option, path, read_local(option, path, MAX_SMALL_FILE, seconds))
     except UsageError:
         before, colon, _ = path.partition(":")
         if option == "--cert" and colon:  # as curl takes a password: not to be repeated
@@ -2590,10 +2579,8 @@ def parse_collector(text: str) -> Url:
 # 8d. Baseline. An earlier --json export -> the samples of its runs.
 # ---------------------------------------------------------------------------------------------------------
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
-
-
 ABSENT = type(None)
-OF_REQUEST: dict[str, tuple[type, ...]] = {  # what an export's step holds of how it was asked
+REQUEST_FIELDS: dict[str, tuple[type, ...]] = {  # what an export's step holds of how it was asked
     **dict.fromkeys(("proxy_url", "unix_socket"), (str, ABSENT)),
     **dict.fromkeys(("tls_verified", "tls_custom_ca", "client_cert"), (bool, ABSENT)),
     "body_bytes": (int,),
@@ -2602,8 +2589,8 @@ TOO_MUCH = 1e15  # of bytes or ms: with smaller numbers sums are exact, and can 
 
 
 def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field of an export, with the credentials of URLs masked; raises one of NO_EXPORT if it is not
-    of one of these kinds, or a number below 0 or from TOO_MUCH on.
+    """Return a field of an export, with the credentials of URLs masked. Raises one of NOT_AN_EXPORT if it is
+    not of one of these kinds, or a number below 0 or from TOO_MUCH on.
     """
     value = fields[name]
     if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < TOO_MUCH):
@@ -2636,7 +2623,7 @@ def pick_failure(step: Mapping[str, Any]) -> Failure | None:
 def asked_of(step: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an export's step holds of how it was asked; one of version 1.0.0 holds less."""
     fields = {**pick(step, "network", dict), **pick(step, "request", dict)}
-    asked = {name: pick(fields, name, *kinds) for name, kinds in OF_REQUEST.items() if name in fields}
+    asked = {name: pick(fields, name, *kinds) for name, kinds in REQUEST_FIELDS.items() if name in fields}
     if "headers" in fields:  # what the way and the body add is no difference of its own
         names = {pick(each, "name", str).lower() for each in pick(fields, "headers", list)}
         asked["names"] = names - {"host", "connection", "content-length"}
@@ -2679,16 +2666,15 @@ def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range
 def check_shape(piece: bytes) -> None:
     """Raise ValueError for JSON that is nested deeper or has more parts than an export."""
     bare = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') <= MAX_MARKS:
+    if bare.count(b'"') <= MAX_RUN_MARKS:
         bare = b"".join(bare.split(b'"')[::2])  # what stands between the strings
-    if sum(map(bare.count, (b",", b"[", b"{", b'"'))) > MAX_MARKS:
+    if sum(map(bare.count, (b",", b"[", b"{", b'"'))) > MAX_RUN_MARKS:
         raise ValueError("too much for a run")
-    others = bytes(set(range(256)) - set(b"[]{}"))
-    brackets = bare.translate(bytes.maketrans(b"{}", b"[]"), others)
-    for _ in range(MAX_DEPTH - 2):  # the run itself is on the third level
-        brackets = brackets.replace(b"[]", b"")
-    if b"[]" in brackets or b"[" * (MAX_DEPTH - 1) in brackets:
-        raise ValueError("nested too deeply")
+    depth = 2  # the run itself is on the third level
+    for bracket in bare.translate(None, bytes(set(range(256)) - set(b"[]{}"))):
+        depth = depth + 1 if bracket in b"[{" else max(2, depth - 1)
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
 
 
 def no_number(text: str) -> NoReturn:
@@ -2710,37 +2696,39 @@ class ExportReader:
         import json
 
         self._data, self._until = data, until
-        self._start = len(data) - len(data.removeprefix(b"\xef\xbb\xbf"))  # after a byte order mark
-        self._size, self._text, self._at = PIECE // 4, "", 0  # the text begins at _start, is read up to _at
+        self._size = BASELINE_PIECE // 4  # bytes of the piece that is read
+        self._begin = 3 * data.startswith(codecs.BOM_UTF8)  # its place in the data
+        self._text, self._read_to, self._is_last = "", 0, False  # _read_to: characters of the text
         self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
         self.text_of = json.dumps
 
     def _read_on(self) -> bool:
         """Make text of the next piece, a larger one if nothing was read of the last; False at the end."""
-        if self._text and self._start + self._size >= len(self._data):
+        if self._is_last:
             return False
         if time.monotonic() > self._until:
             raise UsageError("it was not read within the time of -m")
-        self._size = PIECE if self._at else self._size * 4
-        if self._size > MAX_VALUE:
+        self._size = BASELINE_PIECE if self._read_to else self._size * 4
+        if self._size > MAX_RUN_BYTES:
             raise ValueError("too large for a run")
-        self._start, self._at = self._start + len(self._text[: self._at].encode()), 0
-        piece = self._data[self._start : self._start + self._size]
+        self._begin, self._read_to = self._begin + len(self._text[: self._read_to].encode()), 0
+        piece = self._data[self._begin : self._begin + self._size]
         check_shape(piece)
-        if self._start + self._size < len(self._data):
-            piece = piece.rstrip(bytes(range(0x80, 0x100)))  # the last character may be cut off
-        self._text = piece.decode("utf-8")
+        self._is_last = self._begin + self._size >= len(self._data)
+        self._text, _ = codecs.utf_8_decode(
+            piece, "strict", self._is_last
+        )  # else its last character may be cut off
         return True
 
     def skip(self, wanted: str) -> str:
         """Go past blanks and one of the wanted characters, which is returned; "" wants the end."""
         while True:
-            found = re.compile(r"[ \t\r\n]*(.?)[ \t\r\n]*").match(self._text, self._at)
+            found = re.compile(r"[ \t\r\n]*(.?)[ \t\r\n]*").match(self._text, self._read_to)
             if found and (found.end() < len(self._text) or not self._read_on()):
                 break
         if found[1] not in (wanted or [""]):
             raise ValueError("no export")
-        self._at = found.end()
+        self._read_to = found.end()
         return found[1]
 
     def value(self) -> Any:
@@ -2748,13 +2736,13 @@ class ExportReader:
         while True:
             near_end = len(self._text) - LONGEST_TOKEN  # a number that ends behind it may go on
             try:
-                found, end = self._decode(self._text, self._at)
+                found, end = self._decode(self._text, self._read_to)
             except ValueError as error:
                 if not is_cut_off(error, self._text) or not self._read_on():
                     raise
             else:
                 if end < near_end or not self._read_on():
-                    self._at = end
+                    self._read_to = end
                     return found
 
     def values(self) -> Iterator[Any]:
@@ -2795,19 +2783,17 @@ def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
 
 
 # What reading a document of another form may raise; OverflowError comes from infinite numbers.
-NO_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-
-
-OF_EXPORT = ("schema_version", "started_at", "host", "label", "steps", "count", "interval_s", "summary")
+NOT_AN_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+EXPORT_FIELDS = ("schema_version", "started_at", "host", "label", "steps", "count", "interval_s", "summary")
 
 
 def fields_of_export(
     export: ExportReader, samples: list[Sample], expected: Sequence[range]
 ) -> dict[str, Any]:
     """Read an export to its end: return the fields that are wanted, and add the samples of its runs. Raises
-    UsageError or one of NO_EXPORT.
+    UsageError or one of NOT_AN_EXPORT.
     """
-    fields: dict[str, Any] = dict.fromkeys(OF_EXPORT)
+    fields: dict[str, Any] = dict.fromkeys(EXPORT_FIELDS)
     names: set[str] = set()
     mark = export.skip("{")
     while mark != "}":
@@ -2829,7 +2815,7 @@ def fields_of_export(
 
 
 def read_export(path: str, export: ExportReader, expected: Sequence[range]) -> Baseline:
-    """Make a baseline of an export; raises UsageError or one of NO_EXPORT."""
+    """Make a baseline of an export; raises UsageError or one of NOT_AN_EXPORT."""
     samples: list[Sample] = []
     fields = fields_of_export(export, samples, expected)
     version = fields["schema_version"]
@@ -2857,7 +2843,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
         return read_export(path, ExportReader(data, until), expected)
     except UsageError as error:
         raise UsageError(f"--baseline '{path}': {error.message}") from None
-    except NO_EXPORT:
+    except NOT_AN_EXPORT:
         raise UsageError(f"--baseline '{path}' is not a --json export of httphases") from None
 
 
@@ -3371,7 +3357,7 @@ def warn_of_reports(args: argparse.Namespace, options: Options) -> Iterator[str]
 def warn_of_sides(options: Options) -> Iterator[str]:
     """Warn of an address that no side uses, and of credentials that will not be masked."""
     every = [side.options for side in options.sides] or [options]
-    places = dict.fromkeys(each.request.url.origin[1:] for each in every)
+    places = dict.fromkeys(each.request.url.place for each in every)
     urls = " or ".join(f"{host}:{port}" for host, port in places)
     if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
         given = {place: None for each in every for place in each.overrides if place not in places}
@@ -3440,7 +3426,7 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
-    here = [entry for entry in entries if args.all_addresses and entry.place == url.origin[1:]]
+    here = [entry for entry in entries if args.all_addresses and entry.place == url.place]
     series = base.series if base else choose_series(args)
     addresses = choose_addresses(here, family, chosen_by)
     overrides = collect_overrides([entry for entry in entries if entry not in here], family, chosen_by)
@@ -5815,7 +5801,7 @@ PARAMETER = rf'(?s)(?:[^";]+|"{INSIDE}"?)+'
 BLANK = " \t"
 
 
-def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[str, str]]]:
+def read_list(value: bytes, most: int = MAX_FIELD_LIST) -> Iterator[tuple[str, dict[str, str]]]:
     """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
     member that does not end within the first `most` bytes is left out.
     """
@@ -5838,8 +5824,8 @@ def read_list(value: bytes, most: int = MAX_LIST) -> Iterator[tuple[str, dict[st
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics in the first MAX_LIST bytes of all lines of Server-Timing."""
-    left = MAX_LIST
+    """Give the metrics in the first MAX_FIELD_LIST bytes of all lines of Server-Timing."""
+    left = MAX_FIELD_LIST
     for value in values_of(headers, "server-timing"):
         for name, parameters in read_list(value, left):
             duration: float | None = None
@@ -5868,7 +5854,7 @@ def cache_word(text: str) -> str | None:
 
 def standard_status(line: bytes) -> str | None:
     """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
-    members = list(read_list(line)) if len(line) <= MAX_LIST else []
+    members = list(read_list(line)) if len(line) <= MAX_FIELD_LIST else []
     _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
@@ -7386,8 +7372,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
 
 def is_at_target(current: CurrentStep, options: Options) -> bool:
     """Tell whether a step asks the one address that is measured: nothing is looked up for it."""
-    first = options.request.url
-    place = (first.host, first.port)
+    place = options.request.url.place
     return options.address is not None and current.route.first_hop(current.request.url) == place
 
 
@@ -7761,7 +7746,7 @@ def rejected_spans(answer: bytearray) -> tuple[int, str]:
         success = json.loads(answer)["partialSuccess"]
         count = min(float(success.get("rejectedSpans", 0)), TOO_MUCH)
         return int(count), str(success.get("errorMessage", ""))
-    except NO_EXPORT:
+    except NOT_AN_EXPORT:
         return 0, ""
 
 
@@ -12747,8 +12732,8 @@ def write_file(
         write_all(os.dup(number), make())
         return
     with Place(path) as place:
-        if place.number is not None:  # a link of ours leads to /dev/stdout, for example
-            write_file(f"/dev/fd/{place.number}", make, mode, tell)
+        if place.descriptor is not None:  # a link of ours leads to /dev/stdout, for example
+            write_file(f"/dev/fd/{place.descriptor}", make, mode, tell)
         elif place.found and not stat.S_ISREG(place.found.st_mode):
             write_all(place.open(os.O_WRONLY), make(), PIPE_PATIENCE)
         else:
@@ -13341,9 +13326,9 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
-    if len(addresses) > MAX_TARGETS:
-        warn(options, f"of {len(addresses)} addresses the first {MAX_TARGETS} are measured")
-    return [at_address(options, address) for address in addresses[:MAX_TARGETS]]
+    if len(addresses) > MAX_ADDRESSES:
+        warn(options, f"of {len(addresses)} addresses the first {MAX_ADDRESSES} are measured")
+    return [at_address(options, address) for address in addresses[:MAX_ADDRESSES]]
 
 
 def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
@@ -13522,7 +13507,7 @@ def claim_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open("/", LOOK)  # takes the lowest free number
+            os.open("/", LOOK_ONLY)  # takes the lowest free number
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

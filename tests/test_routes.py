@@ -10,6 +10,13 @@ import pytest
 
 from inside import tool
 
+
+def choose_route(url, proxy, environ):
+    """Decide how a URL is reached with this --proxy and this environment."""
+    asked = tool.Request("GET", url, (), None)
+    return tool.route_to(url, tool.Options(asked, tool.NO_SECRETS, environ, proxy=proxy))
+
+
 # --- URLs -----------------------------------------------------------------------------------------
 
 URLS = {
@@ -63,7 +70,7 @@ def test_zeros_before_a_port_count_for_nothing_however_many():
     assert tool.parse_proxy(f"p.test:{long}81", "--proxy").port == 81
     assert tool.parse_resolve(f"a.test:{long}81:127.0.0.1").place == ("a.test", 81)
     environ = {"all_proxy": "p", "no_proxy": f"a.test:{long}81"}
-    assert tool.choose_route(tool.parse_url("http://a.test:81/"), None, environ).source == "NO_PROXY"
+    assert choose_route(tool.parse_url("http://a.test:81/"), None, environ).source == "NO_PROXY"
     for port in (long, long + "65536", "9" * MANY, long + "x"):
         with pytest.raises(tool.UsageError, match="is not a number from 1 to 65535"):
             tool.parse_url(f"http://a.test:{port}/")
@@ -211,7 +218,7 @@ SECURE = tool.parse_url("https://a.test/")
     ],
 )
 def test_the_environment_names_the_proxy(url, environ, source):
-    route = tool.choose_route(url, None, environ)
+    route = choose_route(url, None, environ)
     assert route.source == source
     assert (route.proxy.host if route.proxy else None) == ("p" if source else None)
 
@@ -220,19 +227,19 @@ EVERYTHING = {"http_proxy": "q", "https_proxy": "q", "all_proxy": "q", "no_proxy
 
 
 def test_the_option_wins_over_the_environment():
-    route = tool.choose_route(URL, "p:1", EVERYTHING)
+    route = choose_route(URL, "p:1", EVERYTHING)
     assert (route.proxy.host, route.source) == ("p", "--proxy")
 
 
 def test_an_empty_option_ignores_the_environment():
-    route = tool.choose_route(URL, "", {"http_proxy": "q"})
+    route = choose_route(URL, "", {"http_proxy": "q"})
     assert (route.proxy, route.source) == (None, "--proxy")
 
 
 @pytest.mark.parametrize("value", ["socks4://p", "p:x", "http://", "ftp://p"])
 def test_a_malformed_variable_is_refused_by_its_name(value):
     with pytest.raises(tool.UsageError, match="HTTP_PROXY"):
-        tool.choose_route(URL, None, {"HTTP_PROXY": value})
+        choose_route(URL, None, {"HTTP_PROXY": value})
 
 
 COVERED = [
@@ -313,25 +320,25 @@ NOT_COVERED = [
 @pytest.mark.parametrize(("value", "url"), COVERED)
 def test_no_proxy_covers(value, url, name):
     environ = {"all_proxy": "p", name: value}
-    assert tool.choose_route(tool.parse_url(url), None, environ) == (None, "NO_PROXY", None)
+    assert choose_route(tool.parse_url(url), None, environ) == (None, "NO_PROXY", None)
 
 
 @pytest.mark.parametrize(("value", "url"), NOT_COVERED)
 def test_no_proxy_does_not_cover(value, url):
     environ = {"all_proxy": "p", "no_proxy": value}
-    assert tool.choose_route(tool.parse_url(url), None, environ).source == "all_proxy"
+    assert choose_route(tool.parse_url(url), None, environ).source == "all_proxy"
 
 
 @pytest.mark.parametrize("entry", ["a\u200db.test", "*.示例..com", ".\u0378.test", "示例/8"])
 def test_a_name_in_no_proxy_that_cannot_be_told_is_refused(entry):
     """Whatever comes before it: what a later redirect may need is found out before anything is sent."""
     with pytest.raises(tool.UsageError, match=r"^NO_PROXY: host"):
-        tool.choose_route(URL, None, {"all_proxy": "p", "no_proxy": f"a.test,{entry}"})
+        choose_route(URL, None, {"all_proxy": "p", "no_proxy": f"a.test,{entry}"})
 
 
 def test_no_proxy_in_lower_case_comes_first():
     environ = {"all_proxy": "p", "no_proxy": "b.test", "NO_PROXY": "a.test"}
-    assert tool.choose_route(URL, None, environ).source == "all_proxy"
+    assert choose_route(URL, None, environ).source == "all_proxy"
 
 
 # --- redirects ------------------------------------------------------------------------------------
