@@ -344,16 +344,15 @@ SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 # Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
-# one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS.
+# one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS, or key.
+# In the query of a URL it is the same, but key counts only alone, or behind access.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
     "cf-access-client-id".split()
 )
 SECRET_WORDS = "token secret password passwd passphrase api-key apikey credential signature session".split()
-SECRET_PARTS = (
-    "auth authorization authentication jwt assertion pass pwd sig".split()
-)  # and key: see both uses
+SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".split()
 # These name what is cached or sent once, or are words of CORS: no credentials.
 PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
 # Whatever the name: what begins with a scheme of authentication (RFC 9110 section 11.1), and JWTs (RFC 7519).
@@ -385,14 +384,6 @@ def clip(text: str, most: int = MAX_TEXT) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({len(text)} characters)"
-
-
-def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Put things that have the same key into one list; the order stays."""
-    groups: dict[Any, list[Any]] = {}
-    for thing in things:
-        groups.setdefault(key(thing), []).append(thing)
-    return groups
 
 
 class Foreign(NamedTuple):
@@ -454,6 +445,14 @@ def without_fields(headers: Iterable[Header], names: Collection[str]) -> tuple[H
 def values_of(headers: Iterable[Header], name: str) -> list[bytes]:
     """Return the values of all lines of a field; `name` is in lower case."""
     return [value for key, value in headers if key.lower() == name]
+
+
+def group_by(key: Callable[[Any], Any], things: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Put things that have the same key into one list; the order stays."""
+    groups: dict[Any, list[Any]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
 
 
 def server_name(host: str) -> str:
@@ -2734,14 +2733,14 @@ class ExportReader:
     def value(self) -> Any:
         """Decode the next value and go past it."""
         while True:
-            near_end = len(self._text) - LONGEST_TOKEN  # a number that ends behind it may go on
             try:
                 found, end = self._decode(self._text, self._read_to)
             except ValueError as error:
                 if not is_cut_off(error, self._text) or not self._read_on():
                     raise
             else:
-                if end < near_end or not self._read_on():
+                # A number near the end of the text may go on.
+                if end < len(self._text) - LONGEST_TOKEN or not self._read_on():
                     self._read_to = end
                     return found
 
@@ -2775,23 +2774,21 @@ def samples_of_runs(runs: Iterable[Mapping[str, Any]], expected: Sequence[range]
 
 def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
     """Return the number of an export's runs (0 for a single run), its interval and its duration (s)."""
-    if "runs" not in fields:
+    if fields["runs"] is None:
         return 0, 0.0, 0.0
-    count = pick(fields, "count", int, ABSENT) or fields["runs"]
+    count = pick(fields, "count", int, ABSENT) or len({each.run for each in fields["runs"]})
     took = pick({"duration_ms": 0, **pick(fields, "summary", dict)}, "duration_ms", int, float)
     return count, pick(fields, "interval_s", int, float, ABSENT) or 0, took / 1000
 
 
 # What reading a document of another form may raise; OverflowError comes from infinite numbers.
 NOT_AN_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-EXPORT_FIELDS = ("schema_version", "started_at", "host", "label", "steps", "count", "interval_s", "summary")
+EXPORT_FIELDS = "schema_version started_at host label steps runs count interval_s summary".split()
 
 
-def fields_of_export(
-    export: ExportReader, samples: list[Sample], expected: Sequence[range]
-) -> dict[str, Any]:
-    """Read an export to its end: return the fields that are wanted, and add the samples of its runs. Raises
-    UsageError or one of NOT_AN_EXPORT.
+def fields_of_export(export: ExportReader, expected: Sequence[range]) -> dict[str, Any]:
+    """Read an export to its end: return EXPORT_FIELDS, None for what it lacks, and of its runs the samples.
+    Raises UsageError or one of NOT_AN_EXPORT.
     """
     fields: dict[str, Any] = dict.fromkeys(EXPORT_FIELDS)
     names: set[str] = set()
@@ -2802,13 +2799,9 @@ def fields_of_export(
             raise ValueError("a name twice, or more of them than there can be")
         names.add(name)
         export.skip(":")
-        if name == "runs":
-            samples += samples_of_runs(export.values(), expected)
-            fields[name] = len({each.run for each in samples})
-        else:
-            value = export.value()
-            if name in fields:
-                fields[name] = value
+        value = [*samples_of_runs(export.values(), expected)] if name == "runs" else export.value()
+        if name in fields:
+            fields[name] = value
         mark = export.skip(",}")
     export.skip("")
     return fields
@@ -2816,20 +2809,19 @@ def fields_of_export(
 
 def read_export(path: str, export: ExportReader, expected: Sequence[range]) -> Baseline:
     """Make a baseline of an export; raises UsageError or one of NOT_AN_EXPORT."""
-    samples: list[Sample] = []
-    fields = fields_of_export(export, samples, expected)
+    fields = fields_of_export(export, expected)
     version = fields["schema_version"]
     if version is not None and (type(version) is not int or version != 1):
         raise UsageError(f"its schema_version is not 1 but {clip(export.text_of(version), 40)}")
-    if "runs" not in fields:
-        samples += samples_of_run(fields, 1, expected)
+    runs = fields["runs"]
+    samples = [*samples_of_run(fields, 1, expected)] if runs is None else runs
     if not samples or version is None:
         raise ValueError("no run, or no version")
     started_at = pick(fields, "started_at", str)
     start = datetime.datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S.%f%z")
     host, label = (pick(fields, name, str, ABSENT) for name in ("host", "label"))  # 1.0.0 did not have them
-    begun = tuple(each._replace(started_at=start) for each in samples)
-    return Baseline(path, started_at, host, label, begun, *series_of_export(fields))
+    samples = [each._replace(started_at=start) for each in samples]
+    return Baseline(path, started_at, host, label, tuple(samples), *series_of_export(fields))
 
 
 def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
