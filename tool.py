@@ -11691,9 +11691,9 @@ def difference_words(found: Comparison, where: str = "") -> str:
     along = [phase for phase in sizes if sizes[phase] * whole > 0]
     opposite = [phase for phase in sizes if sizes[phase] * whole < 0]
     if along and opposite:
-        for phase in sorted([along[0], opposite[0]], key=list(sizes).index):
-            us = sizes[phase]
-            words += f", {phase} {number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
+        for phase, us in sizes.items():
+            if phase in (along[0], opposite[0]):
+                words += f", {phase} {number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
         return words
     texts = plain_ms([whole, *(min(abs(sizes[phase]), abs(whole)) for phase in along[:2])])[1:]
     named = " and ".join(f"{phase} {text}" for phase, text in zip(along, texts))
@@ -11744,10 +11744,11 @@ def far_marks(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
 def slow_mark(own: Summary, others: Sequence[Summary], found: Comparison) -> Mark:
     """Say by how much an address is slow or fast, and by what."""
     which, where = ("slow", "above") if found.verdict == "slower" else ("fast", "below")
-    way, columns = way_words(own, others, found), ["Round trip"]
+    way = way_words(own, others, found)
+    columns = ["Round trip"] if way else []
     columns += [KEY_COLUMNS[phase] for phase in large_phases(found) if phase in KEY_COLUMNS]
     words = f"is {which}: total {difference_words(found, f' {where} the others')}{way}"
-    return Mark(own.variant, words, columns if way else columns[1:])
+    return Mark(own.variant, words, columns)
 
 
 def row_marks(row: VariantRow, told: set[str]) -> Iterator[Mark]:
@@ -12102,8 +12103,7 @@ def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     for side in sides if chained else ():
         chains = usable(chains_of(report.samples_of(side.name)))
         if chains:
-            middle = median(times_of("total", chains))
-            yield f"  {side.name}  all steps together: {time_text(middle)}"
+            yield f"  {side.name}  all steps together: {time_text(median(times_of('total', chains)))}"
     for side in sides[1:]:
         yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
 
