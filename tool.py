@@ -3891,14 +3891,8 @@ def run_delay(thread_id: int) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
 # ---------------------------------------------------------------------------------------------------------
-NAME_TYPES = {
-    b"\x55\x04\x03": "CN",
-    b"\x55\x04\x06": "C",
-    b"\x55\x04\x07": "L",
-    b"\x55\x04\x08": "ST",
-    b"\x55\x04\x0a": "O",
-    b"\x55\x04\x0b": "OU",
-}
+# By their object identifiers in DER, as numbers (RFC 4519 section 2).
+NAME_TYPES = {0x550403: "CN", 0x550406: "C", 0x550407: "L", 0x550408: "ST", 0x55040A: "O", 0x55040B: "OU"}
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
@@ -3971,8 +3965,9 @@ def der_name(element: Der) -> list[tuple[str, str]]:
     for relative in parts_of(element):
         for attribute in parts_of(relative):
             kind, value = parts_of(attribute)[:2]
-            if kind.content in NAME_TYPES:
-                pairs.append((NAME_TYPES[kind.content], der_text(value)))
+            name = NAME_TYPES.get(int.from_bytes(kind.content, "big"))
+            if name:
+                pairs.append((name, der_text(value)))
     return pairs
 
 
@@ -6019,11 +6014,6 @@ class Exchange(Stage):
         whole = "".join(f" of {length}" for length in lengths)
         return f"{history.received}{whole} bytes of the body came"
 
-    def _note_sent(self) -> None:
-        """Note the instant at which nothing was left to send for the first time."""
-        if self.log.sent is None:
-            self.log.sent = time.perf_counter_ns()
-
 
 KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
@@ -6062,8 +6052,8 @@ class Http1Exchange(Exchange):
 
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
-        if not piece:
-            self._note_sent()
+        if not piece and self.log.sent is None:
+            self.log.sent = time.perf_counter_ns()
         return piece
 
     def run(self, stream: Stream) -> None:
@@ -6361,7 +6351,7 @@ class Http2Exchange(Exchange):
         if self._body:
             return self._next_data()
         if self.log.sent is None:
-            self._note_sent()
+            self.log.sent = time.perf_counter_ns()
             # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self.log.response is not None
         return b""
@@ -7370,10 +7360,8 @@ def is_at_target(current: CurrentStep, options: Options) -> bool:
 
 def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
-    first, last = evidence.connected, evidence.ended
-    retransmits = last and last.retransmits
-    if history.kept and first and last:
-        retransmits = last.since(first, "retransmits")
+    last, at_start = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
+    retransmits = last and last.since(at_start, "retransmits")
     peer, port = history.connected.peer, None
     if peer is None and options.address is not None and is_at_target(current, options):
         try:
