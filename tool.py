@@ -1016,12 +1016,9 @@ class Judgement(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The outcome of the budgets, for the step that they were held against: of a series, the last one."""
+    """The outcome of the budgets."""
 
-    step_number: int
     judgements: tuple[Judgement, ...]
-    bad_statuses: collections.Counter[int]  # of answers that plain budgets were held against -> runs
-    left_out: collections.Counter[int]  # statuses of answers that statistics were judged without -> runs
 
     def having(self, *outcomes: str) -> list[Judgement]:
         return [each for each in self.judgements if each.outcome in outcomes]
@@ -1728,16 +1725,17 @@ INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cas
 RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
 
 
-def risk_of(sides: int) -> int:
-    """Return in one of how many cases an interval may miss. With `sides` beside A: so rarely that any of them
-    misses in one of INTERVAL_RISK; with 0, beside a baseline: RISK_OF_EACH.
+def risk_of(rivals: int) -> int:
+    """Return in one of how many cases an interval may miss. So many `rivals` are compared that were measured
+    in turn: so rarely that any of them misses in one of INTERVAL_RISK. 0 stands for two series, of which one
+    came after the other: RISK_OF_EACH.
     """
-    return INTERVAL_RISK * sides if sides else RISK_OF_EACH
+    return INTERVAL_RISK * rivals if rivals else RISK_OF_EACH
 
 
-def needed_values(sides: int) -> int:
+def needed_values(rivals: int) -> int:
     """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases."""
-    return (2 * risk_of(sides) - 1).bit_length()
+    return (2 * risk_of(rivals) - 1).bit_length()
 
 
 # Of so many values the largest is below the true percentile in at most one of twenty series.
@@ -7795,7 +7793,7 @@ def spread(values: Sequence[float]) -> float:
     return median(map(abs, from_median(values)))
 
 
-def nearest_rank(ordered: Sequence[int], percent: int) -> int:
+def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
     """Return a percentile: the smallest of sorted values with at least `percent` % of them up to it."""
     return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
 
@@ -7805,7 +7803,7 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
     """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in `risk` times; 0
     for too few values, under six by default. (Both tails of a binomial distribution; no shape is assumed.)
     """
-    tail, term, rank = 0, 1, 0  # whole numbers, in units of 2 ** -count
+    tail, term, rank = 0, 1, 0  # tail: the chance that fewer than rank + 1 lie below it, times 2 ** count
     while True:
         tail += term
         if 2 * risk * tail > 1 << count:
@@ -7817,7 +7815,7 @@ def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
 def centred_ranks(values: Sequence[float]) -> list[int]:
     """Return twice the rank of each value, less the mean; equal values share their middle rank."""
     count, ordered = len(values), sorted(values)
-    last = dict(zip(ordered, range(count)))
+    last = dict(zip(ordered, range(count)))  # where the last one of equal values stands: it stays in a dict
     first = dict(zip(reversed(ordered), reversed(range(count))))
     return [first[value] + last[value] + 1 - count for value in values]
 
@@ -7844,8 +7842,8 @@ def series_interval(values: Sequence[int], depends: float) -> tuple[int, int] | 
 
 
 class Distribution(NamedTuple):
-    """The statistics of a key, or of a difference (us); None where there are too few values. A difference of
-    medians has the median alone.
+    """The statistics of a key, or of a difference (us); None where there are too few values. Of a difference
+    of two series only the median is known.
     """
 
     stats: Mapping[str, float | None]
@@ -7913,15 +7911,15 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]
     """Return the finding of median cost of each kind, and all costs of the kind (us): the costliest first."""
     kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
     ordered = [sorted(kind, key=lambda finding: finding.cost_us) for kind in kinds.values()]
-    usual = [(kind[(len(kind) - 1) // 2], [each.cost_us for each in kind]) for kind in ordered]
+    usual = [(nearest_rank(kind, 50), [each.cost_us for each in kind]) for kind in ordered]
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
-def bad_codes(samples: Iterable[Sample]) -> collections.Counter[int]:
+def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
     return collections.Counter(present("code", (sample for sample in samples if sample.bad_status)))
 
 
-def bad_ends(samples: Iterable[Sample]) -> collections.Counter[int]:
+def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
     """Count the runs whose last answer is not good, by its status."""
     return bad_codes(sample for sample in samples if sample.last)
 
@@ -7956,7 +7954,7 @@ class Level(NamedTuple):
 
     kind: str
     until: int | None  # the last run before a shift
-    first: Sample | None  # the first one after it
+    since: int | None  # the first one after it
     before: float  # of a trend: in the first quarter
     after: float  # of a trend: in the last quarter
     quarters: tuple[float, ...]
@@ -7998,7 +7996,8 @@ def count_traits(samples: Iterable[Sample]) -> collections.Counter[tuple[str, st
 
 def by_chance(having: int, elsewhere: int, count: int, every: int) -> float:
     """Return an upper bound of the probability that `count` of `every` runs, chosen at random, include
-    `having` or more with a trait, where `having + elsewhere` of all runs have it.
+    `having` or more with a trait, where `having + elsewhere` of all runs have it: the expected number of ways
+    to choose `having` runs that are all among the `count` and all have it.
     """
     return math.comb(count, having) * math.comb(having + elsewhere, having) / math.comb(every, having)
 
@@ -8024,7 +8023,7 @@ def find_companion(
         if distinct and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
             companion = Companion(*trait, having, theirs[trait], count, rest)
             found.append((elsewhere - share, len("".join(trait)), companion))
-    return min(found)[-1] if found else None
+    return min(found)[-1] if found else None  # the one that separates best, of these the shortest
 
 
 def distances(values: Iterable[float]) -> list[float]:
@@ -8051,13 +8050,11 @@ def may_be_chance(values: Sequence[float], factor: float) -> bool:
     return 2 * math.exp(-6 * greatest**2 / (factor * (count**3 + count**2))) > LEVEL_RISK
 
 
-def best_split(values: Sequence[float]) -> tuple[int, float]:
-    """Return how many values lie before the shift that fits them best, and the distances that it leaves."""
-    before, after = distances(values), distances(reversed(values))
-    count = len(values)
-    sums = [(before[at - 1] + after[count - at - 1], at) for at in range(LEAST_RUNS, count - LEAST_RUNS + 1)]
-    remaining, place = min(sums)
-    return place, remaining
+def best_split(values: Sequence[float]) -> int:
+    """Return how many values lie before the shift that fits them best."""
+    before, after, count = distances(values), distances(reversed(values)), len(values)
+    places = range(LEAST_RUNS, count - LEAST_RUNS + 1)
+    return min(places, key=lambda place: before[place - 1] + after[count - place - 1])
 
 
 def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[float]:
@@ -8091,25 +8088,24 @@ def find_level(samples: Sequence[Sample]) -> Level | None:
     count = len(values)
     if count < LEVEL_RUNS or may_be_chance(values, 1):
         return None
-    place, remaining = best_split(values)
-    parts = samples[:place], samples[place:]
+    place = best_split(values)
     quarters = tuple(median(values[count * at // 4 : count * (at + 1) // 4]) for at in range(4))
-    rest, kind = without_line(values, quarters), "trend"
+    by_shift = from_median(values[:place]) + from_median(values[place:])
+    by_trend = without_line(values, quarters)
     monotonic = sorted(quarters) in (list(quarters), list(reversed(quarters)))
-    if monotonic and sum(map(abs, rest)) < remaining:
-        parts = samples[: count // 4], samples[count * 3 // 4 :]
-    else:
-        kind, rest = "shift", from_median(values[:place]) + from_median(values[place:])
-    if may_be_chance(values, dependence(rest)):
+    is_trend = monotonic and sum(map(abs, by_trend)) < sum(map(abs, by_shift))
+    if may_be_chance(values, dependence(by_trend if is_trend else by_shift)):
         return None
+    first, last = (count // 4, count * 3 // 4) if is_trend else (place, place)
+    parts = samples[:first], samples[last:]
     before, after = (median(times_of("total", part)) for part in parts)
     if abs(after - before) < max(LEVEL_US, LEVEL_SHARE * before):
         return None
     phases = changed_phases(*parts, after - before)
-    if kind == "trend":
-        return Level(kind, None, None, before, after, quarters, phases, None)
-    companion = find_companion(parts[1], parts[0])
-    return Level(kind, parts[0][-1].run, parts[1][0], before, after, quarters, phases, companion)
+    if is_trend:
+        return Level("trend", None, None, before, after, quarters, phases, None)
+    until, since, companion = parts[0][-1].run, parts[1][0].run, find_companion(parts[1], parts[0])
+    return Level("shift", until, since, before, after, quarters, phases, companion)
 
 
 def find_groups(samples: Sequence[Sample]) -> Groups | None:
@@ -8266,27 +8262,29 @@ def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [sample for sample in samples if sample.run not in cold] or samples
 
 
-def subtract(own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], sides: int) -> Distribution:
-    """Return by how much own values (us), each with its round, lie above the other's. Where `sides` beside A
-    were measured in turn, it is found round by round, so that neither a drift nor a rhythm counts. Where
-    `sides` is 0, one series came after the other: it is found from their medians, and the intervals of both.
+def difference_of(
+    own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], rivals: int
+) -> Distribution:
+    """Return by how much own values (us), each with its round, lie above the other's; `rivals` is as in
+    `risk_of`. What was measured in turn is compared round by round, so that neither a drift nor a
+    rhythm counts; of two series it is the difference of the medians, and of the ends of their intervals.
     """
-    if sides:
+    if rivals:
         others = {number: us for us, number in other}
         rounds = [us - others[number] for us, number in own if number in others]
         depends = dependence(rounds) if rounds else None
-        return measure_distribution(rounds, risk_of(sides))._replace(dependence=depends)
+        return measure_distribution(rounds, risk_of(rivals))._replace(dependence=depends)
     series = [us for us, _ in own], [us for us, _ in other]
     if not all(series):
         return measure_distribution([])
     factors = [dependence(values) for values in series]
     now, before = map(series_interval, series, factors)
     interval = (now[0] - before[1], now[1] - before[0]) if now and before else None
-    difference = {"median": median(series[0]) - median(series[1])}
-    return Distribution(difference, interval, min(map(len, series)), max(factors))
+    stats = {**dict.fromkeys(SUPPORT), "median": median(series[0]) - median(series[1])}
+    return Distribution(stats, interval, min(map(len, series)), max(factors))
 
 
-def decide(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
+def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
     """Return the verdict on a difference; `statuses` are the usual ones of both."""
     if None not in statuses and statuses[0] != statuses[1]:
         return "unlike"  # the times are of different work
@@ -8306,10 +8304,10 @@ def are_apart(slow: tuple[int, int], good: tuple[int, int]) -> bool:
     return count > 0 and abs(slow[0] - count * share) - 0.5 >= 1.5 * (count * share * (1 - share)) ** 0.5
 
 
-def usual_statuses(parts: Sequence[Sequence[Sample]], sides: int) -> tuple[int | None, int | None]:
+def usual_statuses(parts: Sequence[Sequence[Sample]], rivals: int) -> tuple[int | None, int | None]:
     """Return the usual status of each part: of the good answers that are compared, if there are such."""
     good = [[sample for sample in part if sample.good] for part in parts]
-    if sides:
+    if rivals:
         own, other = ({sample.round for sample in part} for part in good)
         good = [[sample for sample in part if sample.round in own & other] for part in good]
     own_status, other_status = (
@@ -8318,37 +8316,43 @@ def usual_statuses(parts: Sequence[Sequence[Sample]], sides: int) -> tuple[int |
     return own_status, other_status
 
 
-def levels_of(own: Sequence[Sample], other: Sequence[Sample]) -> dict[str, Any]:
+def levels_of(
+    own: Sequence[Sample], other: Sequence[Sample]
+) -> tuple[tuple[Level | None, Level | None], bool | None]:
     """Return how two series changed while each was measured, and whether both are steady."""
     good = [[each for each in part if each.good] for part in (own, other)]
     levels = find_level(good[0]), find_level(good[1])
     tells = any(levels) or min(map(len, good)) >= LEVEL_RUNS
-    return {"levels": levels, "steady": not any(levels) if tells else None}
+    return levels, not any(levels) if tells else None
 
 
-def compare_one(number: int | None, own: Sequence[Sample], other: Sequence[Sample], sides: int) -> Comparison:
+def compare_one(
+    number: int | None, own: Sequence[Sample], other: Sequence[Sample], rivals: int
+) -> Comparison:
     """Compare one step of two sides, or with `number` None their chains."""
-    parts, differences = [], {}
-    for samples in (own, other) if sides else (warm_runs(own), warm_runs(other)):
-        parts.append([each for each in samples if each.number == number] if number else chains_of(samples))
+    series = (own, other) if rivals else (warm_runs(own), warm_runs(other))
+    parts = [[each for each in one if each.number == number] if number else chains_of(one) for one in series]
     mine, theirs = map(usable, parts)
-    for key in STAT_KEYS:
-        values, others = values_of_key(key, mine, "round"), values_of_key(key, theirs, "round")
-        differences[key] = subtract(values, others, sides)
+    differences = {
+        key: difference_of(values_of_key(key, mine, "round"), values_of_key(key, theirs, "round"), rivals)
+        for key in STAT_KEYS
+    }
     middle, reach = usual_range(times_of("total", [*mine, *theirs]))
     slow, others_slow = (sum(each.timing.total - middle > reach for each in part) for part in (mine, theirs))
-    statuses = usual_statuses(parts, sides)
+    statuses = usual_statuses(parts, rivals)
+    levels, steady = ((None, None), None) if rivals else levels_of(mine, theirs)
     return Comparison(
-        side=own[0].variant if sides else None,
+        side=own[0].variant if rivals else None,
         against=str(other[0].variant),
         number=number,
-        verdict=decide(differences["total"], statuses),
+        verdict=verdict_of(differences["total"], statuses),
         differences=differences,
         statuses=statuses,
         good=(len(mine), len(theirs)),
         slow=(slow, others_slow),
-        needed=needed_values(sides),
-        **({} if sides else levels_of(mine, theirs)),
+        needed=needed_values(rivals),
+        levels=levels,
+        steady=steady,
     )
 
 
@@ -8368,9 +8372,9 @@ def compare_address(own: Summary, others: Sequence[Summary], count: int) -> Comp
         differences = {}
         for key in STAT_KEYS:
             values = values_of_key(key, own.used, "round")
-            differences[key] = subtract(values, middle_of_others(key, others, upper), count)
+            differences[key] = difference_of(values, middle_of_others(key, others, upper), count)
         total = differences["total"]
-        size, verdict = total.median or 0, decide(total, (None, None))
+        size, verdict = total.median or 0, verdict_of(total, (None, None))
         least = max(DIFFERENCE_US, DIFFERENCE_SHARE * ((own.stat("total") or 0) - size))
         if verdict == "too_few" or (verdict == wanted and abs(size) >= least):
             return Comparison(own.variant, "others", own.number, verdict, differences, needed)
@@ -8380,19 +8384,20 @@ def compare_address(own: Summary, others: Sequence[Summary], count: int) -> Comp
     return Comparison(own.variant, "others", own.number, "no_difference", differences, needed)
 
 
-def compare(own: Sequence[Sample], other: Sequence[Sample], sides: int) -> list[Comparison]:
+def compare(own: Sequence[Sample], other: Sequence[Sample], rivals: int) -> list[Comparison]:
     """Compare the steps that two sides both have, then chains of several; the verdict rests on the last."""
     steps = [{sample.number for sample in part} for part in (own, other)]
     numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
     if max(steps[0] | steps[1]) > 1:
         numbers.append(None)
-    return [compare_one(number, own, other, sides) for number in numbers]
+    return [compare_one(number, own, other, rivals) for number in numbers]
 
 
 def budget_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
-    """Return the values (us) that budgets on statistics are held against, each with its round: of good last
-    steps, or of `whole` chains; where connections are kept, only of those on a kept one. None where there
-    are such steps, but none has this phase.
+    """Return the values (us) that budgets on statistics are held against, each with its round: none of them
+    where good answers are missing, but None where there are such, and none has this phase.
+
+    They are of the last steps, or of `whole` chains; where connections are kept, only of those on a kept one.
     """
     ends = chains_of(samples) if whole else [sample for sample in samples if sample.last]
     fit = [each for each in ends if each.good and each.reused is not False]
@@ -8400,17 +8405,17 @@ def budget_values(key: str, samples: Sequence[Sample], whole: bool = False) -> l
     return None if fit and not values else values
 
 
-def lacking_sides(own: Sequence[Sample], good: Sequence[int], sides: int) -> tuple[str, ...]:
+def lacking_sides(own: Sequence[Sample], good: Sequence[int], rivals: int) -> tuple[str, ...]:
     """Name sides with too few `good` values for an interval; else those without a value in each round."""
-    names = (str(own[0].variant), SIDES[0]) if sides else (NOW, BEFORE)
-    least = needed_values(sides)
-    if sides and min(good) >= least:
-        least = own[-1].round
+    names = (str(own[0].variant), SIDES[0]) if rivals else (NOW, BEFORE)
+    least = needed_values(rivals)
+    if rivals and min(good) >= least:
+        least = own[-1].round  # the number of rounds
     return tuple(name for name, count in zip(names, good) if count < least)[::-1]
 
 
 def judge_allowance(
-    key: str, allowance: Allowance, own: Sequence[Sample], other: Sequence[Sample], sides: int
+    key: str, allowance: Allowance, own: Sequence[Sample], other: Sequence[Sample], rivals: int
 ) -> Judgement:
     """Judge a relative budget: own runs beside another side's. It is about the last steps, a budget on total
     about what the verdict rests on, which may be whole chains.
@@ -8424,16 +8429,16 @@ def judge_allowance(
     values, others = (budget_values(key, part, whole) for part in (own, other))
     if values is None or others is None:
         return judgement
-    found = subtract(values, others, sides)
+    found = difference_of(values, others, rivals)
     if found.median is not None:
         before = round(median(us for us, _ in others)) / 1000
         allowed = allowance.over(before)
         threshold = round(before + allowed, 3)
         judgement = judgement._replace(threshold=threshold, baseline=before, n=found.n)
     if found.median is None or found.interval is None:
-        if found.n >= needed_values(sides):
+        if found.n >= needed_values(rivals):
             return judgement._replace(outcome="dependent")
-        lacking = lacking_sides(own, (len(values), len(others)), sides)
+        lacking = lacking_sides(own, (len(values), len(others)), rivals)
         return judgement._replace(outcome="too few", lacking=lacking)
     actual, low, high = (round(before + us / 1000, 3) for us in (found.median, *found.interval))
     judgement = judgement._replace(outcome="exceeded" if low > threshold else "kept", actual=actual)
@@ -8482,31 +8487,27 @@ def earliest_expiry(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
     return min(left, key=itemgetter(0), default=None)
 
 
-def judge_all(options: Options, own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[Judgement]:
-    """Hold the runs of one variant against all budgets that they can be held against."""
-    answered, sides = any(sample.judged for sample in own), max(0, len(options.sides) - 1)
+def judge_all(
+    options: Options, own: Sequence[Sample], other: Sequence[Sample] = (), rivals: int = 0
+) -> Iterator[Judgement]:
+    """Hold the runs of one variant against all budgets that they can be held against, relative ones beside
+    another's. Side A is held against itself too: its line says that it passed, or lacks good answers.
+    """
+    answered = any(sample.judged for sample in own)
     if answered or any("." in key for key in options.thresholds):
         yield from (judge_time(key, budget, own) for key, budget in options.thresholds.items())
     for key, allowance in sorted(options.allowances.items()):
-        yield judge_allowance(key, allowance, own, other, sides)
+        yield judge_allowance(key, allowance, own, other, rivals)
     if answered and options.cert_days is not None:
         days, _ = earliest_expiry(own) or (None, None)
         kept = days is not None and days >= options.cert_days
         yield Judgement("cert", "kept" if kept else "exceeded", own[0].variant, options.cert_days, days)
 
 
-def judge(options: Options, own: Sequence[Sample], other: Sequence[Sample] = ()) -> Verdict | None:
-    """Judge the runs of one variant, relative budgets beside another's; None where nothing was judged. Side A
-    is held against itself too: its line says that it passed, or that its good answers are too few.
-    """
-    judgements = tuple(judge_all(options, own, other))
-    if not judgements:
-        return None
-    judged = [sample for sample in own if sample.judged]
-    plain = any("." not in key for key in options.thresholds)
-    of_good = any(each.n is not None and each.outcome not in NOT_JUDGED for each in judgements)
-    number = max((sample.number for sample in judged), default=0)
-    return Verdict(number, judgements, bad_codes(judged if plain else ()), bad_ends(own if of_good else ()))
+def verdict_on(judgements: Iterable[Judgement]) -> Verdict | None:
+    """Return None where nothing was judged."""
+    every = tuple(judgements)
+    return Verdict(every) if every else None
 
 
 class Report(NamedTuple):
@@ -8546,11 +8547,13 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        if not self.verdicts:
-            return None
-        steps, judgements, bad_statuses, left_out = zip(*self.verdicts.values())
-        none: collections.Counter[int] = collections.Counter()
-        return Verdict(max(steps), sum(judgements, ()), sum(bad_statuses, none), sum(left_out, none))
+        return verdict_on(each for verdict in self.verdicts.values() for each in verdict.judgements)
+
+    @property
+    def bad_statuses(self) -> Mapping[int, int]:
+        """Count the bad answers that plain budgets were held against, by status."""
+        plain = any("." not in key for key in self.options.thresholds)
+        return bad_codes(sample for sample in self.samples if sample.judged and plain)
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
@@ -8560,7 +8563,7 @@ def codes_of(run: Run) -> Iterator[ExitCode]:
         yield ExitCode.REDIRECT_LIMIT
     if any(step.error for step in run.steps):
         yield ExitCode.NETWORK
-    # A status from 600 on is not good, but neither 4xx nor 5xx.
+    # Without --expect a status from 600 on is not good, but is no failure of -f either.
     may_fail = last.expected != GOOD_STATUSES or (last.answer is not None and last.answer.status < 600)
     if may_fail and not last.good:
         yield ExitCode.HTTP_ERROR
@@ -9692,7 +9695,7 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
     tokens += [f"{key}={value or '-'}" for key, value in values.items()]
     if step.error:
         tokens.append(f"error={step.error.kind}")
-    if verdict and verdict.step_number == step.number:
+    if verdict:
         tokens += verdict_tokens(verdict)
     if turn:
         tokens.append(f"at={instant_text(step.started_at)}")
@@ -9880,14 +9883,17 @@ def bad_ones(found: Mapping[int, int], runs: int | None) -> tuple[str, str]:
     return statuses, where
 
 
-def budget_warnings(verdict: Verdict | None, runs: int | None, fail: bool) -> Iterator[str]:
+def budget_warnings(report: Report) -> Iterator[str]:
     """Warn where a bad answer, which may be a quick one, was held against the budgets or left out."""
-    bad = verdict and (verdict.bad_statuses or verdict.left_out)
-    if verdict and bad and not fail:
-        statuses, where = bad_ones(bad, runs)
+    held, verdict = report.bad_statuses, report.verdict
+    statistics = (each for each in verdict.judgements if each.n is not None) if verdict else ()
+    judged = {each.variant for each in statistics if each.outcome not in NOT_JUDGED}
+    bad = held or bad_ends(sample for sample in report.samples if sample.variant in judged)
+    if bad and not report.options.fail:
+        statuses, where = bad_ones(bad, None if report.single else report.runs)
         option = "-f" if min(bad) < 600 else "--expect 2xx"
         said = f"the answer was {statuses} and did not count for the budgets"
-        if verdict.bad_statuses:
+        if held:
             said = f"the budgets were held against a {statuses} answer"
         yield f"{where}{said}: {option} makes that exit 22"
 
@@ -10192,8 +10198,8 @@ def companion_document(companion: Companion | None) -> dict[str, Any] | None:
 def level_document(level: Level, report: Report) -> dict[str, Any]:
     return {
         "kind": level.kind,
-        "run_number": level.first and level.first.run,
-        "at": level.first and instant_text(report.start_of(level.first.run)),
+        "run_number": level.since,
+        "at": level.since and instant_text(report.start_of(level.since)),
         "before_ms": to_ms(level.before),
         "after_ms": to_ms(level.after),
         "quarters_ms": [to_ms(us) for us in level.quarters],
@@ -11262,8 +11268,8 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     if end:
         budgets.append(f"cert≥{counted(int(end.threshold), 'day')}")
     first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
-    if verdict.bad_statuses:
-        bad = " ".join(bad_ones(verdict.bad_statuses, None if report.single else report.runs)).rstrip()
+    if report.bad_statuses:
+        bad = " ".join(bad_ones(report.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
     counts = counts_text(verdict)
@@ -11442,9 +11448,9 @@ def level_text(level: Level, report: Report) -> str:
     decimals = int(least < 10_000)
     phases = ", ".join(f"{phase} {signed(us / 1000, decimals)}" for phase, us in level.phases.items())
     text = f"total {before} ms until run {level.until}"
-    if level.first:
-        at = clock_text(report.start_of(level.first.run))
-        text += f", {after} from run {level.first.run} on ({at}), {share} %"
+    if level.since:
+        at = clock_text(report.start_of(level.since))
+        text += f", {after} from run {level.since} on ({at}), {share} %"
     return f"{text}: {phases}" if phases else text
 
 
@@ -11473,8 +11479,8 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
     level, groups = summary.level, summary.groups
     if level:
         yield "Level", Span(name + level_text(level, report), "slow")
-        if level.companion and level.first:
-            yield "", companion_text(level.companion, since=level.first.run)
+        if level.companion and level.since:
+            yield "", companion_text(level.companion, since=level.since)
     if groups:
         low, high = (median(times_of("total", part)) for part in (groups.low, groups.high))
         near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
@@ -11489,7 +11495,7 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
 
 def often_text(costs: Sequence[int], runs: int) -> str:
     """Say in how many runs a finding was made, and what it cost (us): usually, and at most."""
-    usual, most = (time_text(cost) for cost in (costs[(len(costs) - 1) // 2], costs[-1]))
+    usual, most = (time_text(cost) for cost in (nearest_rank(costs, 50), costs[-1]))
     cost = usual if len(costs) == 1 else f"{usual} usually, {most.removesuffix(' ms')} at most"
     return f"in {len(costs)} of {counted(runs, 'run')}, {cost}"
 
@@ -12582,7 +12588,9 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
 def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
     """Return a line for each step of a run; `turn` is its place in a series."""
     if style == "metrics":
-        return [metrics_line(step, run.verdict, turn) for step in run.steps]
+        judged = max((step.number for step in run.steps if not step.error), default=0)
+        verdicts = {judged: run.verdict}
+        return [metrics_line(step, verdicts.get(step.number), turn) for step in run.steps]
     return [compact_line(step, turn) for step in run.steps]
 
 
@@ -12900,7 +12908,7 @@ class Results:
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples
-        run = run._replace(verdict=judge(self._at_once, samples))
+        run = run._replace(verdict=verdict_on(judge_all(self._at_once, samples)))
         self.notes.update(set(map(certificate_note, run.steps)))
         if run.limit_reached:
             self.limited.append(loop_text(run))
@@ -13021,7 +13029,7 @@ class Results:
         several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
             yield from refused_statuses(self.samples, several, named=True)
-        yield from budget_warnings(report.verdict, several, self.options.fail)
+        yield from budget_warnings(report)
         if report.verdict and self.options.style == "metrics":
             texts = not_judged_texts(report.verdict, report)
             yield from (f"{', '.join(keys)}: {why}" for why, keys in group_by(texts.get, texts).items())
@@ -13046,14 +13054,14 @@ class Results:
         places = {variant: place for place, variant in enumerate(self.variants)}
         samples = sorted(self.samples, key=lambda sample: places.get(sample.variant, 0))
         parts = group_by(lambda sample: sample.variant, samples)
-        sides = max(0, len(options.sides) - 1)
+        rivals = max(0, len(options.sides) - 1)
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
         for variant, own in parts.items():
-            verdict = judge(options, own, other)
+            verdict = verdict_on(judge_all(options, own, other, rivals))
             if verdict:
                 verdicts[variant] = verdict
             if other and own is not other:
-                comparisons += compare(own, other, sides)
+                comparisons += compare(own, other, rivals)
         single = self.last_run
         return Report(
             options=options,

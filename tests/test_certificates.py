@@ -121,7 +121,7 @@ def test_without_a_certificate_its_budget_is_violated(run_tool, server, mint, en
 @pytest.mark.parametrize(("left", "told"), [(6.9, "6.9"), (9.96, "9.9"), (9.999, "9.9")])
 def test_the_days_left_are_told_to_a_tenth_as_json_has_them(left, told):
     end = tool.Judgement("cert", "exceeded", None, 30, left)
-    [text] = tool.certificate_violation(tool.Verdict(1, (end,), {}, {}))
+    [text] = tool.certificate_violation(tool.Verdict((end,)))
     assert text == f"{told} days < 30 days"
 
 

@@ -407,14 +407,14 @@ def test_a_shift_is_where_the_totals_changed_and_names_the_phase():
         each._replace(timing=each.timing._replace(wait=50_000, dns=each.timing.total)) for each in samples
     ]
     level = tool.find_level(shared)
-    assert (level.kind, level.until, level.first.run) == ("shift", 60, 61)
+    assert (level.kind, level.until, level.since) == ("shift", 60, 61)
     assert (level.before, level.after) == (100_000, 125_000)
     assert level.phases == {"dns": 25_000}
 
 
 def test_a_trend_has_no_run_and_the_medians_of_the_quarters():
     level = tool.find_level(made([each + 600 * place for place, each in enumerate(totals(100))]))
-    assert (level.kind, level.first, level.until) == ("trend", None, None)
+    assert (level.kind, level.since, level.until) == ("trend", None, None)
     assert list(level.quarters) == sorted(level.quarters)
     assert (level.before, level.after) == (level.quarters[0], level.quarters[3])
     assert (level.before, level.after) == pytest.approx((107_200, 152_200), abs=1500)
@@ -438,7 +438,7 @@ def test_what_is_no_change_of_level(values):
 def test_the_step_may_be_anywhere_that_leaves_five_runs_on_both_sides():
     for place in (20, 50, 80):
         level = tool.find_level(made(totals(place) + totals(100 - place, 1.5)))
-        assert level.first.run == place + 1
+        assert level.since == place + 1
 
 
 def test_two_groups_are_told_where_nothing_lies_between_them():

@@ -970,7 +970,7 @@ def test_a_gate_has_three_outcomes():
     for amount, outcome in outcomes.items():
         found, _ = held(own, base, amount)
         assert found.outcome == outcome, amount
-        assert tool.Verdict(1, (found,), {}, {}).passed is (outcome != "exceeded")
+        assert tool.Verdict((found,)).passed is (outcome != "exceeded")
 
 
 def test_a_gate_that_cannot_tell_says_so_and_how_many_rounds_would():
@@ -1025,7 +1025,7 @@ def test_error_pages_that_leave_too_few_rounds_leave_a_gate_unjudged_at_their_si
     for own, other, side in ((few, [20_000] * 20, "B"), ([20_000] * 20, few, "A")):
         found, compared = held(own, other, "+900%")
         assert (found.outcome, found.lacking) == ("too few", (side,))
-        assert tool.Verdict(1, (found,), {}, {}).passed is False
+        assert tool.Verdict((found,)).passed is False
         assert compared.verdict == "too_few"
     apart = [None] * 8 + [20_000] * 8, [20_000] * 8 + [None] * 8
     assert held(*apart, "+900%")[0].lacking == ("A", "B"), "each has enough, but in other rounds"

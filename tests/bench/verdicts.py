@@ -164,7 +164,7 @@ def differences(name: str, count: int, shift: float, paired: bool, rounds: int) 
     chance = random.Random(f"{SEED} {name} {count} {paired} {shift}")
     pairs = (drawn(KINDS[name], count, shift, paired, chance) for _ in range(rounds))
     numbered = ([[(us, turn) for turn, us in enumerate(part)] for part in pair] for pair in pairs)
-    return [tool.subtract(*pair, int(paired)) for pair in numbered]
+    return [tool.difference_of(*pair, int(paired)) for pair in numbered]
 
 
 def simulated_row(name: str, rounds: int) -> list[str]:
@@ -177,9 +177,9 @@ def simulated_row(name: str, rounds: int) -> list[str]:
         wrong, found, covered = [], [], []
         for count in COUNTS:
             same = differences(name, count, 0.0, paired, rounds)
-            wrong.append(share(same, lambda each: tool.decide(each, (200, 200)) in ("slower", "faster")))
+            wrong.append(share(same, lambda each: tool.verdict_of(each, (200, 200)) in ("slower", "faster")))
             slower = differences(name, count, shift, paired, rounds)
-            found.append(share(slower, lambda each: tool.decide(each, (200, 200)) == "slower"))
+            found.append(share(slower, lambda each: tool.verdict_of(each, (200, 200)) == "slower"))
             for true, each in ((0.0, same), (1000 * shift, slower)):
                 known = [one for one in each if one.interval]
                 if len(known) >= rounds / 10:
@@ -241,7 +241,7 @@ def show_needed(rounds: int) -> None:
             shift = ratio * (upper - lower)
             for count in LENGTHS:
                 found = differences("log-normal, sigma 0.2", count, shift, paired, rounds)
-                if share(found, lambda each: tool.decide(each, (200, 200)) == "slower") >= 80:
+                if share(found, lambda each: tool.verdict_of(each, (200, 200)) == "slower") >= 80:
                     break
             row.append(str(count))
         rows.append(row)
