@@ -3340,8 +3340,8 @@ def warn_of_reports(args: argparse.Namespace, options: Options) -> Iterator[str]
             yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
         least = SURE_PERCENTILES.get(statistic, 0)
         if series.times < least:
-            runs = series.times
-            yield f"--slo {key}: of {runs} runs it is mostly below the true one; --count {least} holds it"
+            below = f"of {series.times} runs it is mostly below the true one"
+            yield f"--slo {key}: {below}; --count {least} holds it"
 
 
 def warn_of_sides(options: Options) -> Iterator[str]:
@@ -3503,6 +3503,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
 
 
 HEADER_OPTIONS = {"header", "user_agent", "referer", "cookie", "user", "compressed"}
+# What of the base goes with an option that a side gives.
 TOGETHER = {"cert": ("key", "key_password_file"), "ipv4": ("ipv6",), "ipv6": ("ipv4",)}
 
 
@@ -3525,9 +3526,8 @@ def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
 def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
     """Return a side's command line, with all but header fields from the base's; raises UsageError."""
     changes = {name: vars(own)[name] for name in replaced_names(own) | HEADER_OPTIONS}
-    changes["resolve"] = [
-        text for text in base.resolve if not is_replaced("resolve", text, own)
-    ] + own.resolve
+    kept = [text for text in base.resolve if not is_replaced("resolve", text, own)]
+    changes["resolve"] = kept + own.resolve
     return argparse.Namespace(**{**vars(base), **changes})
 
 
