@@ -1416,7 +1416,7 @@ class Place:
     def __init__(self, path: str, read: bool = False) -> None:
         self.name = ""
         self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self.descriptor: int | None = None  # of the descriptor of this process that the path leads to
+        self.descriptor: int | None = None  # of this process, if the path leads to one
         self._read = read
         self._names_left = path.split("/")[::-1]  # what is still to be gone through, the next name last
         self._links = 0  # that were followed
@@ -1512,11 +1512,7 @@ class Place:
         self.folder = folder
 
     def open(self, flags: int, private: bool = False, mode: int = 0o600) -> int:
-        """Open or make the file; raises OSError where it is written and another user may have planted it.
-
-        That is another user's file in a sticky folder, with `private` in any; and one with a second name in a
-        folder that others may write to.
-        """
+        """Open or make the file; raises OSError, also for a planted one, see `_refuse_planted`."""
         flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.descriptor is None else 0)
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
         if self._read or self.descriptor is not None:
@@ -1529,6 +1525,9 @@ class Place:
         return descriptor
 
     def _refuse_planted(self, opened: os.stat_result, private: bool) -> None:
+        """Raise OSError for a file that another user may have planted: that is another user's in a sticky
+        folder, with `private` in any; and one with a second name in a folder that others may write to.
+        """
         folder = os.fstat(self.folder)
         regular, sticky = stat.S_ISREG(opened.st_mode), folder.st_mode & stat.S_ISVTX
         not_ours = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
@@ -1612,19 +1611,17 @@ UNITS = {"ms": 1, "s": 1000}
 
 
 def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
-    """Read a positive finite decimal, with `zero` also 0; raises ValueError. Given a `unit`, the text may
-    end with any of UNITS; the value is in `unit`.
-
-    float() would take 1_000, nan and wide digits too.
+    """Read a positive finite decimal, with `zero` also 0; raises ValueError. Given a `unit`, the value is in
+    it, and the text may end with any of UNITS. float() would take 1_000, nan and wide digits too.
     """
-    given = next((each for each in UNITS if unit and text.endswith(each)), unit)
-    digits = text.removesuffix(given)
+    written = next((each for each in UNITS if unit and text.endswith(each)), unit)
+    digits = text.removesuffix(written)
     try:
         if not set(digits) <= set("0123456789.eE+-"):
             raise ValueError
         value = float(digits)
-        if given != unit:
-            value = float(f"{value * UNITS[given] / UNITS[unit]:.15g}")  # 0.0073 s are 7.3 ms
+        if written != unit:
+            value = float(f"{value * UNITS[written] / UNITS[unit]:.15g}")  # 0.0073 s are 7.3 ms
     except ValueError:
         raise ValueError("is not a number") from None
     if text.startswith("-") or value == float("inf") or not (value or zero):
@@ -2694,7 +2691,7 @@ class ExportReader:
 
         self._data, self._until = data, until
         self._size = BASELINE_PIECE // 4  # bytes of the piece that is read
-        self._begin = 3 * data.startswith(codecs.BOM_UTF8)  # its place in the data
+        self._begin = len(data) - len(data.removeprefix(codecs.BOM_UTF8))  # its place in the data
         self._text, self._read_to, self._is_last = "", 0, False  # _read_to: characters of the text
         self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
         self.text_of = json.dumps
@@ -3650,6 +3647,10 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 # 10. Clock. Each step has a log of what has happened. Its times are read from that log, at the end of the
 #     step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
 # ---------------------------------------------------------------------------------------------------------
+def wall_clock() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
 class Dial(NamedTuple):
     """An attempt to connect."""
 
@@ -4570,7 +4571,7 @@ def certificate_name(certificate: Certificate) -> str:
 
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
-    now, early = datetime.datetime.now(datetime.timezone.utc), failure.code == 9
+    now, early = wall_clock(), failure.code == 9
     verdict, by_how_much, what_to_do = VALIDITY[failure.code]
     hint = f"{what_to_do} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
@@ -7189,10 +7190,6 @@ class CurrentStep(NamedTuple):
     way: Way | None = None  # None until the step is prepared
     refused: str | None = None  # why no kept connection is used
     span_id: str | None = None
-
-
-def wall_clock() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def new_id(count: int) -> str:
