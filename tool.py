@@ -32,7 +32,7 @@ The way of a request through this file, which is read from top to bottom:
                        27 Documents      Report -> JSON, HAR, metrics; Run -> traces
                        28 Views          Report -> blocks to draw
                        29 Painters       blocks -> a stream
-                       30 Main           argv to exit code; with 29 the only one that writes
+                       30 Main           argv to exit code; with 29, and `refuse` in 1, all that writes
 
 What the records are, and which is made of which:
 
@@ -9639,7 +9639,7 @@ def plain_ms(us: Iterable[float]) -> list[str]:
     return [f"{size:.{decimals}f}" for size in sizes]
 
 
-def shortest(value: float) -> str:
+def plain_number(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
     return f"{value:.15g}" if value < 1e15 else repr(value)
 
@@ -9963,7 +9963,7 @@ def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -
 
 def allowance_text(allowance: Allowance, baseline: float) -> str:
     unit = "% of" if allowance.percent else "ms over"
-    return f"+{shortest(allowance.amount)} {unit} {plain_ms([baseline * 1000])[0]}"
+    return f"+{plain_number(allowance.amount)} {unit} {plain_ms([baseline * 1000])[0]}"
 
 
 def place_text(judgement: Judgement, report: Report, beside: str = "") -> str:
@@ -11124,9 +11124,7 @@ def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[R
 
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[Row]:
-    """Show the findings that matter most: what names a cause comes first, whatever it cost. `often` says, by
-    id, in how many runs of a series each was made and what it cost there.
-    """
+    """Show the findings that matter most, what names a cause first; of a series, `often` each came, by id."""
     told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
     for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
         parts = [finding.phase, often.get(finding.id) or ms_text(finding.cost_us / 1000)]
@@ -11152,9 +11150,7 @@ def status_span(step: Step) -> Span:
 
 
 def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
-    """Show connection and response of a step, with `include` the header fields too; rows that say the same as
-    one step before are only named.
-    """
+    """Show connection and response of a step; rows that say the same as one step before are only named."""
     rows = list(network_rows(step))
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
@@ -11218,7 +11214,7 @@ def chain_table(run: Run, width: int) -> Table:
 
 
 def violation_text(judgement: Judgement, report: Report) -> str:
-    text = f"{judgement.key}: {round(judgement.actual or 0, 3)}ms > {shortest(judgement.threshold)}ms"
+    text = f"{judgement.key}: {round(judgement.actual or 0, 3)}ms > {plain_number(judgement.threshold)}ms"
     text += f" (+{round(judgement.excess, 3)}ms)"
     beside = f", beside {round(judgement.baseline, 3)}ms" if judgement.allowance else ""
     return text + place_text(judgement, report, beside)
@@ -11226,7 +11222,7 @@ def violation_text(judgement: Judgement, report: Report) -> str:
 
 def threshold_text(judgement: Judgement) -> str:
     """Show a budget as it was written; of a relative one also what it comes to."""
-    text = f"{shortest(judgement.threshold)}ms"
+    text = f"{plain_number(judgement.threshold)}ms"
     if judgement.allowance:
         written = allowance_text(judgement.allowance, judgement.baseline)
         text = f"{written} ({plain_ms([judgement.threshold * 1000])[0]}ms)"
@@ -11235,7 +11231,7 @@ def threshold_text(judgement: Judgement) -> str:
 
 def undecided_text(judgement: Judgement) -> str:
     (low, high), allowance = judgement.interval, judgement.allowance or Allowance(0, False)
-    text = f"{judgement.key}=+{shortest(allowance.amount)}{'%' if allowance.percent else ''}"
+    text = f"{judgement.key}=+{plain_number(allowance.amount)}{'%' if allowance.percent else ''}"
     text += f" at {judgement.variant}" if judgement.variant else ""
     decimals = 1 if max(abs(low), abs(high)) >= 1 else 3
     ends = f"{signed(low, decimals)} and {signed(high, decimals)} ms"
@@ -12414,18 +12410,15 @@ class Painter:
         headings = [Span(each, "strong") if isinstance(each, str) else each for each in table.headings]
         rows = [headings, (), *table.rows]
         columns = zip(*filter(None, rows))
-        widths = [max(map(self._least, column)) for column in columns]
+        # Bars and strips take what there is.
+        texts = ([each.text if isinstance(each, Span) else "" for each in column] for column in columns)
+        widths = [max(text_cells(self._printable(text)) for text in column) for column in texts]
         left = self.frame - sum(widths) - 3 * len(widths) - 1
-        place = -1 if left >= 0 else widths.index(max(widths))
-        widths[place] += left
+        widths[-1 if left >= 0 else widths.index(max(widths))] += left
         yield self._rule(widths, self._glyphs.top)
         for row in rows:
             yield from self._row(row, table, widths) if row else [self._rule(widths, self._glyphs.middle)]
         yield self._rule(widths, self._glyphs.bottom)
-
-    def _least(self, cell: Any) -> int:
-        """Return how wide a column must be for a cell; bars and strips take what there is."""
-        return text_cells(self._printable(cell.text)) if isinstance(cell, Span) else 0
 
     def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Spans]:
         columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
@@ -12735,8 +12728,8 @@ def har_items(run: Run, _: bool) -> Iterator[str]:
 
 
 class Export(NamedTuple):
-    """How a file is made: `make` gets the report. If the file lists all runs, with their URLs, `items` writes
-    a run; its texts are kept, and `make` gets those of all runs.
+    """How `make` writes a file, from the report and, if the file lists all runs, the JSON texts that `items`
+    gave of each: these are kept until the end.
     """
 
     make: Callable[[Report, Iterable[str]], Iterable[bytes]]
@@ -12761,9 +12754,7 @@ def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]
 
 
 def import_ahead(options: Options) -> bool:
-    """Import now what is needed after the clock has started: by then the archive may have been replaced. Tell
-    whether the report may be drawn in colours.
-    """
+    """Import what is needed later, when the archive may have been replaced; tell if there may be colours."""
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
     budgets = options.thresholds or options.allowances or options.cert_days
@@ -12774,8 +12765,7 @@ def import_ahead(options: Options) -> bool:
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
         "unicodedata": draws,
-        "ipaddress": follows
-        and without_proxy,  # a redirect may lead to a host that only NO_PROXY tells apart
+        "ipaddress": follows and without_proxy,  # for a host that a redirect leads to
     }
     for name, wanted in needed.items():
         if wanted:
@@ -12886,7 +12876,6 @@ class Results:
         self.events = EventFinder()
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
-        self._compares = options.baseline is not None
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, dict[str, set[str]]] = {}  # by the number of the step, then without the query
         self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
@@ -12939,29 +12928,26 @@ class Results:
         """Return the URL under which a step is summed up: some redirects lead to a new one every time. From
         the third on, URLs that differ in the query alone are one without it, the first two of them too.
         """
-        parts, place = self._urls.setdefault(step.number, {}), without_query(step.url)
-        alike = parts.get(place, set())
+        parts, plain = self._urls.setdefault(step.number, {}), without_query(step.url)
+        alike = parts.get(plain, set())
         if step.url not in alike and len(alike) < MANY_QUERIES:
             known = [url for urls in parts.values() for url in urls]
             if len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES:
                 return OTHER_URLS
-            alike = parts[place] = {*alike, step.url}
+            alike = parts[plain] = {*alike, step.url}
             for at, each in enumerate(self.samples if len(alike) == MANY_QUERIES else ()):
-                if each.number == step.number and without_query(each.url) == place:
-                    self.samples[at] = each._replace(url=place)
-        name = place if len(alike) == MANY_QUERIES else step.url
+                if each.number == step.number and without_query(each.url) == plain:
+                    self.samples[at] = each._replace(url=plain)
+        name = plain if len(alike) == MANY_QUERIES else step.url
         same: str = self._known.setdefault(name, name)
         return same
-
-    def _leaves_out(self, name: str) -> bool:
-        full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
-        return full or name in self._dropped or len(name) > MAX_FOREIGN
 
     def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
         """Return the fields of a response that may go with its time: those with few values, all short."""
         traits = {}
         for name, value in response.headers if response and not self._single else ():
-            if self._leaves_out(name):
+            full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
+            if full or name in self._dropped or len(name) > MAX_FOREIGN:
                 continue
             values = self._traits.setdefault(name, {})
             if value not in values:
@@ -12980,13 +12966,14 @@ class Results:
     def _without_dropped(self) -> None:
         """Take the fields that were dropped from the samples that came before."""
         dropped = {name.lower() for name in self._dropped}
-        for place, sample in enumerate(self.samples):
+        for index, sample in enumerate(self.samples):
             if not dropped.isdisjoint(name for name, _ in sample.traits):
                 kept = tuple(trait for trait in sample.traits if trait[0] not in dropped)
-                self.samples[place] = sample._replace(traits=kept)
+                self.samples[index] = sample._replace(traits=kept)
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
+        compares = self.options.baseline is not None
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
             network, response = step.network, step.response
@@ -13015,7 +13002,7 @@ class Results:
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
                 lost=losses(step),
-                asked=asked_of(step_document(step)) if self._compares and not self.samples else None,
+                asked=asked_of(step_document(step)) if compares and not self.samples else None,
                 server=self._known.setdefault(server, server),
                 traits=self._traits_of(response),
             )
@@ -13048,8 +13035,8 @@ class Results:
         """Sum up all runs; `planned` is how many there were to be."""
         self._without_dropped()
         options, verdicts, comparisons = self.options, {}, []
-        places = {variant: place for place, variant in enumerate(self.variants)}
-        samples = sorted(self.samples, key=lambda sample: places.get(sample.variant, 0))
+        order = {variant: index for index, variant in enumerate(self.variants)}
+        samples = sorted(self.samples, key=lambda sample: order.get(sample.variant, 0))
         parts = group_by(lambda sample: sample.variant, samples)
         rivals = max(0, len(options.sides) - 1)
         other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
@@ -13087,7 +13074,7 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 # ---------------------------------------------------------------------------------------------------------
-NO_GAP = -(10**18), 0
+NO_GAP = -(10**18), 0  # so long ago that no look is near it
 STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
 # It goes on while the machine sleeps; perf_counter does not.
 WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -13115,7 +13102,7 @@ class Schedule:
         self._gap = NO_GAP  # the last long time between two looks: when it ended, and how long it was
 
     def look(self) -> None:
-        """Note whether this process was stopped since the look before."""
+        """Note a stop since the last look: the waking clock ran on, or SIGCONT came after a long gap."""
         before, self._looked = self._looked, read_clocks()
         ran, passed = (now - then for now, then in zip(self._looked, before))
         asleep, continued = passed - ran, INTERRUPTION.continued
@@ -13140,6 +13127,7 @@ class Schedule:
         due = 0
         if self._interval:
             due = self.begun + (number - 1 + self._later) * self._interval
+            # How many whole intervals before this process went on the round was due.
             missed = max(0, -((due - self._resumed) // self._interval))
             self._later += missed
             self._missed += missed
@@ -13170,7 +13158,7 @@ class LiveReport:
         self._silent = options.style == "silent"
         self.schedule = Schedule(series)
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
-        # An export to stdout has it for itself; if then nobody sees the report, that is no failure.
+        # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._read = not (gives_way and self.stream is None)  # somebody reads the report
@@ -13274,23 +13262,17 @@ class LiveReport:
 def each_turn(
     variants: Sequence[Variant], results: Results, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
-    """Give each variant with the place of its next run, when that is due."""
+    """Give each variant with the place of its next run, when that is due. In each round their order is drawn
+    by lot: what a server does in turn, or every so often, keeps step with no order of its own.
+    """
     number = 0
     for round_number in range(1, live.planned // len(variants) + 1):
-        # Drawn by lot: what a server does in turn, or every so often, keeps step with no order of its own.
-        for place, variant in enumerate(sorted(variants, key=lambda _: os.urandom(8))):
-            due = live.wait(1 if place else round_number)  # the others of a round follow at once
+        for index, variant in enumerate(sorted(variants, key=lambda _: os.urandom(8))):
+            due = live.wait(1 if index else round_number)  # the others of a round follow at once
             if due is None:
                 return
             number += 1
             yield variant, Turn(number, round_number, False, variant.name, due, 0 < due < results.ended)
-
-
-def at_address(options: Options, address: str) -> Variant:
-    """Return the variant that asks for the URL at one address."""
-    url = options.request.url
-    overrides = {**options.overrides, (url.host, url.port): address}
-    return Variant(address, options._replace(address=address, overrides=overrides))
 
 
 def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> Sequence[Variant]:
@@ -13313,16 +13295,20 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_ADDRESSES:
         warn(options, f"of {len(addresses)} addresses the first {MAX_ADDRESSES} are measured")
-    return [at_address(options, address) for address in addresses[:MAX_ADDRESSES]]
+    variants, url = [], options.request.url
+    for address in addresses[:MAX_ADDRESSES]:
+        overrides = {**options.overrides, (url.host, url.port): address}
+        variants.append(Variant(address, options._replace(address=address, overrides=overrides)))
+    return variants
 
 
 def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
     """Warn if a duration takes more runs than there may be, and name an interval that fits."""
     if series.duration and series.duration > series.interval * (runs // variants) > 0:
         enough = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
-        pace = f"{series.duration} s at --interval {shortest(series.interval)}"
+        pace = f"{series.duration} s at --interval {plain_number(series.interval)}"
         words = f"{pace} are more than the {MAX_COUNT} runs that there may be"
-        yield f"{words}: --interval {shortest(enough)} fits"
+        yield f"{words}: --interval {plain_number(enough)} fits"
 
 
 def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
@@ -13352,7 +13338,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
-    if series.duration and not series.interval and turn.number == runs:
+    if series.duration and not series.interval and results.samples and results.samples[-1].run == runs:
         warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
 
 
@@ -13361,11 +13347,8 @@ def write_export(option: str, report: Report, results: Results, crashed: bool) -
     export, path = EXPORTS[option], report.options.exports[option]
     if crashed and not export.of_crash:
         return True
-
-    def make() -> Iterable[bytes]:
-        return export.make(report, results.items(option))  # from the beginning at each call
-
-    write = partial(write_file, path, make, export.mode, partial(warn, report.options))
+    tell = partial(warn, report.options)
+    write = partial(write_file, path, lambda: export.make(report, results.items(option)), export.mode, tell)
     return try_to_write(f"{option} '{path}'", write)
 
 
