@@ -12942,12 +12942,15 @@ class Results:
         same: str = self._known.setdefault(name, name)
         return same
 
+    def _leaves_out(self, name: str) -> bool:
+        full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
+        return full or name in self._dropped or len(name) > MAX_FOREIGN
+
     def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
         """Return the fields of a response that may go with its time: those with few values, all short."""
         traits = {}
         for name, value in response.headers if response and not self._single else ():
-            full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
-            if full or name in self._dropped or len(name) > MAX_FOREIGN:
+            if self._leaves_out(name):
                 continue
             values = self._traits.setdefault(name, {})
             if value not in values:
