@@ -496,12 +496,12 @@ def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
 
 
 def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool):
-    with http_server({"/": Reply(wait=0.02), "/slow": Reply(wait=0.05)}) as server:
-        words = ("--vs", server.url("/slow"), "--count", "7", "--slo", "total=+10%,wait=+0.5s", server.url())
+    with http_server({"/": Reply(wait=0.02), "/slow": Reply(wait=0.3)}) as server:
+        words = ("--vs", server.url("/slow"), "--count", "7", "--slo", "total=+10%,wait=+2s", server.url())
         drawn, silent = call_tool("--compact", *words), call_tool("-s", *words)
     assert drawn.code == silent.code == 4
     size = r"\d+\.\d"
-    written = rf"Thresholds: total≤\+10 % of {size} \({size}ms\) +wait≤\+500 ms over {size} \(5{size}ms\)"
+    written = rf"Thresholds: total≤\+10 % of {size} \({size}ms\) +wait≤\+2000 ms over {size} \(2{size}ms\)"
     assert re.search(written, flat(drawn.out))
     line = rf"httphases: total {size} ms > {size} ms \(\+10 % of {size}\) at B\n"
     assert re.fullmatch(line, silent.err)
