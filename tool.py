@@ -87,7 +87,6 @@ and gives the error of a phase without it and with it: tests/bench/devices.py ta
 
 # ---------------------------------------------------------------------------------------------------------
 # 1. Imports and version. The standard library only; what is optional comes through `optional`.
-# ---------------------------------------------------------------------------------------------------------
 from __future__ import annotations
 
 import sys
@@ -256,7 +255,6 @@ __version__ = "2.1.0"
 
 # ---------------------------------------------------------------------------------------------------------
 # 2. Vocabulary. The words that several sections share, and every limit with its reason.
-# ---------------------------------------------------------------------------------------------------------
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
@@ -378,7 +376,6 @@ class ExitCode(IntEnum):
 
 # ---------------------------------------------------------------------------------------------------------
 # 3. Errors. One class for each way to fail: a NetworkError ends a step, and `main` has the exit code of all.
-# ---------------------------------------------------------------------------------------------------------
 def clip(text: str, most: int = MAX_TEXT) -> str:
     """Return a text; if it is longer than `most`, its beginning and its length."""
     if len(text) <= most:
@@ -428,7 +425,6 @@ class NetworkError(ToolError):
 
 # ---------------------------------------------------------------------------------------------------------
 # 4a. Records, in order of birth. Times are integer microseconds (us) unless a name says otherwise.
-# ---------------------------------------------------------------------------------------------------------
 Header = tuple[str, bytes]
 
 
@@ -1170,7 +1166,6 @@ def parse_length(text: bytes, base: int) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
-# ---------------------------------------------------------------------------------------------------------
 def names_credential(name: str) -> bool:
     """Tell whether a field of this name is for a credential."""
     plain = name.lower().replace("_", "-")
@@ -1321,7 +1316,6 @@ def masked(value: Any, secrets: Secrets) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
-# ---------------------------------------------------------------------------------------------------------
 def reason_of(error: Exception) -> str:
     """Put an error in the system's own words, or name the limit of this machine that made it."""
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
@@ -1606,7 +1600,6 @@ def lend(file: PemFile) -> io.FileIO:
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
-# ---------------------------------------------------------------------------------------------------------
 UNITS = {"ms": 1, "s": 1000}
 
 
@@ -1754,7 +1747,6 @@ def check_statistics(needs: Mapping[str, int], count: int, reuse: bool) -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 7. Names, routes. URLs, proxies and redirects: text -> records; no effects, the environment is an argument.
-# ---------------------------------------------------------------------------------------------------------
 def ip_family(host: str) -> int:
     """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
     for family in FAMILY_NAMES:
@@ -2068,7 +2060,6 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
-# ---------------------------------------------------------------------------------------------------------
 def parse_header(place: str, text: str) -> Header:
     """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that says where, never the value."""
     name, colon, value = text.partition(":")
@@ -2406,7 +2397,6 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8b. Identity. Who asks, and from where: a client certificate with its key, a unix socket, an interface.
-# ---------------------------------------------------------------------------------------------------------
 PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
 PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
@@ -2501,7 +2491,6 @@ def choose_family(args: argparse.Namespace) -> tuple[int, str]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8c. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
-# ---------------------------------------------------------------------------------------------------------
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
 OWN_FIELDS = ("content-length", "content-type", "transfer-encoding")  # of what is sent to the collector
@@ -2571,7 +2560,6 @@ def parse_collector(text: str) -> Url:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8d. Baseline. An earlier --json export -> the samples of its runs.
-# ---------------------------------------------------------------------------------------------------------
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
 ABSENT = type(None)
 REQUEST_FIELDS: dict[str, tuple[type, ...]] = {  # what an export's step holds of how it was asked
@@ -2836,7 +2824,6 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
 
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
-# ---------------------------------------------------------------------------------------------------------
 # What other tools have = what there is instead; --dns-* is every option that begins with --dns-.
 FOREIGN_OPTIONS = """
 -n --repeat --times --num* --iterations --runs --rounds --requests --loop* = --count N measures N times
@@ -3166,7 +3153,6 @@ def build_parser(width: int) -> Parser:
 
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
-# ---------------------------------------------------------------------------------------------------------
 def choose_series(args: argparse.Namespace, baseline: Baseline | None = None) -> Series:
     """Return the series that is asked for, where none is one like the baseline's; raises UsageError."""
     times, interval = MAX_COUNT, DEFAULT_INTERVAL
@@ -3475,7 +3461,6 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
 
 # ---------------------------------------------------------------------------------------------------------
 # 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
-# ---------------------------------------------------------------------------------------------------------
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
 FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
 FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
@@ -3646,7 +3631,6 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
 # ---------------------------------------------------------------------------------------------------------
 # 10. Clock. Each step has a log of what has happened. Its times are read from that log, at the end of the
 #     step and at the deadline alike. Instants are nanoseconds of time.perf_counter_ns.
-# ---------------------------------------------------------------------------------------------------------
 def wall_clock() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
@@ -3889,7 +3873,6 @@ def run_delay(thread_id: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
-# ---------------------------------------------------------------------------------------------------------
 # By their object identifiers in DER, as numbers (RFC 4519 section 2).
 NAME_TYPES = {0x550403: "CN", 0x550406: "C", 0x550407: "L", 0x550408: "ST", 0x55040A: "O", 0x55040B: "OU"}
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
@@ -4036,7 +4019,6 @@ def parse_certificate(der: bytes) -> Certificate:
 # ---------------------------------------------------------------------------------------------------------
 # 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
 #     that choose from them. The hop or the exchange that failed asks here.
-# ---------------------------------------------------------------------------------------------------------
 SYSTEM_ERRORS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset by the other side",
@@ -4411,7 +4393,6 @@ def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkEr
 
 # ---------------------------------------------------------------------------------------------------------
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
-# ---------------------------------------------------------------------------------------------------------
 ALERTS = {  # of the other side, by their names in `tls_reason`
     "close_notify": "the server closed the TLS connection",
     "unexpected_message": "the server did not expect our message",
@@ -4722,7 +4703,6 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
 
 # ---------------------------------------------------------------------------------------------------------
 # 13. Lookup. Names to addresses.
-# ---------------------------------------------------------------------------------------------------------
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
@@ -4827,7 +4807,6 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 14a. Streams. Bytes in both directions, with their time of arrival.
-# ---------------------------------------------------------------------------------------------------------
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
@@ -5047,7 +5026,6 @@ class SocketStream(Stream):
 # ---------------------------------------------------------------------------------------------------------
 # 14b. Streams over TLS. OpenSSL works in memory, on top of any stream: the same code serves TLS within a
 #     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
-# ---------------------------------------------------------------------------------------------------------
 # A private attribute of CPython (3.8 and later), set past ssl.py, which would run Python code of its own for
 # every message. Through it OpenSSL shows the messages of a handshake. In a Python without it everything else
 # works, but a failed handshake shows no certificate, a chain is its first certificate alone, and nothing is
@@ -5332,7 +5310,6 @@ class TlsStream(Stream):
 
 # ---------------------------------------------------------------------------------------------------------
 # 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
-# ---------------------------------------------------------------------------------------------------------
 def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read: `take_store` may
     give one that has it, from SSL_CERT_FILE if that is set. Raises UsageError where that file is no bundle.
@@ -5486,7 +5463,6 @@ class TlsContexts:
 # 16a. Messages. HTTP/1.1: requests are written by http.client; responses are read here, because its reader
 #     takes 103 for the answer, truncated bodies for whole ones, conflicting lengths and "+5" for a length,
 #     and stamps nothing before the header section was parsed.
-# ---------------------------------------------------------------------------------------------------------
 BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
@@ -5674,7 +5650,6 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
-# ---------------------------------------------------------------------------------------------------------
 def has_body(method: str, status: int) -> bool:
     """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (204, 304)
@@ -5779,7 +5754,6 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------------
 # 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches (RFC 9211).
-# ---------------------------------------------------------------------------------------------------------
 # Strings (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
 INSIDE = r'(?:[^"\\]+|\\.)*'
 MEMBER = rf'(?s)(?:[^",]+|"{INSIDE}"?)+'
@@ -5876,7 +5850,6 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
-# ---------------------------------------------------------------------------------------------------------
 class Setup(NamedTuple):
     """What every hop and exchange is made from."""
 
@@ -6070,7 +6043,6 @@ class Http1Exchange(Exchange):
 
 # ---------------------------------------------------------------------------------------------------------
 # 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
-# ---------------------------------------------------------------------------------------------------------
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
 END_STREAM, ACK, END_HEADERS, PADDED = 0x1, 0x1, 0x4, 0x8  # flags of frames
 MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
@@ -6291,7 +6263,6 @@ class Http2Connection(Reader):
 
 # ---------------------------------------------------------------------------------------------------------
 # 18b. HTTP/2, one request and its response.
-# ---------------------------------------------------------------------------------------------------------
 class Http2Exchange(Exchange):
     """HTTP/2 (RFC 9113): one request on a stream of its own."""
 
@@ -6503,7 +6474,6 @@ class Http2Exchange(Exchange):
 
 # ---------------------------------------------------------------------------------------------------------
 # 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
-# ---------------------------------------------------------------------------------------------------------
 class Hop(Stage):
     """One stretch of the way. It is made, with all that it needs, before the clock starts. `open` opens it,
     in the timed region. Then the stage above it sends its first flight, and only then does `note_opened` note
@@ -6711,7 +6681,6 @@ class Race:
 
 # ---------------------------------------------------------------------------------------------------------
 # 19b. Hops of sockets. To the first machine on the way by TCP, or to a unix socket of this one.
-# ---------------------------------------------------------------------------------------------------------
 class Tcp(Hop):
     """The connection to the first machine on the way: the target, or a proxy."""
 
@@ -6860,7 +6829,6 @@ class Unix(Hop):
 
 # ---------------------------------------------------------------------------------------------------------
 # 19c. Hops of TLS. To a proxy, and to the target.
-# ---------------------------------------------------------------------------------------------------------
 class Tls(Hop):
     """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls.
 
@@ -6923,7 +6891,6 @@ class Tls(Hop):
 
 # ---------------------------------------------------------------------------------------------------------
 # 20. Proxies. The hops through one: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
-# ---------------------------------------------------------------------------------------------------------
 class Tunnel(Hop):
     """A way through an HTTP proxy: CONNECT."""
 
@@ -7021,7 +6988,6 @@ class Socks5(Hop):
 
 # ---------------------------------------------------------------------------------------------------------
 # 21. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
-# ---------------------------------------------------------------------------------------------------------
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
@@ -7175,7 +7141,6 @@ class Way:
 
 # ---------------------------------------------------------------------------------------------------------
 # 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
-# ---------------------------------------------------------------------------------------------------------
 class CurrentStep(NamedTuple):
     """The step under way."""
 
@@ -7457,7 +7422,6 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 
 # ---------------------------------------------------------------------------------------------------------
 # 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
-# ---------------------------------------------------------------------------------------------------------
 class RunState:
     """What the measuring thread and the waiting thread share while a run goes on.
 
@@ -7709,7 +7673,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 
 # ---------------------------------------------------------------------------------------------------------
 # 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
-# ---------------------------------------------------------------------------------------------------------
 def rejected_spans(answer: bytearray) -> tuple[int, str]:
     """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
 
@@ -7756,7 +7719,6 @@ def deliver(sender: Options, document: bytes) -> None:
 # ---------------------------------------------------------------------------------------------------------
 # 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
-# ---------------------------------------------------------------------------------------------------------
 STAT_KEYS = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")  # of Timing
 OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
@@ -8206,7 +8168,6 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
-# ---------------------------------------------------------------------------------------------------------
 DIFFERENCE_US, DIFFERENCE_SHARE = 1000, 0.05  # of the others: an address that differs by less is not marked
 
 
@@ -8450,7 +8411,6 @@ def judge_allowance(
 
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome and the exit code.
-# ---------------------------------------------------------------------------------------------------------
 def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgement:
     """Hold runs of one variant against a budget in ms.
 
@@ -8582,7 +8542,6 @@ def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, pas
 # 25a. Findings. Step, Run -> what the times mean: pure functions, a rule each, silent unless it is worth it.
 #     The tolerances were measured on Linux 6.18 over paths of 2 to 300 ms. Where one end cannot tell two
 #     causes apart, the text names both. What only matches a pattern is said to fit it.
-# ---------------------------------------------------------------------------------------------------------
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
 MIN_RTT_US = 2_000  # below, what computing takes looks like round trips
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
@@ -8949,7 +8908,6 @@ def slow_tls(case: Case) -> Finding | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 25b. Findings in the wait, the transfer and the whole; what is worth telling.
-# ---------------------------------------------------------------------------------------------------------
 def longest_first(timings: Iterable[Metric]) -> list[Metric]:
     """Return metrics by falling duration, those without one at the end."""
     return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
@@ -9324,7 +9282,6 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
-# ---------------------------------------------------------------------------------------------------------
 USUAL_RUNS = 50  # which tell what is usual, at most
 USUAL_AGAIN = 3  # usual runs that end a row of slow ones
 ALIKE_RUNS = 10  # so many with one label are steady again
@@ -9582,7 +9539,6 @@ class EventFinder:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
-# ---------------------------------------------------------------------------------------------------------
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
@@ -9997,7 +9953,6 @@ def refusals(report: Report) -> Iterator[str]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 27a. Documents, JSON. Report -> values.
-# ---------------------------------------------------------------------------------------------------------
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields; the values of credentials are masked."""
     return [
@@ -10351,7 +10306,6 @@ def json_document(report: Report) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 27b. Documents, HAR 1.2: a page a run, an entry a step.
-# ---------------------------------------------------------------------------------------------------------
 def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
     total = sum(sample.timing.total for sample in samples)
     # The steps' starts are by the clock on the wall, which may have been set back in between.
@@ -10477,7 +10431,6 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 27c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
-# ---------------------------------------------------------------------------------------------------------
 # These could move a terminal's cursor or turn its text around, if the file is shown there.
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
@@ -10539,7 +10492,6 @@ class CompressedTexts:
 # ---------------------------------------------------------------------------------------------------------
 # 27d. Documents, Prometheus' text format: gauges in seconds and bytes, without timestamps. What does not
 #      exist has no series: a 0 would look like a very good value.
-# ---------------------------------------------------------------------------------------------------------
 FAMILIES = {  # name and HELP, which is the same in all files: Prometheus complains if two of them differ
     "request_success": "Whether the answer was good (below 400, or as --expect says), in all runs.",
     "request_duration_seconds": "Duration of a phase of the step; of a series the median.",
@@ -10670,7 +10622,6 @@ def exposition(report: Report) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------
 # 27e. Documents, OTLP/JSON: a run is a trace, with a span for the chain, each step, and each of its phases.
 #      Names are those of OpenTelemetry's semantic conventions; own ones begin with httphases.
-# ---------------------------------------------------------------------------------------------------------
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 INTERNAL, CLIENT = 1, 3  # SpanKind
 STATUS_ERROR = 2  # StatusCode
@@ -10851,7 +10802,6 @@ def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None
 
 # ---------------------------------------------------------------------------------------------------------
 # 28a. Views. Report -> neutral blocks, for any painter.
-# ---------------------------------------------------------------------------------------------------------
 class Span(NamedTuple):
     """Text in a tone: a key of SHADES, one of them `on` another, or `reverse` before one."""
 
@@ -11133,7 +11083,6 @@ def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> 
 
 # ---------------------------------------------------------------------------------------------------------
 # 28b. Views of a run. Its steps, its chain, its budgets.
-# ---------------------------------------------------------------------------------------------------------
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
 LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
@@ -11311,7 +11260,6 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
-# ---------------------------------------------------------------------------------------------------------
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
 SHOWN_EVENTS = 20  # the last ones
@@ -11592,7 +11540,6 @@ def events_rows(report: Report) -> Iterator[Row]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
-# ---------------------------------------------------------------------------------------------------------
 SLOW_KEYS = ("wait", "connect", "total")
 CERTIFICATE = "Certificate (SHA-256)"
 SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
@@ -11900,7 +11847,6 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
-# ---------------------------------------------------------------------------------------------------------
 COMPARED = (*PHASES, "total")
 FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "Status", "total")  # where it is narrow
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
@@ -12153,7 +12099,6 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
-# ---------------------------------------------------------------------------------------------------------
 WIDEST = 120  # cells: a wider frame shows nothing more
 
 # What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
@@ -12458,7 +12403,6 @@ def has_rich() -> bool:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30a. Main, standard streams and files. The only ones that are written to.
-# ---------------------------------------------------------------------------------------------------------
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
 UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
@@ -12804,7 +12748,6 @@ def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30b. Main, what is kept of a series while it goes on.
-# ---------------------------------------------------------------------------------------------------------
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
@@ -13076,7 +13019,6 @@ class Results:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
-# ---------------------------------------------------------------------------------------------------------
 NO_GAP = -(10**18), 0  # so long ago that no look is near it
 STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
 # It goes on while the machine sleeps; perf_counter does not.
@@ -13400,7 +13342,6 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30d. Main, from argv to exit code. Signals; where errors become codes.
-# ---------------------------------------------------------------------------------------------------------
 def prepare_side(side: Variant, pool: ConnectionPool) -> None:
     """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
     url, interface = side.options.request.url, side.options.interface
