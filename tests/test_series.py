@@ -1217,7 +1217,7 @@ def test_a_version_that_is_slower_is_a_level_with_what_came_with_it(run_tool, tm
     def answer(request):
         number = next(count)
         new = number >= changed
-        return Reply(wait=0.06 if new else 0.02, headers=(("Server", f"app/{1 + new}"),))
+        return Reply(wait=0.16 if new else 0.02, headers=(("Server", f"app/{1 + new}"),))
 
     with http_server({"/": answer}) as server:
         result = run_tool("--count", "80", "--interval", "0", "--json", path, server.url(), columns=120)
@@ -1228,7 +1228,7 @@ def test_a_version_that_is_slower_is_a_level_with_what_came_with_it(run_tool, tm
     assert set(level["phases"]) == {"wait"}
     assert document["groups"] == []
     clock = r"\d\d:\d\d:\d\d"
-    sentence = rf"Level +total 2\d ms until run 40, 6\d from run 41 on \({clock}\), \+\d+ %: wait \+[34]\d\b"
+    sentence = rf"Level +total \d\d ms until run 40, 1\d\d from run 41 on \({clock}\), \+\d+ %: wait \+1\d\d\b"
     assert re.search(sentence, flat(result.out))
     assert "since run 41 server: app/2" in result.out
     assert not [
