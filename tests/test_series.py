@@ -1228,7 +1228,7 @@ def test_a_version_that_is_slower_is_a_level_with_what_came_with_it(run_tool, tm
     assert set(level["phases"]) == {"wait"}
     assert document["groups"] == []
     clock = r"\d\d:\d\d:\d\d"
-    sentence = rf"Level +total \d\d ms until run 40, 1\d\d from run 41 on \({clock}\), \+\d+ %: wait \+1\d\d\b"
+    sentence = rf"Level +total \d\d ms until run 40, 1\d\d from run 41 on \({clock}\), \+\d+ %: wait \+1\d\d"
     assert re.search(sentence, flat(result.out))
     assert "since run 41 server: app/2" in result.out
     assert not [
