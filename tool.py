@@ -32,7 +32,7 @@ The way of a request through this file, which is read from top to bottom:
                        27 Documents      Report -> JSON, HAR, metrics; Run -> traces
                        28 Views          Report -> blocks to draw
                        29 Painters       blocks -> a stream
-                       30 Main           argv to exit code; with 29, and `refuse` in 1, all that writes
+                       30 Main           argv to exit code; with 29, and `cannot_run` in 1, all that writes
 
 What the records are, and which is made of which:
 
@@ -324,7 +324,7 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 PAUSE = 20_000_000  # ns of silence within a response that count
-MAX_PAUSES = 10_000  # events of a step; beyond, only a longer pause than all before is kept
+MAX_PAUSES = 10_000  # of a step; beyond, only a longer pause than all before is kept
 WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -2761,7 +2761,7 @@ def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
         return 0, 0.0, 0.0
     count = pick(fields, "count", int, ABSENT) or len({each.run for each in fields["runs"]})
     took = pick({"duration_ms": 0, **pick(fields, "summary", dict)}, "duration_ms", int, float)
-    return count, pick(fields, "interval_s", int, float, ABSENT) or 0, took / 1000
+    return count, float(pick(fields, "interval_s", int, float, ABSENT) or 0), took / 1000
 
 
 # What reading a document of another form may raise; OverflowError comes from infinite numbers.
@@ -3873,8 +3873,8 @@ def run_delay(thread_id: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
-# By their object identifiers in DER, as numbers (RFC 4519 section 2).
-NAME_TYPES = {0x550403: "CN", 0x550406: "C", 0x550407: "L", 0x550408: "ST", 0x55040A: "O", 0x55040B: "OU"}
+NAMES_OF_TYPES = {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}  # 2.5.4.3 … (RFC 4519 section 2)
+NAME_TYPES = {bytes((0x55, 4, number)): name for number, name in NAMES_OF_TYPES.items()}  # in DER
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
@@ -3947,7 +3947,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
     for relative in parts_of(element):
         for attribute in parts_of(relative):
             kind, value = parts_of(attribute)[:2]
-            name = NAME_TYPES.get(int.from_bytes(kind.content, "big"))
+            name = NAME_TYPES.get(kind.content)
             if name:
                 pairs.append((name, der_text(value)))
     return pairs
@@ -7614,8 +7614,8 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
         state.abandoned = True
         current = state.current
         while current:
-            current.log.count("ended")
             history = current.log.history()
+            history.count("ended")
             if refused:
                 history.fail(refused, time.perf_counter_ns())
             elif history.done is None and history.stopped is None:

@@ -230,6 +230,7 @@ def test_without_a_count_it_is_measured_as_often_and_as_far_apart_as_before(call
     path = export("--count", 3, "--interval", 1, site.url())
     document, _ = compared(call_tool, path, "--interval", 0, site.url())
     assert (document["count"], document["interval_s"]) == (3, 0)
+    assert type(document["interval_s"]) is float, "as without a baseline"
 
 
 def test_a_count_of_the_file_that_cannot_decide_a_gate_is_refused(call_tool, site, export, server):
