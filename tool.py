@@ -3043,7 +3043,7 @@ KEY_OF = ", the client certificate that the key belongs to"
 FOR_SERIES = ": it is for several runs, for example --count 20"
 NEEDS = (  # an option, those of which it needs one, and why
     ("--interval", ("--count", "--duration", "--versus", "--baseline"), FOR_SERIES),
-    ("--reuse", ("--count", "--duration", "--versus"), FOR_SERIES),
+    ("--reuse", ("--count", "--duration", "--versus", "--baseline"), FOR_SERIES),
     ("--key", ("--cert",), KEY_OF),
     ("--key-password-file", ("--cert",), KEY_OF),
     ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
@@ -6059,6 +6059,16 @@ def http2_error(payload: bytes) -> str:
     return ErrorCodes(code).name if code in set(ErrorCodes) else f"error {code}"
 
 
+def without_bytes(words: str) -> str:
+    """Return h2's words with the bytes in them as text: in b'it\\'s' a credential would not be found."""
+
+    def text_of(literal: re.Match[str]) -> str:
+        held = literal[1][1:-1].encode("ascii", "replace").decode("unicode_escape")
+        return f"'{decode(held.encode('latin-1'))}'"
+
+    return re.sub(r"""\bb('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", text_of, words)
+
+
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
     """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
     left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
@@ -6401,7 +6411,7 @@ class Http2Exchange(Exchange):
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            words = str(error) or type(error).__name__
+            words = without_bytes(str(error)) or type(error).__name__
             if "header block" in words:  # with addresses of memory in its details
                 words = "a header section cannot be decompressed"
             raise broken_http2(foreign(words)) from None
@@ -11373,7 +11383,9 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
     medians = f"{median_words('cold', cold)}, {median_words('warm', summary)}"
     words = f"{medians}: setting the connection up costs {time_text(cost)}"
-    if (cold.stat("wait") or 0) >= (summary.stat("wait", "max") or 0) + FIRST_SLOW_US:
+    longer_wait = (cold.stat("wait") or 0) - (summary.stat("wait", "max") or 0)
+    longer_rest = (cold.stat("total") or 0) - cost - (summary.stat("total") or 0)  # what is late may be xfer
+    if min(longer_wait, longer_rest) >= FIRST_SLOW_US:
         words += FIRST_SLOW
     return words
 

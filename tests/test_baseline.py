@@ -233,6 +233,13 @@ def test_without_a_count_it_is_measured_as_often_and_as_far_apart_as_before(call
     assert type(document["interval_s"]) is float, "as without a baseline"
 
 
+def test_without_a_count_connections_are_kept_as_often(call_tool, site, export):
+    document, _ = compared(
+        call_tool, export("--count", 7, "--interval", 0, site.url()), "--reuse", site.url()
+    )
+    assert [run["steps"][0]["network"]["reused"] for run in document["runs"]] == [False, *[True] * 6]
+
+
 def test_a_count_of_the_file_that_cannot_decide_a_gate_is_refused(call_tool, site, export, server):
     path = export("--count", 6, "--interval", 0, site.url())
     gate = ("--baseline", path, "--slo", "total=+10%")

@@ -638,6 +638,20 @@ def test_a_server_that_breaks_the_rules_is_a_protocol_error(authority, frames):
     assert error["hint"] and "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("given", [r"abc\def\99-of-mine", 'it\'s"mine"-12345', "P\u00e4ssw\u00f6rd-of-mine"])
+def test_h2_s_words_about_a_field_repeat_no_credential(authority, given):
+    """They have the field as Python writes bytes: with backslashes that were not in the credential."""
+
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200, ("content-length", given.encode()), end=True))
+
+    result = converse(authority, script, "-H", f"X-Api-Key: {given}")
+    text = result.out + result.err
+    assert failure(result, "protocol")["error"]["message"].endswith("'***'")
+    assert "mine" not in text
+
+
 def header_bomb(c):
     """Refer to one field of 4,000 bytes two thousand times: 8 MB out of 6 KB."""
     first = c.encoder.encode([(":status", "200"), ("x-bomb", "y" * 4000)])

@@ -928,6 +928,14 @@ def test_a_server_whose_first_answer_is_slow_is_not_blamed_on_the_connection(run
     assert "at the server, whatever the connection (caches, workers)" in words
 
 
+def test_a_server_that_is_as_slow_each_time_elsewhere_is_not_said_to_be_slower_at_first(run_tool):
+    """As with Nagle's algorithm over TLS 1.3: first the answer is late, then always its body."""
+    late = itertools.chain([Reply(body=b"ok", wait=0.4)], itertools.repeat(Reply(body=b"ok", xfer=0.4)))
+    with http_server({"/": lambda request: next(late)}) as server:
+        words = flat(run_tool(*AGAIN, "8", server.url(), without=("rich",)).out)
+    assert "setting the connection up costs" in words and "the first answer took longer" not in words
+
+
 def test_the_statistics_in_json_are_apart_too(server):
     document = here(*AGAIN, "30", server.url()).json()
     cold, warm = document["statistics"]
