@@ -7301,7 +7301,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     resolver = connected = None
     if (timing.dns or 0) >= LONG_SEARCH:
         resolver = read_resolver(options)
-    if history.connected.at and not history.kept:
+    if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended = counters.get("ended")
@@ -9099,7 +9099,8 @@ def held_back(case: Case) -> Finding | None:
         "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
         "it; a server that took so long between the two would look alike"
     )
-    return Finding("nagle", "xfer", held, "fits", text, {"segments": rest, **case.ms("xfer", "rtt")})
+    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
+    return Finding("nagle", "xfer", held, "fits", text, evidence)
 
 
 def paused_server(case: Case) -> Finding | None:

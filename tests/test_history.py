@@ -161,3 +161,11 @@ def test_what_a_thread_waited_for_a_cpu_before_the_clock_is_not_of_the_step():
     step.log.start = 1
     step.log.fail(tool.network_error("timeout: start", "1 s"), 2)
     assert tool.finish(step, step.log, options).starved_us <= 0
+
+
+def test_a_kept_connection_on_which_nothing_began_yet_has_no_time_of_connecting():
+    """The deadline, or a lack of memory, may come between taking the connection and using it."""
+    log = tool.Log()
+    log.connected = tool.Connected(5_000, None, None, None)
+    evidence = tool.gather_evidence(log.history(), None, log.timing)
+    assert evidence.connected_us is None
