@@ -1237,3 +1237,9 @@ def test_a_struct_of_zeros_tells_nothing():
 def test_the_time_outs_of_glibc_are_known(servers, timeout, attempts, waits):
     found = tool.resolver_waits("glibc", servers, timeout, attempts)
     assert found == tuple(seconds * 1_000_000 for seconds in waits)
+
+
+def test_a_reading_begins_with_its_phase_and_its_cost():
+    finding = tool.Finding("server", "wait", 84_380, "fits", "the reason", {})
+    [(label, (head, text))] = tool.reading_rows([finding])
+    assert (label, head.text, text.text) == ("Reading", "wait, 84.38 ms: ", "the reason")
