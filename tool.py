@@ -276,8 +276,8 @@ MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
 MAX_BASELINE = 128 << 20  # an export of 10,000 runs has 70 MiB
-BASELINE_PIECE = 1 << 18  # bytes of it that are decoded at a time
-MAX_RUN_BYTES = 16 << 20  # of a run in it
+BASELINE_PIECE = 1 << 18  # bytes of an export that are decoded at a time
+MAX_RUN_BYTES = 16 << 20  # of one run in an export
 MAX_RUN_MARKS = (
     400_000  # commas, quotes and opening brackets of a run in it: each can become an object in memory
 )
@@ -303,8 +303,8 @@ MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
 MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_INTERFACE = 15  # bytes of a network interface's name; the system's field has 16, the last a zero
-MAX_BODY = 1 << 30
-MAX_DECODED = 4 << 20  # bytes of it that are read as JSON to find its media type
+MAX_BODY = 1 << 30  # bytes of a request's body
+MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to see whether it is JSON
 LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
@@ -3685,7 +3685,7 @@ class Log:
     def __init__(self) -> None:
         self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.looks_up = False  # a resolver is asked
-        self.hop_looking_up = 0  # its number
+        self.hop_looking_up = 0  # the number of the hop that asks it
         self.addresses: tuple[str, ...] = ()  # of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.start = 0  # the clock starts; 0 if it never did
@@ -3873,8 +3873,10 @@ def run_delay(thread_id: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
-NAMES_OF_TYPES = {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}  # 2.5.4.3 … (RFC 4519 section 2)
-NAME_TYPES = {bytes((0x55, 4, number)): name for number, name in NAMES_OF_TYPES.items()}  # in DER
+NAME_TYPES = {  # by object identifier in DER: 55 04 03 is 2.5.4.3 (RFC 4519 section 2)
+    bytes((0x55, 4, number)): name
+    for number, name in {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}.items()
+}
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
@@ -11377,7 +11379,7 @@ def median_words(warmth: str, summary: Summary) -> str:
 
 
 def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting up costs, measured in the cold runs of a step, and if their waits were longer too."""
+    """Say what setting up costs, as the cold runs of a step had it, and if their answers were slower too."""
     cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
     if not (summary.reused and cold and cold.used and summary.used):
         return None
@@ -11385,8 +11387,9 @@ def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
     medians = f"{median_words('cold', cold)}, {median_words('warm', summary)}"
     words = f"{medians}: setting the connection up costs {time_text(cost)}"
     longer_wait = (cold.stat("wait") or 0) - (summary.stat("wait", "max") or 0)
-    longer_rest = (cold.stat("total") or 0) - cost - (summary.stat("total") or 0)  # what is late may be xfer
-    if min(longer_wait, longer_rest) >= FIRST_SLOW_US:
+    # On kept connections the body may be what comes late: then the first answer was not slower.
+    longer_answer = (cold.stat("total") or 0) - cost - (summary.stat("total") or 0)
+    if min(longer_wait, longer_answer) >= FIRST_SLOW_US:
         words += FIRST_SLOW
     return words
 
@@ -13032,7 +13035,7 @@ class Results:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
-NO_GAP = -(10**18), 0  # so long ago that no look is near it
+NO_GAP = -(10**18), 0  # a gap that ended long before the program began
 STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
 # It goes on while the machine sleeps; perf_counter does not.
 WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
