@@ -332,8 +332,6 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
-LEAST_SKEW_S = 60  # between clocks that are worth a word
-MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
@@ -756,10 +754,8 @@ class Response(NamedTuple):
     reason: str
     http_version: str
     headers: tuple[Header, ...]
-    header_bytes: int | None
     timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
-    clock_skew_s: int | None = None  # by how much the server's clock is ahead of this machine's, if much
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -804,7 +800,6 @@ class Network(NamedTuple):
     idle_us: int | None = None  # how long a kept connection had carried no request
     local_ip: str | None = None
     interface: str | None = None  # as --interface names it
-    connection: str | None = None  # what HAR calls the connection: by the run and step that opened it
 
     @property
     def ip(self) -> str | None:
@@ -904,7 +899,6 @@ class Step(NamedTuple):
     url: str
     request: Request
     sent_headers: tuple[Header, ...]
-    sent_header_bytes: int | None
     route: Route
     started_at: datetime.datetime
     timing: Timing
@@ -1282,7 +1276,7 @@ def render(error: NetworkError, secrets: Secrets) -> str:
 # All other text in a step's records came from the other side.
 OWN_TEXT = {
     "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected"),
-    "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface", "connection"),
+    "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
     "TlsInfo": ("version", "cipher", "alpn", "cert_fate"),
@@ -3709,7 +3703,6 @@ class Log:
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed, or had looked up all, where nothing else was wanted
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
-        self.connection_name: str | None = None  # in HAR: by the run and step that opened it
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
 
     def end_dial(self, number: int, ended: int, error: str | None = None) -> None:
@@ -5571,8 +5564,8 @@ def parse_status_line(line: bytes) -> tuple[str, int, str]:
     return version.decode("ascii"), status, decode(reason.strip())
 
 
-def read_headers(reader: Reader) -> tuple[list[Header], int]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5); return it and its size."""
+def read_headers(reader: Reader) -> tuple[Header, ...]:
+    """Read a header or trailer section up to its blank line (RFC 9112 section 5)."""
     fields: list[tuple[str, list[bytes]]] = []
     size = 0
     for _ in range(MAX_HEADER_LINES + 1):
@@ -5581,7 +5574,7 @@ def read_headers(reader: Reader) -> tuple[list[Header], int]:
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
         if not line:  # CR and NUL are blanks (RFC 9110 section 5.5)
-            return [(name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields], size
+            return tuple((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
         if line[:1] in b" \t" and fields:  # obs-fold (section 5.2)
             fields[-1][1].append(line.strip(b" \t"))
             continue
@@ -5611,7 +5604,7 @@ def read_head(reader: Reader, log: Log) -> Response:
                 log.first_byte = first_byte
                 log.count("answered")
                 reader.stream.watch(log)
-            headers, size = read_headers(reader)
+            headers = read_headers(reader)
         except EOFError as ended:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5]):
@@ -5621,7 +5614,7 @@ def read_head(reader: Reader, log: Log) -> Response:
         if status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
         if status >= 200:
-            return Response(status, reason, version, tuple(headers), len(line) + 2 + size)
+            return Response(status, reason, version, headers)
         log.interim += (status,)
     raise protocol_error(TOO_MANY_INTERIM)
 
@@ -5891,7 +5884,6 @@ class Exchange(Stage):
     before it on the same connection, if there was one.
     """
 
-    head_bytes: int | None = None  # of request line and header section; None over HTTP/2
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
     held = Held()
 
@@ -6013,7 +6005,6 @@ class Http1Exchange(Exchange):
         if self.proxy:  # absolute form (section 3.2.2)
             target = f"http://{self.request.url.authority}{target}"
         head = request_head(self.request.method, target, self.headers)
-        self.head_bytes = len(head)
         self.request_bytes = len(head) + len(body)
         # The pieces are views: the body is in memory once.
         pieces = [body[at : at + BUFFER] for at in range(0, len(body), BUFFER)]
@@ -6478,7 +6469,7 @@ class Http2Exchange(Exchange):
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
-        self.log.response = Response(status, "", "HTTP/2", headers, None)
+        self.log.response = Response(status, "", "HTTP/2", headers)
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
@@ -7051,7 +7042,7 @@ class Way:
             return gone
         connection.setblocking(True)
         # What holds for the connection, not for that request alone.
-        self._log.connection_name, self._log.connected = before.connection_name, before.connected
+        self._log.connected = before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
@@ -7249,21 +7240,6 @@ def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -
     return Failure(error.kind, phase, message, hint)
 
 
-def clock_skew(response: Response, received_at: datetime.datetime) -> int | None:
-    """Return by how many seconds the server's clock is ahead; None for a minute or less, or from a cache."""
-    if response.get("age") is not None:
-        return None
-    try:  # RFC 9110 section 5.6.7
-        _, day, month, year, clock, _ = (response.get("date") or "").split(" ")
-        hour, minute, second = map(int, clock.split(":"))
-        date = int(year), MONTHS.index(month) + 1, int(day)
-        sent_at = datetime.datetime(*date, hour, minute, second, tzinfo=datetime.timezone.utc)
-    except (ValueError, OverflowError):
-        return None
-    ahead = round((sent_at - received_at).total_seconds())
-    return ahead if abs(ahead) > LEAST_SKEW_S else None
-
-
 def shown_response(response: Response, secrets: Secrets) -> Response:
     """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
@@ -7355,7 +7331,6 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
         idle_us=history.idle // 1000 if history.kept else None,
         local_ip=history.connected.local_ip,
         interface=options.interface,
-        connection=history.connection_name,
     )
 
 
@@ -7402,16 +7377,14 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
         host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
-    exchange = history.exchange
-    sent, sent_bytes = headers_to_send(current.request, current.route), None
-    if exchange:
-        sent, sent_bytes = exchange.headers, exchange.head_bytes
+    sent = headers_to_send(current.request, current.route)
+    if history.exchange:
+        sent = history.exchange.headers
     raw = Step(
         number=current.number,
         url=shown_url(url, options),
         request=current.request,
         sent_headers=shown_headers(sent, url, options),
-        sent_header_bytes=sent_bytes,
         route=current.route,
         started_at=current.started_at,
         timing=timing,
@@ -7427,9 +7400,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
     if not step.response:
         return step
-    received_at = step.started_at + datetime.timedelta(microseconds=timing.ttfb or 0)
-    response = step.response._replace(clock_skew_s=clock_skew(step.response, received_at))
-    return step._replace(response=shown_response(response, options.secrets))
+    return step._replace(response=shown_response(step.response, options.secrets))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7519,8 +7490,6 @@ def prepare_step(
     if gone:
         way.close()
         way = prepare(current, options, contexts, None)
-    if gone or not idle:
-        current.log.connection_name = f"{turn.number}.{current.number}"
     thread = threading.get_native_id()
     return current._replace(
         way=way,
@@ -10059,7 +10028,6 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "interim": list(step.interim),
         "server_timing": [metric._asdict() for metric in step.timings],
         "cache": response.cache and response.cache._asdict(),
-        "clock_skew_s": response.clock_skew_s,
         "keep_alive_s": read_keep_alive(response.headers),
         **gap_fields(step),
     }
@@ -10385,7 +10353,7 @@ def har_request(step: Step) -> dict[str, Any]:
         "cookies": cookie_list(part for value in given for part in decode(value).split(";")),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
-        "headersSize": step.sent_header_bytes or -1,
+        "headersSize": -1,
         "bodySize": len(step.request.data),
     }
     if step.request.body is not None:
@@ -10395,7 +10363,7 @@ def har_request(step: Step) -> dict[str, Any]:
     return request
 
 
-NO_RESPONSE = Response(0, "", "unknown", (), None)
+NO_RESPONSE = Response(0, "", "unknown", ())
 
 
 def har_response(step: Step) -> dict[str, Any]:
@@ -10414,13 +10382,12 @@ def har_response(step: Step) -> dict[str, Any]:
             "comment": "the body is not recorded",
         },
         "redirectURL": response.get("location") or "",
-        "headersSize": response.header_bytes or -1,
+        "headersSize": -1,
         "bodySize": step.body_bytes,
     }
 
 
 def har_entry(step: Step, page: str) -> dict[str, Any]:
-    """Return the entry of a step, which names the connection that it was sent on."""
     timings = har_timings(step.timing)
     entry = {
         "pageref": page,
@@ -10432,8 +10399,6 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
         "timings": timings,
     }
     if step.network.peer:
-        if step.network.connection:
-            entry["connection"] = step.network.connection
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = [metric._asdict() for metric in step.timings]
     entry["_findings"] = list(map(finding_document, step_findings(step)))
@@ -11047,13 +11012,6 @@ def header_rows(response: Response) -> Iterator[Row]:
         yield "Header", (Span(f"{name}: ", "strong"), Span(value))
 
 
-def skew_text(seconds: int) -> str:
-    units = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-    unit, length = next(each for each in units if abs(seconds) >= 1.9 * each[1])
-    where = "ahead of" if seconds > 0 else "behind"
-    return f"the server's clock is {round(abs(seconds) / length)} {unit} {where} this machine's"
-
-
 def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what makes the times doubtful."""
     response = step.response
@@ -11071,8 +11029,6 @@ def response_rows(step: Step) -> Iterator[Row]:
         if location is not None:
             yield "Location", clip(location)
         yield from claim_rows(response)
-        if response.clock_skew_s:
-            yield "Note", Span(skew_text(response.clock_skew_s), "warn")
     yield from (("Note", Span(note, "warn")) for note in step_notes(step, STARVED_US))
 
 

@@ -41,7 +41,7 @@ NETWORK_FIELDS = (
 CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256"
 RESPONSE_FIELDS = (
     "status reason http_version bytes content_type server date location headers interim server_timing cache "
-    "keep_alive_s longest_gap_ms gap_at_bytes clock_skew_s"
+    "keep_alive_s longest_gap_ms gap_at_bytes"
 )
 METRIC_FIELDS = "name duration_ms description"
 CACHE_FIELDS = "status age_s via source"

@@ -295,7 +295,7 @@ def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
     state = tool.RunState(tool.Turn(), tool.begin_step(1, options.request, options))
     log = state.current.log
     log.start = time.perf_counter_ns()
-    log.response = tool.Response(status, "Fine", "HTTP/1.1", (("Location", b"/next"),), 0)
+    log.response = tool.Response(status, "Fine", "HTTP/1.1", (("Location", b"/next"),))
     log.done = time.perf_counter_ns()
     tool.close_run(state, options, 0, None)
     assert [step.error and step.error.kind for step in state.steps] == steps

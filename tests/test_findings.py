@@ -797,7 +797,7 @@ def recorded(times: str, **known: Any) -> Any:
     agreed = tool.TlsInfo(version, hello_retry=retry) if version else tool.NO_TLS
     attempts = known.pop("attempts", (tool.Attempt(FAR, (connect or 0), None),))
     headers = tuple((name, value.encode()) for name, value in known.pop("headers", ()))
-    response = tool.Response(known.pop("status", 200), "", known.pop("http", "HTTP/1.1"), headers, None)
+    response = tool.Response(known.pop("status", 200), "", known.pop("http", "HTTP/1.1"), headers)
     request = tool.Request("GET", tool.Url("http", "a.test", 80, "/"), (), None)
     proxy = tool.Proxy("http", "proxy.test", 80, None, None) if known.pop("proxy", False) else None
     evidence = {"connected_us": connect, "request_bytes": 100, **known.pop("evidence", {}), **counters}
@@ -807,7 +807,6 @@ def recorded(times: str, **known: Any) -> Any:
         url="http://a.test/",
         request=request,
         sent_headers=(),
-        sent_header_bytes=100,
         route=tool.Route(proxy, None),
         started_at=datetime.now(timezone.utc),
         timing=tool.Timing(*phases, sum(phase or 0 for phase in phases), 0, None),

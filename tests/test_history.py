@@ -28,7 +28,7 @@ def log_of(hops, changes, looks_up=True, stopped=None):
     return log
 
 
-RESPONSE = tool.Response(200, "OK", "HTTP/1.1", (), 0)
+RESPONSE = tool.Response(200, "OK", "HTTP/1.1", ())
 
 
 def way(hops=("connect", "tls"), instants=(0, 10, 30, 60, 100, 150)):

@@ -448,13 +448,12 @@ def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, vers
     agreed = tool.TlsInfo(version, hello_retry=retry) if version else tool.NO_TLS
     attempts = (tool.Attempt("192.0.2.1", 7, "no answer"), tool.Attempt("192.0.2.2", total, None))
     timings = tuple(tool.read_metrics([("Server-Timing", b'a;dur="1",;dur=,b;dur=1')]))
-    response = tool.Response(200, "", "HTTP/1.1", (), 1, timings)
+    response = tool.Response(200, "", "HTTP/1.1", (), timings)
     step = tool.Step(
         number=1,
         url=HOME.text,
         request=tool.Request("GET", HOME, (), None),
         sent_headers=(),
-        sent_header_bytes=None,
         route=tool.Route(None, None),
         started_at=None,
         timing=tool.Timing(*times, total, None, None),

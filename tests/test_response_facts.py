@@ -117,7 +117,7 @@ def test_a_megabyte_of_anything_is_read_in_a_moment(start):
             fields = tuple(
                 (name, value) for name in ("Server-Timing", "Cache-Status", "X-Cache", "Via", "Age")
             )
-            response = tool.Response(200, "", "HTTP/1.1", fields * lines, None)
+            response = tool.Response(200, "", "HTTP/1.1", fields * lines)
             shown, seconds = timed(lambda response=response: tool.shown_response(response, NOTHING_SECRET))
             assert len(shown.timings) <= 50
             # It takes some 10 ms; in time quadratic in the text it would take minutes.

@@ -961,24 +961,19 @@ def test_an_archive_says_that_nothing_was_set_up(run_tool, tmp_path, server):
     run_tool("--metrics-only", "--har", har, *AGAIN, "2", server.url())
     first, second = json.loads(har.read_text())["log"]["entries"]
     assert first["timings"]["connect"] > 0
-    assert first["connection"] == second["connection"]
     assert [second["timings"][name] for name in ("dns", "connect", "ssl")] == [-1, -1, -1]
 
 
-def test_entries_of_an_archive_have_the_connection_of_the_run_that_opened_it(run_tool, tmp_path):
+def test_only_the_last_connection_to_an_origin_is_kept_and_a_closed_one_is_opened_anew(run_tool):
     """The server closes after the second answer: the third run opens another, and the fourth takes that."""
-    har, count = tmp_path / "out.har", itertools.count(1)
+    count = itertools.count(1)
     closing = Reply(headers=[("Connection", "close")])
     routes = {"/": redirect("/b"), "/b": lambda request: closing if next(count) == 2 else Reply()}
     with http_server(routes) as server, http_server({"/": redirect(server.url("/"))}) as other:
-        run_tool("--metrics-only", "-L", "--har", har, *AGAIN, "4", other.url())
-    names = [entry["connection"] for entry in json.loads(har.read_text())["log"]["entries"]]
-    first, second, third, fourth = (names[number : number + 3] for number in range(0, 12, 3))
-    assert len(set(first)) == 3, "each step of the first run opens its own"
-    assert second == [first[0], first[2], first[2]], "the last one to the server is kept"
-    assert third[0] == first[0]
-    assert third[1] == third[2] not in first
-    assert fourth == third
+        runs = run_tool("--metrics-only", "-L", "--json", "-", *AGAIN, "4", other.url()).json()["runs"]
+    kept = [[step["network"]["reused"] for step in run["steps"]] for run in runs]
+    assert kept == [[False] * 3, [True] * 3, [True, False, True], [True] * 3]
+    assert (other.accepted, server.accepted) == (1, 3)
 
 
 # --- what the times of a kept connection mean -----------------------------------------------------

@@ -882,9 +882,8 @@ def test_what_could_hide_a_text_is_refused(masks):
 SHOWN = '"proxy_source": route.source,'
 ADDED = {  # a field is declared, filled and shown: what is put behind a text of the program, or in its place
     "Response": [
-        ("    header_bytes: int | None\n", "+    added: str\n"),
-        ("tuple(headers), len(line) + 2 + size)", "tuple(headers), len(line) + 2 + size, reason)"),
-        ('Response(0, "", "unknown", (), None)', 'Response(0, "", "unknown", (), None, "")'),
+        ("    cache: CacheUse | None = None\n", '+    added: str = ""\n'),
+        ("reason, version, headers)", "reason, version, headers, added=reason)"),
         ('"status": response.status,', '+ "added": response.added,'),
     ],
     "Network": [
