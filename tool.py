@@ -25,7 +25,7 @@ The way of a request through this file, which is read from top to bottom:
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
                        21 Way            the hops of a request and its exchange, in order
                        22 Step           what is prepared before the clock; log -> Step
-                       23 Chain          steps -> Run, under a deadline; traces -> a collector
+                       23 Chain          steps -> Run, under a deadline
                        24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
                        25 Findings       Step, Run -> what the times mean; samples -> what has changed
                        26 Words          numbers and names -> text; the lines of runs and summaries
@@ -288,7 +288,6 @@ MAX_EVENTS = 1000  # in an export
 MAX_GROUP = 100  # runs of a group, in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
-MAX_COLLECTOR_ANSWER = 64 * 1024
 MAX_HEADER_LINES = 1000
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
@@ -643,7 +642,6 @@ class Options(NamedTuple):
     cert_days: int | None = None
     tracing: Tracing | None = None
     trace_id: str | None = None  # of the run under way
-    body_copy: bytearray | None = None  # takes the body of the response: of a collector alone
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -5462,11 +5460,10 @@ BLANKED = bytes.maketrans(b"\r\0", b"  ")
 
 
 class Reader:
-    """Take lines and bytes from a stream, through one buffer. What `skip` passes over is added to `kept`."""
+    """Take lines and bytes from a stream, through one buffer."""
 
-    def __init__(self, kept: bytearray | None = None) -> None:
+    def __init__(self) -> None:
         self.stream = Stream()
-        self._kept = kept
         self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
@@ -5518,10 +5515,6 @@ class Reader:
         if not self.fill():
             return 0
         taken = min(most, self.left)
-        if self._kept is not None:
-            self._kept += self._view[self._at : self._at + taken]
-            if len(self._kept) > MAX_COLLECTOR_ANSWER:
-                raise protocol_error(f"its answer is longer than {MAX_COLLECTOR_ANSWER >> 10} KiB")
         self._at += taken
         return taken
 
@@ -5891,7 +5884,7 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
-        self.reader = reader or Reader(self.options.body_copy)
+        self.reader = reader or Reader()
 
     def reuse_obstacle(self) -> str | None:
         """Say why the connection takes no other request after this one, None when it does."""
@@ -7404,7 +7397,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23a. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
+# 23. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
 class RunState:
     """What the measuring thread and the waiting thread share while a run goes on.
 
@@ -7650,51 +7643,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     *before, last = state.steps
     steps = (*before, last._replace(expected=options.expected))
     return Run(steps, state.limit_reached, turn, state.started, options.trace_id)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 23b. Delivery. A document -> a collector, as a run of its own: once, without redirects, under a deadline.
-def rejected_spans(answer: bytearray) -> tuple[int, str]:
-    """Return how many spans a collector refused, and why (OTLP/HTTP, partial success); 0 where it is silent.
-
-    A count of 64 bits may be a number or a string of digits (JSON mapping of protobuf).
-    """
-    import json
-
-    try:
-        success = json.loads(answer)["partialSuccess"]
-        count = min(float(success.get("rejectedSpans", 0)), TOO_MUCH)
-        return int(count), str(success.get("errorMessage", ""))
-    except NOT_AN_EXPORT:
-        return 0, ""
-
-
-def deliver(sender: Options, document: bytes) -> None:
-    """Send a document to a collector, as a run of its own. Raises NetworkError, also where the collector does
-    not take all of it, and whatever crashed.
-    """
-    body = bytearray()
-    request = sender.request._replace(body=document, content_type="application/json")
-    sender = sender._replace(request=request, body_copy=body)
-    pool = ConnectionPool(TlsContexts(sender), sender)
-    try:
-        # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
-        (step,) = measure(sender, pool, lambda _: None, Turn(2)).steps
-    except Exception as error:
-        raise explain_unprepared(error) or error from None
-    if step.error:
-        raise NetworkError(step.error.kind, "{}", step.error.hint, step.error.message)
-    response = step.response
-    assert response
-    if response.status in REDIRECTS:
-        message = "it answered {}, and redirects are not followed: give the URL that the collector has"
-        raise NetworkError("redirect", message, "", response.status)
-    if not 200 <= response.status < 300:
-        said = foreign(f"{response.status} {response.reason}".strip())
-        raise NetworkError("protocol", "it answered {}", "", said)
-    rejected, why = rejected_spans(body)
-    if rejected > 0:
-        raise NetworkError("protocol", "it rejected {} spans: {}", "", rejected, foreign(why or "no reason"))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -12704,18 +12652,29 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
 
 
 def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
-    """Send the spans to the collector, if there is one; tell whether nothing failed."""
+    """Send the spans to the collector, if there is one, as a run of its own; tell whether it took them."""
     if options.tracing is None:
         return True
-    sender = options.tracing.sender
+    sender, body = options.tracing.sender, to_otlp(spans, options.tracing, host, options.label)
+    sender = sender._replace(request=sender.request._replace(body=body, content_type="application/json"))
     url = sender.request.url
     try:
-        deliver(sender, to_otlp(spans, options.tracing, host, options.label))
-    except NetworkError as error:
-        collector = f"{url.scheme}://{bracketed(url.host)}:{url.port}"
-        say(f"error: --otlp {collector}: {render(error, sender.secrets)}")
-        return False
-    return True
+        # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
+        (step,) = measure(sender, ConnectionPool(TlsContexts(sender), sender), lambda _: None, Turn(2)).steps
+    except Exception as error:
+        refused = explain_unprepared(error)
+        if not refused:
+            raise
+        problem = refused.message
+    else:
+        response = step.answer
+        if response and 200 <= response.status < 300:
+            return True
+        problem = step.error.message if step.error else ""
+        if response:
+            problem = clip(f"it answered {response.status} {response.reason}".strip(), MAX_FOREIGN)
+    say(f"error: --otlp {url.scheme}://{bracketed(url.host)}:{url.port}: {problem}")
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------

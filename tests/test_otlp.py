@@ -586,11 +586,9 @@ def test_the_variables_are_of_no_interest_without_otlp(call_tool, server):
     assert call_tool(server.url(), env=env).code == 0
 
 
-@pytest.mark.parametrize("status", [200, 400])
-def test_a_secret_that_the_collector_repeats_is_masked(call_tool, server, status):
+def test_a_secret_that_the_collector_repeats_is_masked(call_tool, server):
     secret = "s3cret-token"
-    body = json.dumps({"partialSuccess": {"rejectedSpans": 1, "errorMessage": f"bad Bearer {secret}"}})
-    with collecting(Reply(status, body.encode(), reason=f"who is {secret}?")) as collector:
+    with collecting(Reply(400, reason=f"who is {secret}?")) as collector:
         env = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {secret}"}
         result = call_tool("--compact", "--otlp", collector.url(), server.url(), env=env)
     assert result.code == 73
@@ -609,22 +607,9 @@ def test_a_short_one_of_any_name_is_masked_too(call_tool, server):
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [
-        (200, b""),
-        (200, b"{}"),
-        (202, b"not json"),
-        (200, b"[1]"),
-        (200, b"\xff"),
-        (204, b""),
-        (200, b'{"partialSuccess": null}'),
-        (200, b'{"partialSuccess": {}}'),
-        (200, b'{"partialSuccess": {"rejectedSpans": 0, "errorMessage": "a hint"}}'),
-        (200, b'{"partialSuccess": {"rejectedSpans": "0"}}'),
-        (200, b'{"partialSuccess": {"rejectedSpans": NaN}}'),
-        (200, b"[" * 60000),
-    ],
+    [(200, b""), (204, b""), (202, b"\xff" * 70_000), (200, b'{"partialSuccess": {"rejectedSpans": 1}}')],
 )
-def test_what_is_acceptance(call_tool, server, status, body):
+def test_every_2xx_is_acceptance_whatever_its_body(call_tool, server, status, body):
     with collecting(Reply(status, body)) as collector:
         result = call_tool("--compact", "--otlp", collector.url(), server.url())
     assert (result.code, result.err) == (0, "")
@@ -634,26 +619,18 @@ def test_what_is_acceptance(call_tool, server, status, body):
 def test_a_crash_on_the_way_to_the_collector_is_an_internal_error(call_tool, server, collector, monkeypatch):
     """Not a collector that did not answer: the report of the run itself is whole."""
 
-    class Broken(tool.Reader):
-        def __init__(self, kept=None):
-            if kept is not None:
-                raise LookupError("not thought of")
-            super().__init__()
+    write_head = tool.request_head
 
-    monkeypatch.setattr(tool, "Reader", Broken)
+    def broken(method, target, headers):
+        if target == "/v1/traces":
+            raise LookupError("not thought of")
+        return write_head(method, target, headers)
+
+    monkeypatch.setattr(tool, "request_head", broken)
     result = call_tool("--compact", "--otlp", collector.url(), server.url())
     assert result.code == 70
     assert "internal error: LookupError at test_otlp.py:" in result.err and "not thought" not in result.err
     assert "Step 1: 200" in result.out
-
-
-@pytest.mark.parametrize("rejected", ["3", '"3"', "1e999"])
-def test_spans_that_were_rejected_are_73(call_tool, server, rejected):
-    body = f'{{"partialSuccess": {{"rejectedSpans": {rejected}, "errorMessage": "too late"}}}}'
-    with collecting(Reply(200, body.encode())) as collector:
-        result = call_tool("--compact", "--otlp", collector.url(), server.url())
-    assert result.code == 73
-    assert "too late" in result.err and ("it rejected 3 spans" in result.err) is (rejected != "1e999")
 
 
 def lost(result, paths):
@@ -719,20 +696,8 @@ def test_a_collector_that_refuses(attempt, status):
 def test_redirects_are_not_followed(attempt, status):
     with collecting() as other, collecting(redirect(other.url("/v1/traces"), status)) as collector:
         result = attempt(collector.url(), "-L")
-    assert str(status) in result.err
-    assert ("redirects are not followed" in result.err) == (status != 304)
+    assert f"it answered {status}" in result.err
     assert not other.requests
-
-
-def test_an_answer_of_more_than_64_kib_is_not_read(attempt):
-    with collecting(Reply(200, b" " * 70000)) as collector:
-        result = attempt(collector.url())
-    assert "64 KiB" in result.err and result.own_seconds < LIMIT
-
-
-def test_an_answer_of_64_kib_is(call_tool, server):
-    with collecting(Reply(200, b" " * 65536)) as collector:
-        assert call_tool("--otlp", collector.url(), server.url()).code == 0
 
 
 def endless(pause):
