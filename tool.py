@@ -9793,12 +9793,6 @@ def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
         yield f"a certificate of {host[0]} {when} ({end:%Y-%m-%d})"
 
 
-def ending_warnings(report: Report) -> Iterator[str]:
-    """Warn of a certificate that ends soon, where no drawing shows it and no budget is about it."""
-    if report.options.style != "waterfall" and report.options.cert_days is None:
-        yield from ending_text(report.samples)
-
-
 def certificate_violation(verdict: Verdict) -> Iterator[str]:
     """Say that certificates have fewer days left than --cert-days allows, if so."""
     end = verdict.certificate
@@ -11110,16 +11104,6 @@ def undecided_text(judgement: Judgement) -> str:
     return text
 
 
-def counts_text(verdict: Verdict) -> str:
-    """Say of how many values each statistic is: of 10-12 where they are not the same at all variants."""
-    counts = [(each.key, each.n) for each in verdict.judgements if each.n is not None and not each.allowance]
-    texts = []
-    for key, each in group_by(itemgetter(0), sorted(counts)).items():
-        ends = dict.fromkeys(n for _, n in (each[0], each[-1]))
-        texts.append(f"{key} of n={'-'.join(map(str, ends))}")
-    return "  ".join(texts)
-
-
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
     """Show the budgets, and those that were not kept."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
@@ -11131,9 +11115,6 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         bad = " ".join(bad_ones(report.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
-    counts = counts_text(verdict)
-    if counts:
-        lines.append((Span("Statistics: ", "strong"), Span(counts)))
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
     words = [violation_text(each, report) for each in verdict.violations]
@@ -11268,7 +11249,7 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
     for key, runs in summary.outliers.items():
         if not runs or (alike and key != OUTLIER_KEYS[0]):
             continue
-        listed = and_more(list(map(str, runs)), 8, ", …") + ("; in wait too" if alike else "")
+        listed = and_more(list(map(str, runs)), 8, ", …")
         words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
         if runs[0] == first_run:
             words += "; the first run is one" + (COLD if key == OUTLIER_KEYS[0] else "")
@@ -13253,7 +13234,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
-    warn(options, *results.warnings(report), *ending_warnings(report))
+    warn(options, *results.warnings(report))
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
