@@ -713,7 +713,7 @@ class TlsInfo(NamedTuple):
     verified: bool | None = None  # None without TLS, as the next
     custom_ca: bool | None = None
     chain: tuple[Certificate, ...] = ()  # in place of `certificates`
-    cert_fate: str = "none given"  # what became of the client certificate: a key of FATE_HINTS
+    client_cert: bool | None = None  # the client certificate was sent; None where none was given
     wanted: bool = False  # the server asked for a client certificate
 
 
@@ -1277,7 +1277,7 @@ OWN_TEXT = {
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
-    "TlsInfo": ("version", "cipher", "alpn", "cert_fate"),
+    "TlsInfo": ("version", "cipher", "alpn"),
     "Response": ("http_version",),
     "CacheUse": ("source",),
     "Resolver": ("servers",),
@@ -4386,78 +4386,46 @@ def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkEr
 
 # ---------------------------------------------------------------------------------------------------------
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
-ALERTS = {  # of the other side, by their names in `tls_reason`
-    "close_notify": "the server closed the TLS connection",
-    "unexpected_message": "the server did not expect our message",
-    "bad_record_mac": "a record of ours was damaged on the way",
-    "handshake_failure": "the server accepted nothing we offered",
-    "bad_certificate": "the server refused the lack of a client certificate",
-    "illegal_parameter": "the server rejected a parameter",
-    "unknown_ca": "the server does not trust our side",
-    "access_denied": "the server denied access",
-    "decode_error": "the server could not read our handshake",
-    "decrypt_error": "the server could not verify our handshake",
-    "protocol_version": "the server refused the TLS versions offered",
-    "insufficient_security": "the server wants stronger ciphers",
-    "internal_error": "the server broke off with an error of its own",
-    "unrecognized_name": "the server does not know this name",
-    "certificate_required": "the server requires a client certificate",
-    "no_application_protocol": "the server refused our ALPN",
+OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
+TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
+TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
+    "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
+    "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
+    "unrecognized_name": (
+        "the server does not know this name",
+        "Check the host name, or the virtual hosts that the server has certificates for.",
+    ),
+    "internal_error": (
+        "the server broke off with an error of its own",
+        "Look at the server's log; some servers do this for a name that they do not serve.",
+    ),
+    "no_application_protocol": (
+        "the server refused the protocols offered (ALPN)",
+        "Check that the port is one for HTTP, or ask with --http1.1.",
+    ),
+    # What to try here depends on what became of the client certificate.
+    "certificate_required": ("the server requires a client certificate", ""),
+    "bad_certificate": ("the server refused the client certificate, or the lack of one", ""),
+    "unknown_ca": ("the server does not trust the CA of the client certificate", ""),
+    "certificate_expired": ("the server says that the client certificate expired", ""),
+    "NO_TLS": (
+        "the server does not speak TLS on this port",
+        "Check the port: what answers there speaks neither TLS nor HTTP.",
+    ),
+    "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
+    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": (
+        "the server needs legacy TLS renegotiation, which is unsafe",
+        OLD_SERVER,
+    ),
+    "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
 }
-# Those that Python may not know yet, by their numbers.
-YOUNG_ALERTS = {
-    0: "close_notify",
-    115: "unknown_psk_identity",
-    120: "no_application_protocol",
-    121: "ech_required",
-}
-TLS_REASONS = {  # what OpenSSL found on this side, by its names in `tls_reason`
-    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port",
-    "RECORD_LAYER_FAILURE": "a record of the server was damaged on the way",
-    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are not allowed here",
-    "NO_PROTOCOLS_AVAILABLE": "this machine's OpenSSL has no TLS version to offer",
-    "NO_CIPHERS_AVAILABLE": "this machine's OpenSSL has no cipher to offer",
-    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": "the server needs legacy TLS renegotiation, which is unsafe",
-    "DH_KEY_TOO_SMALL": "the server's Diffie-Hellman key is too small to be safe",
-}
-TLS_HINTS = {  # by the same names
-    "WRONG_VERSION_NUMBER": "Check the port: what answers there speaks neither TLS nor HTTP.",
-    "NO_PROTOCOLS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
-    "NO_CIPHERS_AVAILABLE": "Look at the protocols and ciphers that this machine's openssl.cnf allows.",
-    "RECORD_LAYER_FAILURE": "Something damages data on the way: check middleboxes, network cards and memory.",
-    "bad_record_mac": "Something damages data on the way: check middleboxes, network cards and memory.",
-    "unrecognized_name": "Check the host name, or the virtual hosts that the server has certificates for.",
-}
-# OpenSSL before 3.2 says these in place of RECORD_LAYER_FAILURE, and every OpenSSL of data that is not TLS.
-BAD_RECORD = (
-    "BAD_RECORD_TYPE BLOCK_CIPHER_PAD_IS_WRONG DATA_LENGTH_TOO_LONG DECRYPTION_FAILED "
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC ENCRYPTED_LENGTH_TOO_LONG HTTP_REQUEST HTTPS_PROXY_REQUEST "
-    "INVALID_CCS_MESSAGE LENGTH_TOO_SHORT PACKET_LENGTH_TOO_LONG RECORD_LAYER_FAILURE WRONG_VERSION_NUMBER"
-).split()
-SHOWN_ALERTS = {  # alerts where a client certificate was shown
-    "bad_certificate": "the server refused the client certificate",
-    "unsupported_certificate": "the server does not take a client certificate of this kind",
-    "certificate_revoked": "the server says that the client certificate was revoked",
-    "certificate_expired": "the server says that the client certificate expired",
-    "certificate_unknown": "the server cannot accept the client certificate",
-    "unknown_ca": "the server does not trust the CA of the client certificate",
-    "access_denied": "the server denied access to the holder of the client certificate",
-    "handshake_failure": "the server accepted nothing we offered, or not the client certificate",
-}
-FATE_HINTS = {  # what may become of a client certificate, and what to try if the server then refuses
-    "none given": "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
-    "sent": "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
+CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
+    None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
+    True: "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
     "certificates between the two go into the same file, below its own.",
-    "not asked for": "The server did not ask for the certificate given with --cert: look at its settings.",
-    "not sent": "The handshake ended before the certificate given with --cert could be shown.",
-    "withheld": "What --cert names is shown to the first URL's origin alone: ask for this URL itself.",
-    "unfit": "The server takes no key of that kind (--cert, --key): use a certificate with another.",
-    "proxy": "It is the proxy that asks, and --cert is shown to no proxy: use one that asks for none.",
+    False: "What --cert names is sent to the first URL's origin alone, if that asks for it and takes keys of "
+    "that kind, and to no proxy.",
 }
-OLD_TLS = (
-    "UNSUPPORTED_PROTOCOL UNSAFE_LEGACY_RENEGOTIATION_DISABLED DH_KEY_TOO_SMALL protocol_version "
-    "handshake_failure"
-).split()
 # OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 ISSUER_VERDICTS = {
     18: "the certificate is self-signed",
@@ -4490,7 +4458,7 @@ class TlsFailure(NamedTuple):
     chain: tuple[Certificate, ...]  # that the other side sent, its own first
     place: tuple[str, int]
     options: Options
-    cert_fate: str  # what became of the client certificate, a key of FATE_HINTS
+    client_cert: bool | None  # the client certificate was sent; None where none was given
 
     @property
     def certificate(self) -> Certificate:
@@ -4500,21 +4468,6 @@ class TlsFailure(NamedTuple):
     def code(self) -> int:
         """Return OpenSSL's verdict on the certificate, 0 where something else failed."""
         return getattr(self.error, "verify_code", 0)
-
-
-def offer_of(url: Url, options: Options) -> str:
-    """Return "here" where a URL may see the client certificate, else why not, a key of FATE_HINTS."""
-    if not options.identity:
-        return "none given"
-    return "here" if url.origin == options.request.url.origin else "withheld"
-
-
-def fate_of(given: str, happened: Collection[str]) -> str:
-    """Return a key of FATE_HINTS; `given` is from `offer_of`, `happened` what a HandshakeTap has noted."""
-    if given != "here" and "shown" not in happened:
-        return given
-    fates = {"shown": "sent", "declined": "unfit", "wanted": "not sent"}
-    return next((fate for word, fate in fates.items() if word in happened), "not asked for")
 
 
 def has_trust_store() -> bool:
@@ -4639,8 +4592,8 @@ def explain_certificate(failure: TlsFailure) -> NetworkError:
 def tls_reason(failure: TlsFailure) -> str:
     """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side is in
-    upper case, as OpenSSL names it. Python does not know the names that are younger than itself.
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it, or a number where Python does
+    not know it yet; an error of this side is in upper case, as OpenSSL names it.
     """
     error, stream = failure.error, failure.stream
     if isinstance(error, ssl.SSLZeroReturnError):
@@ -4651,45 +4604,40 @@ def tls_reason(failure: TlsFailure) -> str:
     if alert:
         return alert[1].lower()
     if reason.startswith("UNKNOWN_ERROR") and stream.tap.alert is not None:
-        return YOUNG_ALERTS.get(stream.tap.alert, str(stream.tap.alert))
-    if stream.stray and not stream.spoken:
-        return "WRONG_VERSION_NUMBER"
-    if stream.stray or reason in BAD_RECORD or (reason == "INTERNAL_ERROR" and stream.established):
-        return "RECORD_LAYER_FAILURE"
-    return reason
+        return "no_application_protocol" if stream.tap.alert == 120 else str(stream.tap.alert)
+    return "NO_TLS" if stream.stray and not stream.established else reason
 
 
-def tls_hint(reason: str, failure: TlsFailure) -> str:
-    """Return one thing to try that fits a TLS failure."""
-    if failure.cert_fate == "sent" and reason in SHOWN_ALERTS:
-        return FATE_HINTS["sent"]
-    if reason in OLD_TLS and not failure.options.insecure:
-        return "The server may be an old one: -k also allows old TLS versions and weak ciphers."
-    if "certificate" in reason or reason == "unknown_ca":
-        return FATE_HINTS[failure.cert_fate]
-    return TLS_HINTS.get(reason, "Look at the server's TLS configuration and log.")
+def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
+    """Return what a TLS failure means, and what to try."""
+    usual = f"TLS failed: {reason.lower().replace('_', ' ')}"
+    if reason == reason.lower():
+        usual = "the server broke off"
+    sent = failure.client_cert
+    if reason == "handshake_failure" and "wanted" in failure.stream.tap.happened and not sent:
+        reason = "certificate_required"  # TLS 1.2 has no alert for it
+    words, hint = TLS_FAILURES.get(reason, (usual, TLS_SETTINGS))
+    if not hint or "certificate" in reason or (sent and reason == "handshake_failure"):
+        hint = CLIENT_CERT_HINTS[sent]
+    elif hint == OLD_SERVER and failure.options.insecure:
+        hint = TLS_SETTINGS
+    return words, hint
 
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
     """Put a TLS failure in plain words, with a hint that fits it."""
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return explain_certificate(failure)
-    reason = meaning = tls_reason(failure)
-    wanted, stray = "wanted" in failure.stream.tap.happened, failure.stream.stray
-    if reason == "handshake_failure" and wanted and failure.cert_fate != "sent":
-        meaning = "certificate_required"  # TLS 1.2 has no alert for it
-    hint = tls_hint(meaning, failure)
+    reason, stray = tls_reason(failure), failure.stream.stray
+    words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        meanings = {**ALERTS, **SHOWN_ALERTS} if failure.cert_fate == "sent" else ALERTS
-        words = meanings.get(meaning, "the server broke off")
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
-    if reason == "WRONG_VERSION_NUMBER" and stray == b"HTTP/":
+    if reason == "NO_TLS" and stray == b"HTTP/":
         place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
         if failure.options.unix_socket is not None:  # it has no port
             place, hint = "socket", "Ask for http:// through this socket; "
             hint += "for https://, also behind a redirect, name one with TLS."
         return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
-    words = TLS_REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ')}"
     message = "{}: it began with '{}'" if stray else "{}"
     return NetworkError("tls", message, hint, words, foreign(stray))
 
@@ -5059,7 +5007,7 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
     and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
-    8446 section 4.6.2): "wanted", then "declined" or "shown", are put into `happened`.
+    8446 section 4.6.2): "wanted" and then perhaps "sent" are put into `happened`.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
@@ -5080,7 +5028,7 @@ class HandshakeTap:
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
             self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
         elif (content, kind, came) == (22, 11, False):  # our Certificate
-            self.happened.append("shown" if any(each_certificate(data, version)) else "declined")
+            self.happened += ["sent"] if any(each_certificate(data, version)) else []
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self.happened.append("wanted")
         elif (content, kind, came) == (22, 2, True):  # ServerHello
@@ -5121,7 +5069,6 @@ class TlsStream(Stream):
     def __init__(self, context: ssl.SSLContext, name: str) -> None:
         super().__init__()
         self.established = False
-        self.spoken = False  # a record of TLS came
         self.stray = b""  # what came in place of the header of a record
         self._failure: OSError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
@@ -5294,9 +5241,7 @@ class TlsStream(Stream):
     def _begins_record(self) -> bool:
         """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
         header = bytes(self._buffer[:5])
-        if 20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD:
-            self.spoken = True
-        else:
+        if not (20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD):
             self.stray = self.stray or header
         return not self.stray
 
@@ -5398,7 +5343,8 @@ class Worker:
 
 def target_role(url: Url, options: Options) -> str:
     """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
-    return "tls with certificate" if offer_of(url, options) == "here" else "tls"
+    shown = options.identity and url.origin == options.request.url.origin
+    return "tls with certificate" if shown else "tls"
 
 
 class TlsContexts:
@@ -6837,11 +6783,11 @@ class Tls(Hop):
         self.proxy = proxy
         url = self.request.url
         if not proxy:
-            self.phase, role, protocols = "tls", target_role(url, setup.options), setup.protocols
-            self.place, self._given = (url.host, url.port), offer_of(url, setup.options)
+            self.phase, self.place = "tls", (url.host, url.port)
+            role, protocols = target_role(url, setup.options), setup.protocols
         else:
+            self.place = proxy.host, proxy.port
             role, protocols = "proxy tls", ("http/1.1",)
-            self.place, self._given = (proxy.host, proxy.port), "proxy"
         self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
         if not proxy:
             self.log.cert_notes, self.log.hello_bytes = self.stream.tap.happened, self.stream.hello_bytes
@@ -6875,9 +6821,11 @@ class Tls(Hop):
             if self.proxy:
                 return super().explain(error, history)
             return network_error("network: handshake", words_of_system(error))
-        tap = self.stream.tap
-        chain, shown = tuple(map(parse_certificate, tap.certificates)), fate_of(self._given, tap.happened)
-        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, shown))
+        tap, sent = self.stream.tap, None
+        if self.options.identity or self.proxy:
+            sent = "sent" in tap.happened
+        chain = tuple(map(parse_certificate, tap.certificates))
+        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, sent))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
@@ -7261,7 +7209,7 @@ def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
         verified=agreed.version is not None and not options.insecure,
         custom_ca=options.ca_bundle is not None,
         chain=tuple(map(parse_certificate, agreed.certificates)),
-        cert_fate=fate_of(offer_of(current.request.url, options), happened),
+        client_cert="sent" in happened if options.identity else None,
         wanted="wanted" in happened,
     )
 
@@ -9476,13 +9424,6 @@ SLOW_RUN = 1_000_000_000  # ns
 SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 ENDS_SOON = datetime.timedelta(days=7)
 WORD = {True: "pass", False: "fail"}
-FATES = {  # the keys of FATE_HINTS, as a row of the waterfall words them
-    "sent": "sent",
-    "not asked for": "not asked for",
-    "not sent": "asked for, but the handshake ended before",
-    "withheld": "withheld: it is for the first URL's origin alone",
-    "unfit": "asked for, but not of the kind that was given",
-}
 # These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
 STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
 LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
@@ -9686,9 +9627,9 @@ def outage_line(outage: Outage) -> str:
 def certificate_note(step: Step) -> str | None:
     """Say that a request may have been refused for its client certificate, or for the lack of one."""
     tls, status = step.network.tls, step.answer.status if step.answer else 0
-    if tls.wanted and tls.cert_fate == "none given" and 400 <= status < 500:
+    if tls.wanted and tls.client_cert is None and 400 <= status < 500:
         return LACKING
-    return SHOWN_IN_VAIN if tls.cert_fate == "sent" and status in (400, 401, 403, 421) else None
+    return SHOWN_IN_VAIN if tls.client_cert and status in (400, 401, 403, 421) else None
 
 
 def badly_starved(step: Step, least: int) -> bool:
@@ -9912,7 +9853,7 @@ def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
         ],
         "tls_verified": info.verified,
         "tls_custom_ca": info.custom_ca,
-        "client_cert": None if info.cert_fate == "none given" else info.cert_fate == "sent",
+        "client_cert": info.client_cert,
     }
 
 
@@ -10882,8 +10823,9 @@ def own_rows(step: Step) -> Iterator[Row]:
     network, tls = step.network, step.network.tls
     if network.interface and network.local_ip:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
-    if tls.cert_fate != "none given":
-        yield "Client cert", Span(FATES[tls.cert_fate], "warn" if tls.cert_fate == "unfit" else "")
+    if tls.client_cert is not None:
+        unsent = "not sent" if tls.wanted else "not asked for"
+        yield "Client cert", "sent" if tls.client_cert else unsent
 
 
 def loss_text(step: Step) -> str:

@@ -387,47 +387,6 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(ru
 
 # --- TLS ------------------------------------------------------------------------------------------
 
-ALERTS = {
-    0: "close_notify",
-    10: "unexpected_message",
-    20: "bad_record_mac",
-    40: "handshake_failure",
-    42: "bad_certificate",
-    43: "unsupported_certificate",
-    44: "certificate_revoked",
-    45: "certificate_expired",
-    46: "certificate_unknown",
-    47: "illegal_parameter",
-    48: "unknown_ca",
-    49: "access_denied",
-    50: "decode_error",
-    51: "decrypt_error",
-    70: "protocol_version",
-    71: "insufficient_security",
-    80: "internal_error",
-    86: "inappropriate_fallback",
-    90: "user_canceled",
-    109: "missing_extension",
-    110: "unsupported_extension",
-    112: "unrecognized_name",
-    116: "certificate_required",
-    120: "no_application_protocol",
-}
-
-
-@pytest.mark.parametrize("number", ALERTS, ids=ALERTS.get)
-def test_every_common_tls_alert_is_named(call_tool, authority, number):
-    def script(peer):
-        peer.sock.recv(5000)
-        peer.send(bytes([21, 3, 3, 0, 2, 2, number]))
-        peer.wait(0.5)
-
-    with scripted(script) as server:
-        url = f"https://{server.authority}/"
-        failed = fail(call_tool, "--http1.1", "--cacert", authority.file, url)
-    assert (failed.kind, failed.phase) == ("tls", "tls")
-    says(failed.message, ALERTS[number].replace("_", "[_ ]").replace("cancel", "cancell?"))
-
 
 @pytest.mark.parametrize("then", ["reset", "close", "hang", "drip"])
 def test_a_handshake_that_is_not_finished_is_explained(run_tool, then):
@@ -474,21 +433,6 @@ def test_the_version_of_tls_stays_when_tls_fails_after_the_handshake(call_tool, 
     assert failed.step["network"]["tls_verified"] is True
     says(failed.report, "TLS 1.3, TLS_[A-Z0-9_]+, verified with --cacert")
     assert metrics["tls_version"].replace("v", "").replace("_", "") in ("TLS1.3", "TLS 1.3")
-
-
-def test_a_damaged_record_is_told_from_a_faulty_configuration(call_tool, tls, authority):
-    def script(peer):
-        peer.read_request()
-        peer.send(HEAD + "hello")
-        with socket.socket(fileno=os.dup(peer.sock.fileno())) as below:
-            below.sendall(b"\x17\x03\x03\x00\x1e" + b"x" * 30)
-        peer.wait(0.5)
-
-    with scripted(script, tls=tls) as server:
-        failed = fail(call_tool, "--cacert", authority.file, server.url())
-    assert (failed.kind, failed.phase) == ("tls", "xfer")
-    says(failed.message, "damaged|corrupt")
-    assert "configuration" not in failed.hint, "no configuration does this"
 
 
 def test_old_tls_is_named_and_k_allows_it(call_tool, authority):
