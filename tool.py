@@ -333,6 +333,8 @@ SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
 LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
+LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
+JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
 # RFC 9110 section 5.6.2
@@ -809,6 +811,7 @@ class Counters(NamedTuple):
 
     window_scaling: bool  # RFC 7323 section 2: both sides offered it
     segment: int  # bytes that a full segment carries
+    segment_in: int  # bytes of the largest that came; less than 600 where all were small
     rtt_us: int | None  # the smallest round trip so far
     quiet_us: int  # since the newest data came
     beyond_gap: int  # segments that came there behind one that is missing, as the other side says (RFC 2018)
@@ -3837,6 +3840,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     return Counters(
         window_scaling=bool(info[5] & 4),  # tcpi_options, TCPI_OPT_WSCALE
         segment=counter(16),  # tcpi_snd_mss
+        segment_in=counter(20),  # tcpi_rcv_mss
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         quiet_us=counter(QUIET) * 1000,
         beyond_gap=counter(28),  # tcpi_sacked
@@ -4294,33 +4298,42 @@ def no_port_left(peer: Peer) -> str:
     return f"{full} (ip_local_port_range, TIME_WAIT)"
 
 
-def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int | None]) -> str:
+def explain_resent(pending: int, last: Counters, facts: Mapping[str, int], lost: str) -> str:
+    """Say what it means that bytes were sent again and never acknowledged; `lost` says why."""
+    resent = f"{pending} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
+    if last.beyond_gap:
+        return f"{resent}, while what came behind them was: {lost}."
+    if pending <= last.segment:
+        return f"{resent}: lost on the way; check routing and firewalls."
+    others = ", while smaller segments were" if facts["acknowledged_bytes"] else ""
+    return f"{resent}{others}: {lost}."
+
+
+def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int], missing: float) -> str:
     """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing.
+    `missing`: bytes of the body, infinite where its length is not known.
 
     Full segments that get lost while smaller ones pass look like packets that are too large for the path. If
     none of a server's segments passes, it looks like a program that is silent: both are named then.
     """
+    lost, causes = "they were lost", "look at its load and log"
     large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
-    acknowledged = facts["acknowledged_bytes"] or 0
-    pending = max(0, (facts["sent_bytes"] or 0) - acknowledged)
-    resent = f"{pending} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
-    if last.beyond_gap:
-        return f"{resent}, while what came behind them was: {large}; or they were lost."
-    if pending and facts["retransmits"]:
-        if pending <= last.segment:
-            return f"{resent}: lost on the way; check routing and firewalls."
-        others = ", while smaller segments were" if acknowledged else ""
-        return f"{resent}{others}: {large}; or they were lost."
+    pending, on_loopback = facts["sent_bytes"] - facts["acknowledged_bytes"], last.segment > JUMBO_FRAME
+    if last.beyond_gap or (pending > 0 and facts["retransmits"]):
+        return explain_resent(pending, last, facts, lost if on_loopback else f"{large}; or {lost}")
+    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
+    if not (on_loopback or full_came or missing < last.segment):
+        lost, causes = f"{large}; or {lost}", f"{causes}; or {large}"
     if facts["out_of_order"]:
-        return f"What came out of order waits for larger segments before it: {large}; or these were lost."
-    if pending or phase == "upload":  # an upload that is acknowledged waits for the other side's window
+        return f"What came out of order waits for segments before it: {lost}."
+    if pending > 0 or phase == "upload":  # an acknowledged upload waits for the other side's window
         return ""
     found = "nothing came back"
-    if facts["received_bytes"]:
+    if facts["received_bytes"] or phase == "xfer":
         found = f"nothing more came for {last.quiet_us / 1_000_000:.1f} s"
     return (
         f"All that was sent was acknowledged, and {found}: the machine answers, the program behind it does "
-        f"not: look at its load and log; or {large}.{'' if phase == 'tls' else f' Or {RAISE_M}'}"
+        f"not: {causes}.{'' if phase == 'tls' else f' Or {RAISE_M}'}"
     )
 
 
@@ -5818,6 +5831,17 @@ class Stage:
         return b""
 
 
+def missing_bytes(history: Log) -> int | None:
+    """Return how much of the body is to come; None where no length is announced, or it counts for nothing
+    beside Transfer-Encoding (RFC 9112 section 6.3).
+    """
+    response = history.response
+    if response is None or values_of(response.headers, "transfer-encoding"):
+        return None
+    length = next(iter(announced_lengths(response.headers) - {None}), None)
+    return None if length is None else length - history.received
+
+
 class Exchange(Stage):
     """One request and its response. It is made before the clock starts, with the `reader` of the exchange
     before it on the same connection, if there was one.
@@ -5910,13 +5934,10 @@ class Exchange(Stage):
         return self.blame(found, history)
 
     def _progress(self, history: Log) -> str:
-        response = history.response
-        if not response:
+        if not history.response:
             return "not even its header is whole"
-        lengths = announced_lengths(response.headers) - {None}
-        if values_of(response.headers, "transfer-encoding"):
-            lengths.clear()  # Content-Length then counts for nothing (RFC 9112 section 6.3)
-        whole = "".join(f" of {length}" for length in lengths)
+        missing = missing_bytes(history)
+        whole = "" if missing is None else f" of {history.received + missing}"
         return f"{history.received}{whole} bytes of the body came"
 
 
@@ -5924,6 +5945,23 @@ KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
 )
+
+
+def explain_length(history: Log, flows: bool) -> str:
+    """Say what is wrong with the length of a body that does not end; empty where it may be under way.
+    `flows`: some of it came just now.
+    """
+    missing, received, response = missing_bytes(history), history.received, history.response
+    if missing is not None and 0 < missing < 10:
+        return f"The server said {received + missing} and sent {received}: look at its Content-Length."
+    if flows or missing is not None or response is None or response.http_version == "HTTP/2":
+        return ""
+    if values_of(response.headers, "transfer-encoding"):
+        return ""
+    return (
+        "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
+        "server keeps it open."
+    )
 
 
 def forgotten_hint(history: Log) -> str:
@@ -7275,33 +7313,42 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
     )
 
 
-def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence) -> Failure:
-    """Return the failure of a time-out with what the kernel had counted, and what that means.
-
-    Of a kept connection only what was counted since it was taken. Without a `host`, behind a proxy, what
-    it means is not said: the other side is the proxy.
+def counted_until(failure: Failure, history: Log, evidence: Evidence) -> dict[str, int]:
+    """Return what the kernel had counted at a time-out, nothing where it does not tell; of a kept connection
+    what was counted since it was taken.
     """
-    last, phase = evidence.ended, failure.phase
+    last = evidence.ended
     if not last or last.sent is None:
-        return failure
+        return {}
     at_start = evidence.connected if history.kept else JUST_CONNECTED
-    at_phase = (evidence.sent or at_start) if phase != "tls" else at_start
-    facts: dict[str, int | None] = {
+    at_phase = (evidence.sent or at_start) if failure.phase != "tls" else at_start
+    return {
         "sent_bytes": last.since(at_start, "sent"),
         "acknowledged_bytes": last.since(at_start, "acknowledged"),
         "received_bytes": last.since(at_phase, "received"),
         "retransmits": last.since(at_phase, "retransmits"),
         "out_of_order": last.since(at_phase, "disorder"),
-        "client_hello_bytes": history.hello_bytes,
     }
-    still_comes = facts["received_bytes"] and last.quiet_us < LEAST_QUIET_US
-    unsent = phase == "wait" and not history.sent
-    hint = ""
+
+
+def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence) -> Failure:
+    """Return the failure of a time-out with what the kernel had counted, and a hint that says what was seen.
+
+    Without a `host`, behind a proxy, what the counts mean is not said: the other side is the proxy.
+    """
+    facts, last = counted_until(failure, history, evidence), evidence.ended
+    if not last or not facts:
+        return failure._replace(hint=explain_length(history, False) or failure.hint)
+    flows = facts["received_bytes"] > 0 and last.quiet_us < LEAST_QUIET_US
+    hint = explain_length(history, flows)
     if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
         hint = forgotten_hint(history)
-    elif host and not still_comes:
-        hint = explain_silence("upload" if unsent else phase, host, last, facts)
-    return failure._replace(hint=hint or failure.hint, evidence=tuple(facts.items()))
+    elif host and not (flows or hint):
+        phase = "upload" if failure.phase == "wait" and not history.sent else failure.phase
+        missing = missing_bytes(history)
+        hint = explain_silence(phase, host, last, facts, math.inf if missing is None else missing)
+    seen = *facts.items(), ("client_hello_bytes", history.hello_bytes)
+    return failure._replace(hint=hint or failure.hint, evidence=seen)
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:

@@ -762,6 +762,7 @@ KNOWN = set(
 COUNTERS = tool.Counters(
     window_scaling=True,
     segment=1448,
+    segment_in=536,
     rtt_us=40_000,
     quiet_us=0,
     beyond_gap=0,
@@ -1178,7 +1179,19 @@ def test_every_rule_stands_in_the_table():
 def test_the_counters_stand_where_linux_has_them():
     info = bytearray(248)
     info[0], info[5] = 1, 4
-    fields = {16: 1448, 28: 2, 52: 7, 100: 3, 136: 32, 148: 40_000, 152: 11, 156: 12, 216: 5, 224: 6}
+    fields = {
+        16: 1448,
+        20: 1400,
+        28: 2,
+        52: 7,
+        100: 3,
+        136: 32,
+        148: 40_000,
+        152: 11,
+        156: 12,
+        216: 5,
+        224: 6,
+    }
     for offset, value in fields.items():
         info[offset : offset + 4] = value.to_bytes(4, sys.byteorder)
     long = {120: 6_000_000_000, 128: 5_000_000_000, 176: 7_000_000_000, 200: 6_000_002_000, 208: 1_448}
@@ -1186,7 +1199,9 @@ def test_the_counters_stand_where_linux_has_them():
         info[offset : offset + 8] = value.to_bytes(8, sys.byteorder)
     read = tool.parse_tcp_info(bytes(info))
     both_ways = (6_000_000_552, 6_000_000_000, 5_000_000_000)
-    assert read == tool.Counters(True, 1448, 40_000, 7_000, 2, 3, *both_ways, 11, 12, 20, 5, 6, 7_000_000_000)
+    assert read == tool.Counters(
+        True, 1448, 1400, 40_000, 7_000, 2, 3, *both_ways, 11, 12, 20, 5, 6, 7_000_000_000
+    )
 
 
 def test_a_counter_that_falls_has_not_grown():

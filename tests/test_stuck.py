@@ -22,10 +22,18 @@ def silent(peer: Any) -> None:
     peer.wait(60)
 
 
-def half(peer: Any) -> None:
-    peer.read_until(b"\r\n\r\n")
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nbeginning")
-    peer.wait(60)
+def beginning(length: str, count: int) -> Any:
+    """Make a script that sends so many bytes of a body, and keeps the connection open."""
+
+    def script(peer: Any) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send(f"HTTP/1.1 200 OK\r\n{length}\r\n" + "x" * count)
+        peer.wait(60)
+
+    return script
+
+
+half = beginning("Content-Length: 5000\r\n", 9)
 
 
 class Stuck:
@@ -122,6 +130,52 @@ def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
     error = stuck.error("https", "-x", proxy)
     assert PROGRAM not in error["hint"] and MTU not in error["hint"]
     assert error["evidence"]["sent_bytes"] == error["evidence"]["acknowledged_bytes"]
+
+
+@on_a_path
+def test_packets_are_not_too_large_where_full_ones_came_or_little_is_missing(stuck):
+    for length, count in ((60_000, 5_000), (100, 50)):
+        script = beginning(f"Content-Length: {length}\r\n", count)
+        stuck.urls["part"] = stuck.lab.serve(scripted(script, host=ANY)).url("", FAR)
+        hint = stuck.error("part")["hint"]
+        assert PROGRAM in hint and "MTU" not in hint
+
+
+NO_LENGTH = (
+    "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the server "
+    "keeps it open."
+)
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "told"),
+    [
+        ("", 11, NO_LENGTH),
+        ("Content-Length: 12\r\n", 11, "The server said 12 and sent 11: look at its Content-Length."),
+        ("Content-Length: 20\r\n", 10, PROGRAM),
+        ("Transfer-Encoding: chunked\r\n", 0, PROGRAM),
+    ],
+    ids=["no length", "one byte short", "ten bytes short", "chunks"],
+)
+def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, told):
+    """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
+    with scripted(beginning(length, count)) as server:
+        error = run_tool("-m", "1.2", "--json", "-", server.url()).json()["steps"][0]["error"]
+    hint = error["hint"]
+    assert error["phase"] == "xfer" and told in hint and "MTU" not in hint and "nothing came back" not in hint
+    assert hint == told or told == PROGRAM
+
+
+def test_what_has_no_length_and_still_flows_is_a_large_body(run_tool):
+    def script(peer: Any) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send("HTTP/1.1 200 OK\r\n\r\n")
+        while not peer.wait(0.1):
+            peer.send("x")
+
+    with scripted(script) as server:
+        hint = run_tool("-m", "1.2", "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
+    assert "A large body" in hint and "no length" not in hint
 
 
 def test_other_failures_have_no_counts(run_tool):
