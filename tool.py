@@ -9467,7 +9467,6 @@ class EventFinder:
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
-SLOW_RUN = 1_000_000_000  # ns
 SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 ENDS_SOON = datetime.timedelta(days=7)
 WORD = {True: "pass", False: "fail"}
@@ -9585,28 +9584,20 @@ def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def first_that_fits(texts: Sequence[str], width: int) -> str:
-    return next((text for text in texts if len(text) <= width), texts[-1])
-
-
-def run_line(run: Run, width: int) -> str:
-    """Return a short line, without what does not fit: a chain's middle, or size, then wait, then address."""
-    end, title = run.steps[-1], f"Run {run.turn.number}"
-    told = [str(step.answer.status) for step in run.steps if step.answer]
-    if 4 * len(told) > width // 4:
-        told[1:-1] = ["…"]
-    statuses = [" ".join(told)] if told else []
+def run_line(run: Run) -> str:
+    """Return a short line: statuses, of a long chain the first and the last, and how long all steps took."""
+    end, statuses = run.steps[-1], [str(step.answer.status) for step in run.steps if step.answer]
+    if len(statuses) > 4:
+        statuses[1:-1] = ["…"]
+    told = [" ".join(statuses)] if statuses else []
     if end.error:
-        return f"{title}: " + "  ".join([*statuses, f"failed {failed_where(end.error)}"])
-    total = f"total {fixed(to_ms(sum(step.timing.total for step in run.steps)), 1)} ms"
-    if len(run.steps) > 1:
-        return f"{title}: " + "  ".join([*statuses, total])
-    if end.network.reused:
-        statuses.append("kept")
-    rest = [f"wait {fixed(end.timing.ms('wait'), 1)}", total, size_text(end.body_bytes)]
-    named = f"{title} {end.network.ip}" if end.network.ip else title
-    forms = ((named, rest), (named, rest[:2]), (named, [total]), (title, [total]))
-    return first_that_fits([f"{head}: " + "  ".join([*statuses, *parts]) for head, parts in forms], width)
+        told.append(f"failed {failed_where(end.error)}")
+    else:
+        wait, total = (sum(getattr(step.timing, key) or 0 for step in run.steps) for key in ("wait", "total"))
+        told += ["kept"] if end.network.reused else []
+        told += [f"wait {fixed(to_ms(wait), 1)}", f"total {fixed(to_ms(total), 1)} ms"]
+    title = " ".join(filter(None, (f"Run {run.turn.number}", end.network.ip)))
+    return f"{title}: " + "  ".join(told)
 
 
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
@@ -9693,57 +9684,40 @@ def step_notes(step: Step, starved_us: int) -> Iterator[str]:
         yield f"in step {step.number} {note}"
 
 
-def status_text(state: RunState) -> tuple[str, str]:
-    """Say what a run is doing; of a slow one also in few words, which are always shown."""
+def status_text(state: RunState) -> str:
+    """Say what a run is doing."""
     current = state.current
     history = current and current.log.history()
     if not (current and history and history.start):
-        return "", ""
+        return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
-    brief = f"{phase} {spent / 1e9:.1f} s"
-    text = f"step {current.number}: {brief}"
+    text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
     if phase == "xfer" and history.received:
         text += f", {amount_text(history.received, None, spent // 1000)}"
-    return text, brief if time.perf_counter_ns() - state.started > SLOW_RUN else ""
-
-
-def running_figures(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
-    """Give the median of ttfb so far, and how many runs failed or were bad; each in full and in short."""
-    values = times_of("ttfb", usable(sample for sample in samples if sample.judged))
-    if values:
-        middle = median(values) / 1000
-        text = fixed(middle, 1 if middle < 1000 else 0)
-        yield f"ttfb {text} ms", f"{text}ms"
-    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
-    if failed:
-        yield f"{failed} failed", f"{failed} fail"
-    if bad:
-        yield f"{bad} bad", f"{bad} bad"
+    return text
 
 
 def series_progress(
     interval: float, wanted: int, samples: Sequence[Sample], time_left: tuple[float, int] = (0, 0)
-) -> tuple[str, ...]:
+) -> list[str]:
     """Say how far a series is: of `wanted` runs, `interval` s apart, or of a duration by its `time_left`: the
-    seconds that are left, and all. Each text is shorter than the one before; all have run, median, failures.
+    seconds that are left, and all. The second text is without the bar, the third without the time too.
     """
     runs = samples[-1].run if samples else 0
     number, (rest, duration) = min(runs + 1, wanted), time_left
     if duration:
-        run, brief, filled = f"run {number}", f"{number}", int(10 - 10 * rest / duration)
+        run, filled = f"run {number}", int(10 - 10 * rest / duration)
     else:
-        run, brief, filled = f"run {number} of {wanted}", f"{number}/{wanted}", 10 * runs // wanted
+        run, filled = f"run {number} of {wanted}", 10 * runs // wanted
         spent = (samples[-1].started_at - samples[0].started_at).total_seconds() if samples else 0
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
-    left, figures = [f"{rest:.0f} s left"] if samples else [], list(running_figures(samples))
-    told, short = [full for full, _ in figures], [short for _, short in figures]
-    return (
-        ", ".join([f"{run} [{'#' * filled:<10}]", *left, *told]),
-        ", ".join([run, *left, *told]),
-        ", ".join([run, *told]),
-        ", ".join([brief, *told]),
-        " ".join([brief, *short]),
-    )
+    left = [f"{rest:.0f} s left"] if samples else []
+    values = times_of("ttfb", usable(each for each in samples if each.judged))
+    figures = [f"ttfb {fixed(to_ms(median(values)), 1)} ms"] if values else []
+    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
+    figures += [f"{count} {word}" for count, word in ((failed, "failed"), (bad, "bad")) if count]
+    bar = f"{run} [{'#' * filled:<10}]"
+    return [", ".join(words) for words in ([bar, *left, *figures], [run, *left, *figures], [run, *figures])]
 
 
 def bad_ones(found: Mapping[int, int], runs: int | None) -> tuple[str, str]:
@@ -9829,38 +9803,27 @@ def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -
         yield f"{where}the last status, {statuses}, {refused}"
 
 
-def allowance_text(allowance: Allowance, baseline: float) -> str:
-    unit = "% of" if allowance.percent else "ms over"
-    return f"+{plain_number(allowance.amount)} {unit} {plain_ms([baseline * 1000])[0]}"
-
-
-def place_text(judgement: Judgement, report: Report, beside: str = "") -> str:
-    """Say at which variant a budget was exceeded, `beside` what, and in which run of a series most."""
-    text = f" at {judgement.variant}" if judgement.variant else ""
-    text += beside
-    if judgement.run and not report.single:
-        text += f", worst in run {judgement.run}"
-    return text
+def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
+    """Say by how much each budget was exceeded, at which variant and in which run most, or why it was not
+    judged.
+    """
+    for each in verdict.violations:
+        text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
+        text += f" (+{round(each.excess, 3)}ms)"
+        text += f" at {each.variant}" if each.variant else ""
+        text += f", beside {round(each.baseline, 3)}ms" if each.allowance else ""
+        yield text + (f", worst in run {each.run}" if each.run and not report.single else "")
+    yield from (f"{key}: {text}" for key, text in not_judged_texts(verdict, report).items())
+    yield from (f"cert: {text}" for text in certificate_violation(verdict))
 
 
 def refusals(report: Report) -> Iterator[str]:
     """Give a line for each budget that was exceeded or not judged, and for statuses that were refused."""
-    options, verdict = report.options, report.verdict
-    if verdict:
-        for each in verdict.violations:
-            sizes = each.actual or 0, each.threshold
-            actual, threshold = plain_ms(size * 1000 for size in sizes)
-            if actual == threshold:
-                actual, threshold = (f"{size:.3f}" for size in sizes)
-            text = f"{each.key} {actual} ms > {threshold} ms"
-            if each.allowance:
-                text += f" ({allowance_text(each.allowance, each.baseline)})"
-            yield text + place_text(each, report)
-        yield from (f"{key} {text}" for key, text in not_judged_texts(verdict, report).items())
-        yield from (f"cert {text}" for text in certificate_violation(verdict))
-    if options.fail:
-        named = options.expected != GOOD_STATUSES
-        yield from refused_statuses(report.samples, None if report.single else report.runs, named)
+    if report.verdict:
+        yield from budget_texts(report.verdict, report)
+    if report.options.fail:
+        several, named = None if report.single else report.runs, report.options.expected != GOOD_STATUSES
+        yield from refused_statuses(report.samples, several, named)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10749,7 +10712,6 @@ class Legend(NamedTuple):
     """What the bars of several parts show: a letter and a name each, in its tone."""
 
     parts: Sequence[tuple[str, Span]]
-    gap: str
 
 
 class Fields(NamedTuple):
@@ -10984,7 +10946,6 @@ def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> 
 # ---------------------------------------------------------------------------------------------------------
 # 28b. Views of a run. Its steps, its chain, its budgets.
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
-NARROW, LEAST_REQUEST = 64, 16  # cells: of a table; of a request that shows more than its path
 LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
 
 
@@ -11029,52 +10990,35 @@ def axis_bar(step: Step, begin: int, end: int) -> Bar:
 
 
 def request_text(url: str, room: int) -> str:
-    """Shorten a URL in its middle to so many cells; if these are few, show its path alone."""
+    """Shorten a URL in its middle to so many cells."""
     text = visible(clip(url))
-    if len(text) > room and room < LEAST_REQUEST:
-        text = re.sub(r"^[a-z]+://[^/]*", "", text)
     tail = (room - 1) // 3
     return text if len(text) <= room else f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def chain_table(run: Run, width: int) -> Table:
-    """Show the steps of a chain on one time axis. A narrow one shortens the requests first, then words."""
-    headings, in_all, duration = ("Step", "Status", "Total"), "in all", ms_text
-    if width < NARROW:
-        headings, in_all, duration = ("#", "Code", "ms"), "all", number_text
-    end = sum(step.timing.total for step in run.steps)
-    cells = [
-        (str(step.number), status_span(step).text, duration(step.timing.ms("total"))) for step in run.steps
-    ]
-    sums = ("", "", duration(to_ms(end)))
-    frame, axis = 6, max(width // 5, width // 2 - 24)  # cells: of two more columns, and of the last one
-    room = width - table_width([headings, *cells, sums]) - frame - axis
+    """Show the steps of a chain on one time axis. A narrow one shortens the requests."""
+    end, begin = sum(step.timing.total for step in run.steps), 0
+    headings, sums = ("Step", "Status", "Total", "Request"), ("", "", ms_text(to_ms(end)), "in all")
+    totals = [ms_text(step.timing.ms("total")) for step in run.steps]
+    fixed_columns = table_width([headings[:3], sums[:3], *(("", "", total) for total in totals)])
+    axis = max(width // 5, width // 2 - 24)
     rows: list[Sequence[Cell]] = []
-    begin = 0
-    for step, (number, _, total) in zip(run.steps, cells):
-        url = Span(request_text(step.url, room))
-        rows.append((Span(number), status_span(step), Span(total), url, axis_bar(step, begin, end)))
+    for step, total in zip(run.steps, totals):
+        url = Span(request_text(step.url, width - fixed_columns - axis - 6))
+        rows.append((Span(str(step.number)), status_span(step), Span(total), url, axis_bar(step, begin, end)))
         begin += step.timing.total
-    rows += [(), row_of((*sums, in_all, ""), "strong")]
-    scale = Scale("0", ms_text(to_ms(end)))
-    numbers = (headings[0], headings[2])
-    request = "Path" if room < LEAST_REQUEST else "Request"
-    return Table((*headings, request, scale), numbers, rows)
-
-
-def violation_text(judgement: Judgement, report: Report) -> str:
-    text = f"{judgement.key}: {round(judgement.actual or 0, 3)}ms > {plain_number(judgement.threshold)}ms"
-    text += f" (+{round(judgement.excess, 3)}ms)"
-    beside = f", beside {round(judgement.baseline, 3)}ms" if judgement.allowance else ""
-    return text + place_text(judgement, report, beside)
+    rows += [(), row_of((*sums, ""), "strong")]
+    return Table((*headings, Scale("0", sums[2])), ("Step", "Total"), rows)
 
 
 def threshold_text(judgement: Judgement) -> str:
     """Show a budget as it was written; of a relative one also what it comes to."""
-    text = f"{plain_number(judgement.threshold)}ms"
-    if judgement.allowance:
-        written = allowance_text(judgement.allowance, judgement.baseline)
-        text = f"{written} ({plain_ms([judgement.threshold * 1000])[0]}ms)"
+    text, allowance = f"{plain_number(judgement.threshold)}ms", judgement.allowance
+    if allowance:
+        unit = "% of" if allowance.percent else "ms over"
+        [before], [allowed] = (plain_ms([ms * 1000]) for ms in (judgement.baseline, judgement.threshold))
+        text = f"+{plain_number(allowance.amount)} {unit} {before} ({allowed}ms)"
     return f"{judgement.key}≤{text}"
 
 
@@ -11106,10 +11050,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     lines: list[Line] = [first]
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
-    words = [violation_text(each, report) for each in verdict.violations]
-    words += [f"{key}: {text}" for key, text in not_judged_texts(verdict, report).items()]
-    words += [f"cert: {text}" for text in certificate_violation(verdict)]
-    lines += [Span(f"• {text}", "bad") for text in words]
+    lines += [Span(f"• {text}", "bad") for text in budget_texts(verdict, report)]
     lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.having("undecided")]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
@@ -11139,8 +11080,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
-        gap = " " if width < NARROW else "  "
-        yield Legend([(phase[0], Span(phase, phase)) for phase in PHASES], gap)
+        yield Legend([(phase[0], Span(phase, phase)) for phase in PHASES])
     rest = [step for step in run.steps if step not in shown]
     yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
 
@@ -11155,16 +11095,9 @@ FIRST_SLOW_US = 5_000
 FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
 
 
-def three_digits(ms: float | None) -> str:
-    """Return a time with about three digits: 1.23, 12.3, 123."""
-    return fixed(ms, sum((ms or 0) < size for size in (10, 100)))
-
-
-def spread_rows(
-    summary: Summary, names: Sequence[str], text: Callable[[float | None], str] = number_text
-) -> list[list[str]]:
+def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
     """Return the statistics of each phase, in ms, below their names."""
-    rows = [[key, *(text(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
+    rows = [[key, *(number_text(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
     return [["Phase", *names], *rows]
 
 
@@ -11180,7 +11113,7 @@ def strip_end(values: Iterable[int]) -> tuple[int, str]:
 
 
 def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
-    """Show how the times (ms) lie. What is too wide loses the strips, then the quarters, then the frame."""
+    """Show how the times (ms) lie. What is too wide loses the strips, then the quarters."""
     rows = spread_rows(summary, QUARTERS)
     room = width - table_width(rows)
     if room < 0:
@@ -11192,11 +11125,6 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
         which = "No answer was good; times of all answers"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}{beyond}" if drawn else ""
     yield f"{which}, in ms{scale}:"
-    if table_width(rows) > width:
-        for key, *row in spread_rows(summary, SUMMARY_STATS, three_digits):
-            tone = key if key in SUMMARY_KEYS else "strong"
-            yield Span(key.ljust(8) + "".join(cell.rjust(8) for cell in row), tone)
-        return
     headings, *body = rows
     table: list[Sequence[Cell]] = []
     for key, *row in body:
@@ -11989,7 +11917,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
-WIDEST = 120  # cells: a wider frame shows nothing more
+NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
 
 # What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
 # is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
@@ -12053,11 +11981,11 @@ def terminal_width(stream: Any) -> int:
 
 
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
-    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 40."""
+    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 60."""
     columns = environ.get("COLUMNS", "")
     if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
-        return max(40, int(columns))
-    return max(40, terminal_width(stream))
+        return max(NARROWEST, int(columns))
+    return max(NARROWEST, terminal_width(stream))
 
 
 def char_cells(char: str) -> int:
@@ -12208,7 +12136,7 @@ class Painter:
     def _legend(self, legend: Legend) -> Iterator[Spans]:
         full = self._glyphs.bar[-1]
         yield tuple(
-            Span(f"{legend.gap}{letter if self._letters else full} {name.text}", name.tone)
+            Span(f"  {letter if self._letters else full} {name.text}", name.tone)
             for letter, name in legend.parts
         )
 
@@ -12346,14 +12274,10 @@ class StatusLine:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
         return self.stream is not None and time.monotonic() - self._drawn > 0.2
 
-    def draw(self, phase: str = "", brief: str = "") -> None:
-        """Say how far a series is, and what the run under way does: where there is room, or if it is slow."""
-        bar = first_that_fits(self.bars, self.width)
-        text = ", ".join(filter(None, (bar, phase)))
-        if len(text) > self.width:
-            text = bar or phase
-            if bar and brief:
-                text = first_that_fits(self.bars, self.width - len(", connect 99.9 s")) + f", {brief}"
+    def draw(self, phase: str = "") -> None:
+        """Say how far a series is, by the longest text that leaves room for what the run under way does."""
+        texts = [", ".join(filter(None, (bar, phase))) for bar in self.bars]
+        text = next((text for text in texts if len(text) <= self.width), texts[-1])
         self._shown, self._drawn = True, time.monotonic()
         self._write("\r" + text[: self.width] + "\x1b[K")
 
@@ -12920,6 +12844,7 @@ class Results:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
+SLOW_RUN = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
 NO_GAP = -(10**18), 0  # a gap that ended long before the program began
 STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
 # It goes on while the machine sleeps; perf_counter does not.
@@ -13062,7 +12987,7 @@ class LiveReport:
 
     def _paint_line(self, run: Run) -> None:
         painter = choose_painter(self.stream, self._options.environ, self._rich)
-        painter.paint([Span(run_line(run, painter.width), "" if run.steps[-1].good else "bad")])
+        painter.paint([Span(run_line(run), "" if run.steps[-1].good else "bad")])
 
     def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print events, and below the first failure of a kind why and what to try."""
@@ -13090,7 +13015,8 @@ class LiveReport:
         """Say what a run is doing; raises Stopped when the series is to end."""
         self.schedule.look()
         if self.status.ready:
-            self.status.draw(*status_text(state))
+            slow = time.perf_counter_ns() - state.started > SLOW_RUN
+            self.status.draw(status_text(state) if slow or self._options.series.single else "")
         if INTERRUPTION.signal:
             raise Stopped
 

@@ -725,7 +725,7 @@ def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export):
     assert started in text.replace(" ", "")
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
 @pytest.mark.parametrize("chain", [False, True], ids=["one", "chain"])
 def test_no_line_is_wider_than_the_terminal(run_tool, site, export, columns, without, chain):

@@ -415,11 +415,11 @@ def test_a_reading_of_one_run_of_a_series_has_one_time(call_tool):
 # --- the live line --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80])
+@pytest.mark.parametrize("columns", [60, 80])
 def test_the_live_line_of_a_slow_run_names_its_phase(run_tool, columns):
     waits = iter([0, 0, 1.8, 0])
     with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
         begun = time.monotonic()
         result = run_tool("--count", "4", "--interval", "0.3", server.url(), terminal="err", columns=columns)
         assert time.monotonic() - begun < PATIENCE
-    assert re.search(r"\r[^\r\n]*3(?: of |/)4[^\r\n]*wait 1\.\d s", result.err), result.err
+    assert re.search(r"\r[^\r\n]*3 of 4[^\r\n]*wait 1\.\d s", result.err), result.err

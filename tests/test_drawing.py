@@ -4,6 +4,7 @@ chain on one time axis, and what is not said twice.
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
@@ -72,7 +73,7 @@ def chain():
 # --- bars and shares ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_a_bar_begins_in_the_cell_of_its_phase_and_is_exact_to_an_eighth(run_tool, slow, tmp_path, columns):
     path, env = tmp_path / "out.json", {"COLUMNS": str(columns)}
     result = run_tool("--json", path, slow.url(), env=env, without=("rich",))
@@ -241,7 +242,7 @@ def test_the_phase_that_failed_has_the_tone_of_what_is_bad(run_tool):
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_all_frames_of_a_report_are_as_wide_as_the_terminal_but_not_beyond_120(
     run_tool, chain, columns, without
 ):
@@ -258,11 +259,14 @@ def test_addresses_are_compared_in_a_frame_as_wide(run_tool, slow):
     assert {cells(line) for line in lines_of(out) if line.startswith(("╭", "╰", "│"))} == {90}
 
 
-def test_a_scale_that_does_not_fit_is_left_out(run_tool, slow):
-    for columns, shown in ((40, False), (80, True)):
-        lines = lines_of(run_tool(slow.url(), env={"COLUMNS": str(columns)}).out)
-        [heading] = [line for line in lines if "Phase" in line]
-        assert bool(re.search(r"│ 0 +\d+\.\d+ ms │", heading)) is shown
+def test_a_scale_that_does_not_fit_is_left_out():
+    for end, shown in (("146.9 ms", "0   146.9 ms"), ("12345678.9 ms", " " * 12)):
+        row = (tool.Span("x" * 41), tool.Bar(0, [], 1))
+        out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+        tool.Painter(out, 60, {}).paint([tool.Table(("Step", tool.Scale("0", end)), (), [row])])
+        out.seek(0)
+        lines = out.read().splitlines()
+        assert lines[1].endswith(f"│ {shown} │") and {len(line) for line in lines} == {60}
 
 
 # --- the chain ------------------------------------------------------------------------------------
@@ -303,14 +307,13 @@ def test_with_colour_two_phases_may_meet_in_a_cell_of_the_axis(run_tool, chain):
         assert set(axis) <= set(" " + EIGHTHS)
 
 
-def test_a_request_is_shortened_in_its_middle_or_to_its_path(run_tool, chain):
-    for columns, request in ((80, r"http://127\.0\.0\.1:\d.*….*a/end *"), (40, r"/wel….*d *|/we.*… *")):
+def test_a_request_is_shortened_in_its_middle(run_tool, chain):
+    for columns, request in ((80, r"http://127\.0\.0\.1:\d.*….*a/end *"), (60, r"http://1.*….*end *")):
         result = run_tool("-L", chain.url(), env={"COLUMNS": str(columns)})
         row = rows_of(result.out, "3")["3"]
         assert re.fullmatch(request, row[2]), row
         assert "a/end" in flat(result.out).replace(" ", "").partition("Redirect")[0]
-        assert len(row[3]) >= 8, "the axis keeps 8 cells"
-    assert "│ # │ Code │" in result.out
+        assert len(row[3]) >= 12, "the axis keeps 12 cells"
 
 
 def test_a_redirect_that_leads_nowhere_has_its_mark_too(run_tool):

@@ -376,7 +376,7 @@ def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on
         with http_server(breaking({2: Reply(404)})) as server:
             result = run_tool(*options, "--interval", "0.01", server.url(), terminal=terminal)
         short = re.search(
-            r"^Run 2 127\.0\.0\.1: 404  wait \d+\.\d  total \d+\.\d ms  0 B\r?$",
+            r"^Run 2 127\.0\.0\.1: 404  wait \d+\.\d  total \d+\.\d ms\r?$",
             SGR.sub("", result.out),
             re.M,
         )
@@ -411,7 +411,7 @@ def test_the_export_says_which_address_an_event_is_of(run_tool):
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 
-@pytest.mark.parametrize("columns", [40, 100])
+@pytest.mark.parametrize("columns", [60, 100])
 def test_the_first_failure_of_a_kind_is_explained_on_a_terminal(run_tool, columns):
     def script(peer):
         peer.read_request()
@@ -804,22 +804,8 @@ def test_a_short_duration_loses_the_rounds_that_it_missed(start_tool, tmp_path, 
 # --- the progress line ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("width", "text"),
-    [
-        (79, "run 5 [##        ], 70 s left, ttfb 20.0 ms, 1 failed, 1 bad"),
-        (50, "run 5, 70 s left, ttfb 20.0 ms, 1 failed, 1 bad"),
-        (40, "run 5, ttfb 20.0 ms, 1 failed, 1 bad"),
-        (35, "5, ttfb 20.0 ms, 1 failed, 1 bad"),
-    ],
-)
-def test_the_progress_line_of_a_duration_has_no_number_of_runs(width, text):
+def test_the_progress_line_of_a_duration_has_no_number_of_runs():
     samples = [run(1), run(2), run(3, 503), run(4, "timeout")]
-    texts = tool.series_progress(1.0, 10_000, samples, (70.0, 90))
-    assert tool.first_that_fits(texts, width) == text
-
-
-def test_words_are_shortened_before_they_are_cut_at_40_columns():
-    samples = [run(1, 503, total=20_000_000)] * 5000 + [run(9_999, "timeout")] * 4999
-    text = tool.first_that_fits(tool.series_progress(1.0, 10_000, samples), 39)
-    assert text == "10000/10000 20000ms 4999 fail 5000 bad"
+    bar, *_, least = tool.series_progress(1.0, 10_000, samples, (70.0, 90))
+    assert bar == "run 5 [##        ], 70 s left, ttfb 20.0 ms, 1 failed, 1 bad"
+    assert least == "run 5, ttfb 20.0 ms, 1 failed, 1 bad"

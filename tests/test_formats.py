@@ -222,21 +222,6 @@ def test_a_certificate_without_common_name_shows_its_first_san(run_tool, authori
 
 
 @RICH_OR_PLAIN
-def test_the_bars_start_where_their_phases_start(run_tool, without):
-    with http_server({"/": Reply(body=b"xx", wait=1, xfer=1)}) as server:
-        lines = run_tool(server.url(), without=without, env={"COLUMNS": "100"}).out.splitlines()
-
-    def bar(phase):
-        [line] = [line for line in lines if re.search(rf"\b({phase})\b.*█", line, re.IGNORECASE)]
-        return line.index("█"), line.rindex("█") + 1
-
-    wait, xfer = bar("wait"), bar("xfer|transfer")
-    assert abs(xfer[0] - wait[1]) <= 1
-    lengths = [end - start for start, end in (wait, xfer)]
-    assert max(lengths) <= 1.5 * min(lengths) + 2
-
-
-@RICH_OR_PLAIN
 def test_the_waterfall_of_a_failure_says_what_failed_why_and_what_to_try(run_tool, without):
     with refused_port() as port:
         result = run_tool(f"http://127.0.0.1:{port}/", without=without, env={"COLUMNS": "120"})
@@ -254,56 +239,6 @@ def test_a_failure_of_the_second_step_does_not_hide_the_first(run_tool, without)
     text = flat(result.out)
     assert "302" in text and "/next" in text and "refused" in text.lower()
     assert "Redirect Chain Summary" in text
-
-
-@pytest.mark.needs("rich")
-@pytest.mark.parametrize("path", ["/", "/start", "/missing"])
-def test_rich_and_plain_use_the_same_words(run_tool, site, path):
-    rich, plain = (
-        words(run_tool("-L", site.url(path), without=without, env={"COLUMNS": "120"}).out)
-        for without in ((), ("rich",))
-    )
-    assert sorted(rich) == sorted(plain)
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("columns", [40, 60, 80, 132, 200])
-def test_the_waterfall_fits_the_terminal(run_tool, site, columns, without):
-    result = run_tool(
-        "-L", "--slo", "total=0.5", site.url("/start"), terminal="out err", columns=columns, without=without
-    )
-    widths = [width(line) for line in result.out.splitlines()]
-    assert max(widths) <= columns
-    assert result.code in (0, 4)
-
-
-@RICH_OR_PLAIN
-def test_a_wider_terminal_is_used(run_tool, site, without):
-    def widest(columns):
-        result = run_tool(site.url(), terminal="out err", columns=columns, without=without)
-        return max(width(line) for line in result.out.splitlines())
-
-    assert widest(60) < widest(100)
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("columns", ["abc", "-5", "19", "10001"])
-def test_a_nonsensical_width_in_the_environment_is_ignored(run_tool, site, columns, without):
-    result = run_tool(site.url(), env={"COLUMNS": columns}, without=without)
-    assert result.code == 0
-    assert 40 <= max(width(line) for line in result.out.splitlines()) <= 200
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_where_the_encoding_has_no_box_characters_the_report_is_ascii(run_tool, site, encoding, without):
-    env = {"PYTHONIOENCODING": encoding}
-    result = run_tool("-L", "--slo", "total=9000", site.url("/start"), env=env, without=without)
-    assert result.code == 0
-    assert result.out.isascii()
-    assert "?" not in result.out
-    assert "Redirect Chain Summary" in result.out
-    assert "total<=9000ms" in result.out
 
 
 # --- colours --------------------------------------------------------------------------------------

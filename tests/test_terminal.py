@@ -19,7 +19,7 @@ from servers import Reply, black_hole, dns_server, http_server, redirect, refuse
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
-WIDTHS = [40, 47, 80, 200]
+WIDTHS = [60, 67, 80, 200]
 WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
 
 
@@ -70,7 +70,7 @@ def says_all(text: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [60, 80, 200])
 def test_a_failure_fits_the_terminal_too(run_tool, columns, without):
     with refused_port() as port:
         url = f"http://127.0.0.1:{port}/{'long-path/' * 30}"
@@ -80,7 +80,7 @@ def test_a_failure_fits_the_terminal_too(run_tool, columns, without):
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [40, 60, 100])
+@pytest.mark.parametrize("columns", [60, 100])
 def test_an_slo_error_fits_the_terminal(run_tool, columns, without):
     result = run_tool("--slo", "tfb=5", "http://a.test/", terminal="err", columns=columns, without=without)
     assert max(cells(line) for line in lines_of(result.err)) <= columns
@@ -88,13 +88,14 @@ def test_an_slo_error_fits_the_terminal(run_tool, columns, without):
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-def test_a_terminal_narrower_than_40_columns_gets_40(run_tool, server, without):
-    result = run_tool(server.url(), terminal="out err", columns=20, without=without)
-    assert 36 <= max(cells(line) for line in lines_of(result.out)) <= 40
+def test_a_terminal_narrower_than_60_columns_gets_60(run_tool, server, without):
+    for width in ({"terminal": "out err", "columns": 20}, {"env": {"COLUMNS": "20"}}):
+        result = run_tool(server.url(), without=without, **width)
+        assert max(cells(line.rstrip("\r")) for line in lines_of(result.out)) == 60
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [50, 132])
+@pytest.mark.parametrize("columns", [66, 132])
 def test_the_environment_decides_before_the_terminal(run_tool, site, columns, without):
     env = {"COLUMNS": str(columns)}
     result = run_tool("-L", site.url("/1"), terminal="out err", columns=90, env=env, without=without)
@@ -318,7 +319,7 @@ REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}
 
 @pytest.mark.needs("rich")
 @pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("columns", [48, 100])
+@pytest.mark.parametrize("columns", [60, 100])
 def test_rich_and_plain_say_the_same_words(run_tool, site, name, columns):
     arguments = [*REPORTS[name], site.url("/1")]
     env = {"COLUMNS": str(columns)}

@@ -905,7 +905,7 @@ def test_every_export_names_the_side(call_tool, tmp_path):
 
 
 @pytest.mark.parametrize("style", ["rich", "plain", "ascii"])
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_the_report_fits(run_tool, server, style, columns):
     words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
     env = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
@@ -918,7 +918,7 @@ def test_the_report_fits(run_tool, server, style, columns):
     told = flat(report)
     assert "7 rounds of 3 sides" in told and "A as given" in told
     assert len(re.findall(r"faster|slower", told)) >= 2
-    assert any(re.search("[│|] +dns [│|]", line) for line in lines) == (columns > 40)
+    assert any(re.search("[│|] +dns [│|]", line) for line in lines) == (columns > 60)
     assert report.isascii() == (style == "ascii")
 
 
@@ -1131,12 +1131,12 @@ def test_what_a_side_changes_on_purpose_is_no_difference_besides(run_tool):
 
 @pytest.mark.parametrize("scale", [1e-9, 1, 1e5])
 @pytest.mark.parametrize("sides", [2, 3])
-def test_a_table_of_any_numbers_fits_forty_columns(scale, sides):
+def test_a_table_of_any_numbers_fits_sixty_columns(scale, sides):
     from test_statistics import sample
 
     samples = [sample(1, round(123_456_789 * scale))._replace(variant=side) for side in "ABC"[:sides]]
     heading = "B − A" if sides == 2 else "change"
     changes = dict.fromkeys("BC", tool.change_text(-123_456_789.0 * scale))
-    table = tool.sides_table(tool.rows_of(samples, 1), heading, changes, 40)
-    assert tool.table_width([table.headings, *([cell.text for cell in row] for row in table.rows)]) <= 40
+    table = tool.sides_table(tool.rows_of(samples, 1), heading, changes, 60)
+    assert tool.table_width([table.headings, *([cell.text for cell in row] for row in table.rows)]) <= 60
     assert heading in table.headings
