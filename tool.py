@@ -293,6 +293,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
+END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last byte that was announced
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_SMALL_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
@@ -754,6 +755,7 @@ class Response(NamedTuple):
     reason: str
     http_version: str
     headers: tuple[Header, ...]
+    odd: str = ""  # what was read although HTTP does not have it so, or what followed in place of HTTP
     timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
 
@@ -5506,14 +5508,22 @@ def parse_status(text: bytes) -> int | None:
     return int(text) if len(text) == 3 and text.isdigit() and text >= b"100" else None
 
 
-def parse_status_line(line: bytes) -> tuple[str, int, str]:
-    """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4); raises NetworkError."""
-    version, _, rest = line.rstrip().partition(b" ")
-    code, _, reason = rest.partition(b" ")
-    status = parse_status(code)
-    if status is None or version[:-1] != b"HTTP/1." or not version[-1:].isdigit():
+STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?))( +)([1-9][0-9]{2})(?: +(.*))?"
+
+
+def parse_status_line(line: bytes) -> Response:
+    """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4), and what is no less clear: 'HTTP/2 200' is written by
+    scripts behind a front end. Return a response without fields; raises NetworkError.
+    """
+    found = re.fullmatch(STATUS_LINE, line.rstrip())
+    if not found:
         raise not_http(line)
-    return version.decode("ascii"), status, decode(reason.strip())
+    version, odd = found[1].decode("ascii"), ""
+    if version[:-1] != "HTTP/1.":
+        version, odd = "HTTP/1.1", f"its status line says {version}"
+    elif found[2] != b" ":
+        odd = "its status line has more blanks than one"
+    return Response(int(found[3]), decode((found[4] or b"").strip()), version, (), odd)
 
 
 def read_headers(reader: Reader) -> tuple[Header, ...]:
@@ -5538,8 +5548,9 @@ def read_headers(reader: Reader) -> tuple[Header, ...]:
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
 
-def read_head(reader: Reader, log: Log) -> Response:
+def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
     """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
+    Where the request asked for an `upgrade`, 101 is final (section 7.8).
 
     The first byte is noted when the status line was read: only then it is known whether it is final.
     Raises EOFError when nothing came at all.
@@ -5551,23 +5562,24 @@ def read_head(reader: Reader, log: Log) -> Response:
         first_byte, line = reader.stream.began, b""
         try:
             line = reader.line(MAX_HEADER_BYTES)
-            version, status, reason = parse_status_line(line)
-            if status >= 200:
+            response = parse_status_line(line)
+            final = response.status >= 200 or (upgrade and response.status == 101)
+            if final:
                 log.first_byte = first_byte
                 log.count("answered")
                 reader.stream.watch(log)
             headers = read_headers(reader)
         except EOFError as ended:
             start = line or ended.args[0]
-            if not b"HTTP/".startswith(start[:5]):
+            if not b"HTTP/".startswith(start[:5].upper()):
                 raise not_http(start) from None
             message = "the server hung up in the middle of its header"
             raise protocol_error(message, hint=CLOSED_EARLY) from None
-        if status == 101:
+        if final:
+            return response._replace(headers=headers)
+        if response.status == 101:
             raise protocol_error("the server switched protocols (101) without being asked to")
-        if status >= 200:
-            return Response(status, reason, version, headers)
-        log.interim += (status,)
+        log.interim += (response.status,)
     raise protocol_error(TOO_MANY_INTERIM)
 
 
@@ -5599,7 +5611,7 @@ def content_length(headers: Sequence[Header]) -> int | None:
 # 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
 def has_body(method: str, status: int) -> bool:
     """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
-    return method != "HEAD" and status not in (204, 304)
+    return method != "HEAD" and status not in (101, 204, 304)
 
 
 def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
@@ -5608,6 +5620,8 @@ def ends_connection(asked: Iterable[Header], method: str, response: Response) ->
         return "the server said Connection: close"
     if "close" in connection_tokens(asked):
         return "the request said Connection: close"
+    if response.status == 101:
+        return "the server switched to another protocol"
     if response.http_version != "HTTP/1.1":
         return f"the server speaks {response.http_version}, which keeps no connection"
     chunked = values_of(response.headers, "transfer-encoding")
@@ -6000,9 +6014,15 @@ class Http1Exchange(Exchange):
 
     def run(self, stream: Stream) -> None:
         self.reader.stream = stream
-        response = read_head(self.reader, self.log)
+        upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
+        response = read_head(self.reader, self.log, upgrade)
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
+        if response.status == 101:
+            protocol = clip(response.get("upgrade") or "another protocol", MAX_FOREIGN)
+            self.log.response = response._replace(odd=f"then {protocol}, as the request asked")
+            self.log.done = self.log.first_byte
+            return
         self.log.response = response
         stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
@@ -6148,6 +6168,9 @@ class Http2Connection(Reader):
         }
         self.h2.local_settings = Settings(initial_values=settings)
         self.h2.decoder.max_header_list_size = room
+        self._unpack = self.h2.decoder.decode
+        self.h2.decoder.decode = self._unpack_fields  # type: ignore[method-assign, assignment]
+        self.blanks = False  # the newest header section had values with blanks around them
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
@@ -6162,6 +6185,15 @@ class Http2Connection(Reader):
         self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
+
+    def _unpack_fields(self, block: bytes, raw: bool) -> list[Any]:
+        """Unpack a header section without blanks around values: h2 refuses them (RFC 9113 section 8.2.1), but
+        large sites send them, and browsers read on.
+        """
+        fields = self._unpack(block, raw)
+        stripped = [type(field)(field[0], field[1].strip(b" \t")) for field in fields]
+        self.blanks = stripped != fields
+        return stripped
 
     def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
         """Queue a request's header section; return the number of its stream."""
@@ -6258,6 +6290,7 @@ class Http2Exchange(Exchange):
         self._chatter = 0
         self._headers_at = 0
         self._ended = self._given_up = False
+        self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
 
     def reuse_obstacle(self) -> str | None:
@@ -6277,7 +6310,13 @@ class Http2Exchange(Exchange):
         try:
             while not self._ended:
                 self._read_frame()
-        except EOFError:
+                self._expect_end()
+        except (EOFError, socket.timeout) as stopped:
+            if self.log.response and self.log.done is not None:
+                self.log.response = self.log.response._replace(odd="the server did not end the stream")
+                return
+            if not isinstance(stopped, EOFError):
+                raise
             if self.reader.goaway:
                 raise self.reader.goaway from None
             if not self.log.response:
@@ -6287,11 +6326,19 @@ class Http2Exchange(Exchange):
         response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
-        length = content_length(response.headers)
-        if length not in (None, received) and has_body(self.request.method, response.status):
-            raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
+        if self._length not in (None, received):
+            raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
+
+    def _expect_end(self) -> None:
+        """Wait no longer than END_PATIENCE for the end of a stream whose body is whole by its length."""
+        log, connection = self.log, self.log.connected.socket
+        if log.received != self._length or log.sent is None or log.done is not None or self._ended:
+            return
+        log.done = self.reader.stream.arrived
+        if connection:
+            connection.settimeout(END_PATIENCE)
 
     def source(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -6446,7 +6493,9 @@ class Http2Exchange(Exchange):
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
-        self.log.response = Response(status, "", "HTTP/2", headers)
+        odd = "values of fields had blanks around them" if self.reader.blanks else ""
+        self.log.response = Response(status, "", "HTTP/2", headers, odd)
+        self._length = content_length(headers) if has_body(self.request.method, status) else 0
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
@@ -8444,9 +8493,7 @@ def codes_of(run: Run) -> Iterator[ExitCode]:
         yield ExitCode.REDIRECT_LIMIT
     if any(step.error for step in run.steps):
         yield ExitCode.NETWORK
-    # Without --expect a status from 600 on is not good, but is no failure of -f either.
-    may_fail = last.expected != GOOD_STATUSES or (last.answer is not None and last.answer.status < 600)
-    if may_fail and not last.good:
+    if not last.good:
         yield ExitCode.HTTP_ERROR
 
 
@@ -9736,11 +9783,10 @@ def budget_warnings(report: Report) -> Iterator[str]:
     bad = held or bad_ends(sample for sample in report.samples if sample.variant in judged)
     if bad and not report.options.fail:
         statuses, where = bad_ones(bad, None if report.single else report.runs)
-        option = "-f" if min(bad) < 600 else "--expect 2xx"
         said = f"the answer was {statuses} and did not count for the budgets"
         if held:
             said = f"the budgets were held against a {statuses} answer"
-        yield f"{where}{said}: {option} makes that exit 22"
+        yield f"{where}{said}: -f makes that exit 22"
 
 
 def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
@@ -10859,10 +10905,9 @@ def network_rows(step: Step) -> Iterator[Row]:
     if route.proxy:
         yield "Proxy", f"{route.proxy.shown} (from {route.source})"
     if step.response:
-        protocol = step.response.http_version
-        if network.tls.alpn:
-            protocol += f" (ALPN {network.tls.alpn})"
-        yield "Protocol", protocol
+        protocol, alpn = step.response.http_version, network.tls.alpn and f"ALPN {network.tls.alpn}"
+        notes = "; ".join(filter(None, (alpn, step.response.odd)))
+        yield "Protocol", f"{protocol} ({notes})" if notes else protocol
     if network.tls != NO_TLS:
         yield from tls_rows(network.tls, step.started_at)
     yield from own_rows(step)

@@ -70,7 +70,16 @@ def test_the_code_is_the_same_in_every_format(call_tool, site, mode, path, optio
 @pytest.mark.parametrize("option", ["-f", "--fail"])
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("/", 0), ("/304", 0), ("/399", 0), ("/400", 22), ("/404", 22), ("/500", 22), ("/599", 22), ("/999", 0)],
+    [
+        ("/", 0),
+        ("/304", 0),
+        ("/399", 0),
+        ("/400", 22),
+        ("/404", 22),
+        ("/500", 22),
+        ("/599", 22),
+        ("/999", 22),
+    ],
 )
 def test_with_fail_a_4xx_or_5xx_is_22(call_tool, site, option, path, code):
     assert call_tool(option, "--compact", site.url(path)).code == code

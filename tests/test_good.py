@@ -116,10 +116,10 @@ def test_other_codes_come_before_that_of_an_unexpected_status(call_tool, tmp_pat
         assert call_tool("--slo", "total=0.001", *wanted).warned(UNEXPECTED).code == 22
 
 
-def test_a_status_above_599_is_not_good_and_the_warning_names_what_makes_it_22(call_tool):
+def test_a_status_above_599_is_an_error_page_too(call_tool):
     with http_server({"/": Reply(999)}) as server:
         result = call_tool("--compact", "--slo", "ttfb=3000", server.url())
-        assert "held against a 999 answer: --expect 2xx makes that exit 22" in result.err
+        assert "held against a 999 answer: -f makes that exit 22" in result.err
         assert call_tool("--compact", "--expect", "2xx", server.url()).warned(UNEXPECTED).code == 22
 
 

@@ -174,7 +174,6 @@ GARBAGE = {
     "status-signed": "HTTP/1.1 +20 Signed\r\n\r\n",
     "status-underscore": "HTTP/1.1 2_0 Odd\r\n\r\n",
     "status-missing": "HTTP/1.1\r\n\r\n",
-    "version-2": "HTTP/2 200 OK\r\nContent-Length: 0\r\n\r\n",
     "version-9": "HTTP/9.9 200 OK\r\nContent-Length: 0\r\n\r\n",
     "version-word": "HTTP/x.y 200 OK\r\nContent-Length: 0\r\n\r\n",
     "other-protocol": "RTSP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -278,8 +277,48 @@ def test_an_interim_response_alone_is_an_empty_reply(call_tool, reply):
     failed(call_tool, reply, "protocol")
 
 
-def test_switching_protocols_unasked_is_a_protocol_failure(call_tool):
-    failed(call_tool, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + FINAL, "protocol")
+@pytest.mark.parametrize(
+    ("line", "version", "odd"),
+    [
+        ("HTTP/2 200 OK", "HTTP/1.1", " (its status line says HTTP/2)"),
+        ("HTTP/2.0 200", "HTTP/1.1", " (its status line says HTTP/2.0)"),
+        ("http/1.1 200 ok", "HTTP/1.1", " (its status line says http/1.1)"),
+        ("HTTP/1.1  200   OK", "HTTP/1.1", " (its status line has more blanks than one)"),
+        ("HTTP/1.0 200 OK", "HTTP/1.0", ""),
+    ],
+)
+def test_a_line_that_is_clearly_a_status_line_is_read_and_its_oddity_told(call_tool, line, version, odd):
+    result, step = measured(call_tool, f"{line}\r\nContent-Length: 5\r\n\r\nhello")
+    assert (result.code, step["response"]["status"], step["response"]["http_version"]) == (0, 200, version)
+    assert f" Protocol {version}{odd} Path " in " ".join(result.err.split())
+
+
+UPGRADE = ("-H", "Connection: keep-alive, Upgrade", "-H", "Upgrade: websocket")
+SWITCHED = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize("frames", ["", "\x81\x05hello"], ids=["nothing-more", "a-message"])
+def test_a_change_of_protocol_that_was_asked_for_is_an_answer(call_tool, frames):
+    with scripted(sending(SWITCHED + frames)) as server:
+        result = call_tool("--expect", "101", "--json", "-", *UPGRADE, server.url())
+    [step] = result.json()["steps"]
+    assert (result.code, step["response"]["status"], step["response"]["bytes"]) == (0, 101, 0)
+    assert step["timing"]["xfer_ms"] == 0 < step["timing"]["wait_ms"]
+    assert "Protocol HTTP/1.1 (then websocket, as the request asked)" in " ".join(result.err.split())
+
+
+def test_a_connection_that_switched_protocols_is_not_kept(call_tool):
+    with scripted(sending(SWITCHED)) as server:
+        result = call_tool(
+            "--count", "2", "--interval", "0", "--reuse", "--json", "-", *UPGRADE, server.url()
+        )
+    refused = [run["steps"][0]["network"]["reuse_refused"] for run in result.json()["runs"]]
+    assert (result.code, refused) == (0, [None, "the server switched to another protocol"])
+
+
+@pytest.mark.parametrize("options", [(), ("-H", "Upgrade: websocket"), ("-H", "Connection: Upgrade")])
+def test_switching_protocols_unasked_is_a_protocol_failure(call_tool, options):
+    failed(call_tool, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + FINAL, "protocol", *options)
 
 
 # --- what breaks off, contradicts itself or goes beyond the limits --------------------------------

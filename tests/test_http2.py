@@ -554,6 +554,63 @@ def test_a_goaway_that_covers_the_stream_and_a_close_before_the_end_are_a_failur
     assert step["response"]["bytes"] == 2
 
 
+LENGTH = ("content-length", "2")
+
+
+def drawn(call_tool, authority, script):
+    """Run the program against a script, with the report on stderr."""
+    with conversing(authority, script) as server:
+        return call_tool("-m", "10", "--json", "-", "--cacert", authority.file, server.url())
+
+
+NOT_ENDED = {
+    "silent": lambda c: None,
+    "closed": lambda c: c.peer.sock.unwrap(),
+}
+
+
+@pytest.mark.parametrize("then", NOT_ENDED.values(), ids=NOT_ENDED.keys())
+def test_a_body_that_is_whole_by_its_length_is_a_success_though_its_stream_is_not_ended(
+    call_tool, authority, then
+):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200, LENGTH), c.data(b"ab"))
+        then(c)
+
+    result = drawn(call_tool, authority, script)
+    step = only_step(result)
+    assert (step["response"]["bytes"], result.code) == (2, 0)
+    assert step["timing"]["xfer_ms"] < 500, "it ends with the last byte"
+    assert "Protocol HTTP/2 (ALPN h2; the server did not end the stream)" in " ".join(result.err.split())
+
+
+@pytest.mark.parametrize("pause", [0, 0.3])
+def test_the_end_of_a_stream_may_come_after_its_last_byte(call_tool, authority, pause):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200, LENGTH), c.data(b"ab"))
+        c.peer.wait(pause)
+        c.send(c.data(end=True))
+
+    result = drawn(call_tool, authority, script)
+    assert only_step(result)["timing"]["xfer_ms"] >= pause * 1000
+    assert "did not end" not in result.err
+
+
+def test_blanks_around_the_values_of_fields_are_left_out_and_told(call_tool, authority):
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(200, ("x-a", " 1\t"), ("x-b", "2"), end=True))
+
+    result = drawn(call_tool, authority, script)
+    fields = {field["name"]: field["value"] for field in only_step(result)["response"]["headers"]}
+    assert (result.code, fields) == (0, {"x-a": "1", "x-b": "2"})
+    assert "Protocol HTTP/2 (ALPN h2; values of fields had blanks around them)" in " ".join(
+        result.err.split()
+    )
+
+
 def block(c, *fields, end=True):
     """Make a HEADERS frame of these fields alone."""
     return c.headers(None, *fields, end=end)
@@ -573,6 +630,8 @@ BROKEN = {
     "a-request-pseudo-header": lambda c: [block(c, (":status", "200"), (":path", "/"))],
     "a-name-in-upper-case": lambda c: [c.headers(200, ("X-A", "1"), end=True)],
     "a-connection-header": lambda c: [c.headers(200, ("connection", "close"), end=True)],
+    "a-name-with-blanks": lambda c: [c.headers(200, (" x-a", "1"), end=True)],
+    "a-value-with-a-line-feed": lambda c: [c.headers(200, ("x-a", "1\n2"), end=True)],
     "interim-that-ends": lambda c: [c.headers(103, end=True)],
     "length-too-long": lambda c: [c.headers(200, ("content-length", "9")), c.data(b"ab", end=True)],
     "length-too-short": lambda c: [c.headers(200, ("content-length", "1")), c.data(b"ab", end=True)],
