@@ -7193,6 +7193,47 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
+class Cookies:
+    """What the steps of a chain set, for those after them: some pages are shown only to whoever brings their
+    cookie back. Each host has a jar (RFC 6265) of its own, so that no host gets what another has set.
+    """
+
+    def __init__(self) -> None:
+        self._jars: dict[str, Any] = {}
+        self._module: Any = None  # http.cookiejar, once it is needed
+
+    def take(self, url: Url, headers: Sequence[Header]) -> None:
+        """Keep what a response sets."""
+        lines = values_of(headers, "set-cookie")
+        self._module = self._module or (optional("http.cookiejar") if lines else None)
+        if lines and self._module:
+            fields = self._module.http.client.HTTPMessage()
+            for line in lines:
+                fields["Set-Cookie"] = line.decode("latin-1")
+            jar = self._jars.setdefault(url.host, self._module.CookieJar())
+            answer = self._module.urllib.response.addinfo(io.BytesIO(), fields)
+            jar.extract_cookies(answer, self._asking(url))
+
+    def add(self, request: Request) -> Request:
+        """Return a request with the cookies for its URL, but for those whose names the user gave."""
+        if request.url.host not in self._jars:
+            return request
+        asking = self._asking(request.url)
+        self._jars[request.url.host].add_cookie_header(asking)
+        own = values_of(request.headers, "cookie")
+        given = {pair.partition(b"=")[0].strip() for value in own for pair in value.split(b";")}
+        pairs = asking.get_header("Cookie", "").encode("latin-1").split(b"; ")
+        added = [pair for pair in pairs if pair and pair.partition(b"=")[0] not in given]
+        if not added:
+            return request
+        others = without_fields(request.headers, ["cookie"])
+        return request._replace(headers=(*others, ("Cookie", b"; ".join([*own, *added]))))
+
+    def _asking(self, url: Url) -> Any:
+        """Return a request as http.cookiejar takes it."""
+        return self._module.urllib.request.Request(url.text)
+
+
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     """Return a step that is not prepared yet.
 
@@ -7451,6 +7492,7 @@ class RunState:
 
     def __init__(self, turn: Turn, first: CurrentStep) -> None:
         self.turn = turn
+        self.cookies = Cookies()
         self.lock = threading.Lock()
         self.thread = 0  # the native id of the measuring thread, once it has come to its first line
         self.started = 0  # when the clock of the first step started
@@ -7590,10 +7632,12 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
     if locations and len(state.steps) > MAX_REDIRECTS:
         state.limit_reached = True
     elif locations:
+        state.cookies.take(current.request.url, response.headers)
         try:
             url = resolve_location(current.request.url, locations)
             request = next_request(current.asked, response.status, url)
-            return begin_step(step.number + 1, request, options)
+            begun = begin_step(step.number + 1, request, options)
+            return begun._replace(request=state.cookies.add(begun.request))
         except NetworkError as error:
             state.steps.append(broken_redirect(step, current, error, options))
     return None
@@ -9215,10 +9259,20 @@ def repeated_steps(run: Run) -> dict[int, int]:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step that repeats an earlier one; empty where none does."""
-    for number, first in repeated_steps(run).items():
-        return f"; step {number} asks what step {first} asked: a loop"
-    return ""
+    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set;
+    empty where there is none.
+    """
+    last = run.steps[-1].answer
+    repeated = repeated_steps(run)
+    if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
+        return ""
+    number, first = next(iter(repeated.items()))
+    lines = [
+        line for step in run.steps if step.response for line in values_of(step.response.headers, "set-cookie")
+    ]
+    names = list(dict.fromkeys(decode(line).partition("=")[0].strip() for line in lines))
+    cookies = f"; its redirects set cookies ({clip(and_more(names, 3), MAX_FOREIGN)})" if names else ""
+    return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
 
 def reopening(steps: Iterable[Step]) -> int:

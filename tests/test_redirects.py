@@ -303,11 +303,67 @@ def test_credentials_in_a_location_are_neither_used_nor_shown(call_tool):
         assert {request.target for request in server.requests} == {"/start", "/end"}
 
 
-def test_there_is_no_cookie_jar(call_tool):
-    start = redirect("/end")._replace(headers=[("Location", "/end"), ("Set-Cookie", "id=1; Path=/")])
-    with http_server({"/start": start, "/end": Reply()}) as server:
-        follow(call_tool, server)
-        assert [request.values("Cookie") for request in server.requests] == [[], []]
+def setting(location, *cookies):
+    return redirect(location)._replace(
+        headers=[("Location", location), *(("Set-Cookie", c) for c in cookies)]
+    )
+
+
+def test_a_page_that_asks_for_its_own_cookie_is_reached(call_tool):
+    def start(request):
+        return Reply(body=b"page") if request.values("Cookie") else setting("/start", "seen=hunter2; Path=/")
+
+    with http_server({"/start": start}) as server:
+        result, steps = follow(call_tool, server)
+    assert (result.code, [step["response"]["status"] for step in steps]) == (0, [302, 200])
+    assert {"name": "Cookie", "value": "***"} in steps[1]["request"]["headers"]
+    assert "hunter2" not in result.out + result.err and "a loop" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("cookies", "given", "sent"),
+    [
+        (["id=1; Path=/"], [], ["id=1"]),
+        (["id=1; Path=/", "b=2"], [], ["id=1; b=2"]),
+        (["id=1; Path=/"], ["-b", "id=mine"], ["id=mine"]),
+        (["id=1; Path=/"], ["-b", "other=mine"], ["other=mine; id=1"]),
+        (["id=1; Path=/elsewhere"], [], []),
+        (["id=1; Secure"], [], []),
+        (["id=1; Max-Age=0"], [], []),
+        (["id=1; Domain=other.test"], [], []),
+        (["=", ";;;", "\xff=\xfe"], [], None),
+    ],
+)
+def test_the_cookies_that_a_step_sets_go_back_as_a_browser_sends_them(call_tool, cookies, given, sent):
+    with http_server({"/start": setting("/end", *cookies), "/end": Reply()}) as server:
+        assert follow(call_tool, server, *given)[0].code == 0
+        first, second = server.requests
+    assert first.values("Cookie") == given[1:]
+    assert sent is None or second.values("Cookie") == sent
+
+
+def test_a_cookie_goes_to_no_other_host_and_comes_back_to_its_own(call_tool):
+    def place(name, path):
+        return server.url(path, host=name)
+
+    routes = {
+        "/start": lambda request: setting(place("b.a.test", "/there"), "id=1; Domain=a.test; Path=/"),
+        "/there": lambda request: setting(place("a.test", "/end"), "at=b; Path=/"),
+        "/end": Reply(),
+    }
+    with http_server(routes) as server:
+        names = ("a.test", "b.a.test")
+        options = [word for name in names for word in ("--resolve", f"{name}:{server.port}:127.0.0.1")]
+        assert call_tool("-L", "--compact", *options, place("a.test", "/start")).code == 0
+        assert [request.values("Cookie") for request in server.requests] == [[], [], ["id=1"]]
+
+
+def test_a_loop_that_goes_on_all_the_same_names_the_cookies(call_tool):
+    with http_server({"/start": setting("/start", "seen=hunter2", "lang=en")}) as server:
+        result, _ = follow(call_tool, server)
+    said = "step 2 asks what step 1 asked: a loop; its redirects set cookies (seen, lang)"
+    assert result.code == 47
+    assert f"stopped after 10 redirects; {said}" in result.err and "hunter2" not in result.out + result.err
 
 
 # --- where a chain ends ---------------------------------------------------------------------------
