@@ -10925,16 +10925,9 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
     if info.chain:
         yield "Certificate", certificate_line(info.chain[0], now) + chain_warning(info.chain, now)
         yield "Chain", " ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))
-
-
-def own_rows(step: Step) -> Iterator[Row]:
-    """Show the interface and the client certificate, where options chose them."""
-    network, tls = step.network, step.network.tls
-    if network.interface and network.local_ip:
-        yield "From", f"{network.local_ip} (--interface {network.interface})"
-    if tls.client_cert is not None:
-        unsent = "not sent" if tls.wanted else "not asked for"
-        yield "Client cert", "sent" if tls.client_cert else unsent
+    if info.client_cert is not None:
+        unsent = "not sent" if info.wanted else "not asked for"
+        yield "Client cert", "sent" if info.client_cert else unsent
 
 
 def loss_text(step: Step) -> str:
@@ -10964,22 +10957,20 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Protocol", f"{protocol} ({notes})" if notes else protocol
     if network.tls != NO_TLS:
         yield from tls_rows(network.tls, step.started_at)
-    yield from own_rows(step)
+    if network.interface and network.local_ip:
+        yield "From", f"{network.local_ip} (--interface {network.interface})"
     if network.rtt_us is not None:
         yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {loss_text(step)}"
 
 
-def cache_text(use: CacheUse) -> str:
-    """Say what a cache did, and which field says so."""
-    age = "" if use.age_s is None else f"age {use.age_s} s"
-    via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
-    return f"{', '.join(filter(None, (use.status, age, via))) or 'not said'} ({use.source})"
-
-
 def claim_rows(response: Response) -> Iterator[Row]:
     """Show what the response says of itself; nothing of it was measured."""
-    if response.cache:
-        yield "Cache", cache_text(response.cache)
+    use = response.cache
+    if use:
+        age = "" if use.age_s is None else f"age {use.age_s} s"
+        via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
+        words = ", ".join(filter(None, (use.status, age, via))) or "not said"
+        yield "Cache", f"{words} ({use.source})"
     for metric in longest_first(response.timings)[:SHOWN_METRICS]:
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
@@ -12118,16 +12109,6 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def cut(line: Spans, first: int, end: int) -> Spans:
-    """Return the characters of a line from one place to another, in their tones."""
-    kept = []
-    for text, tone in line:
-        kept.append(Span(text[max(0, first) : max(0, end)], tone))
-        first -= len(text)
-        end -= len(text)
-    return tuple(kept)
-
-
 def pad(line: Spans, width: int, to_the_right: bool = False) -> Spans:
     space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
     return (space, *line) if to_the_right else (*line, space)
@@ -12220,9 +12201,11 @@ class Painter:
         spans = (line,) if isinstance(line, Span) else line
         spans = tuple(Span(self._printable(text), tone) for text, tone in spans)
         text, at = "".join(span.text for span in spans), 0
+        tones = [span.tone for span in spans for _ in span.text]
         for part in fold(text, width):
             at = text.index(part, at)
-            yield cut(spans, at, at + len(part))
+            alike = groupby(zip(part, tones[at : at + len(part)]), key=itemgetter(1))
+            yield tuple(Span("".join(char for char, _ in group), tone) for tone, group in alike)
             at += len(part)
 
     def _fields(self, fields: Fields) -> Iterator[Spans]:
