@@ -508,7 +508,7 @@ def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
 
 
 @pytest.mark.needs("rich")
-@pytest.mark.parametrize("columns", [40, 100])
+@pytest.mark.parametrize("columns", [60, 100])
 def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, slow, columns):
     options = ["--count", "3", "--interval", "0", slow.url()]
     out = run_tool(*options, terminal="out", env=TERM_256, columns=columns).out.partition("Times of the")[2]

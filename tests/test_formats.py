@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -16,13 +15,6 @@ RICH_OR_PLAIN = pytest.mark.parametrize(
     "without",
     [pytest.param((), marks=pytest.mark.needs("rich"), id="rich"), pytest.param(("rich",), id="plain")],
 )
-
-
-def width(line):
-    """Count the cells of a terminal that `line` takes."""
-    text = ESCAPE.sub("", line)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
 
 def words(text):
@@ -246,17 +238,6 @@ def test_a_failure_of_the_second_step_does_not_hide_the_first(run_tool, without)
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7]|38|48)[\d;]*m")
 
 
-@RICH_OR_PLAIN
-def test_a_pipe_gets_no_escapes(run_tool, site, without):
-    result = run_tool("-L", "--slo", "total=1", site.url("/start"), without=without)
-    assert "\x1b" not in result.out + result.err
-
-
-@pytest.mark.needs("rich")
-def test_a_terminal_gets_colours(run_tool, site):
-    assert COLOUR.search(run_tool(site.url(), terminal="out err").out)
-
-
 @pytest.mark.needs("rich")
 def test_a_certificate_that_is_about_to_expire_stands_out(run_tool, authority):
     def colour(days):
@@ -271,56 +252,6 @@ def test_a_certificate_that_is_about_to_expire_stands_out(run_tool, authority):
     assert (colour(30), colour(29), colour(7), colour(6)) == (colour(300), colour(20), colour(20), colour(3))
 
 
-@pytest.mark.needs("rich")
-def test_force_color_colours_a_pipe(call_tool, site):
-    assert COLOUR.search(call_tool(site.url(), env={"FORCE_COLOR": "1"}).out)
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("mode", [[], ["--compact", "--slo", "total=9000"], ["--metrics-only"]])
-def test_no_color_means_no_colours_on_a_terminal(run_tool, site, mode, without):
-    result = run_tool(*mode, site.url(), terminal="out err", env={"NO_COLOR": "1"}, without=without)
-    assert not COLOUR.search(result.out + result.err)
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("mode", [[], ["--compact", "--slo", "total=9000"], ["--metrics-only"]])
-def test_a_dumb_terminal_gets_no_escapes_at_all(run_tool, site, mode, without):
-    result = run_tool(*mode, site.url(), terminal="out err", env={"TERM": "dumb"}, without=without)
-    assert "\x1b" not in result.out + result.err
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("terminal", ["out", "out err"])
-def test_metrics_have_no_escapes_even_on_a_terminal(run_tool, site, terminal, without):
-    assert "\x1b" not in run_tool("--metrics-only", site.url(), terminal=terminal, without=without).out
-
-
-# --- text from outside ----------------------------------------------------------------------------
-
-HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b2J[bold red]x[/bold red]\u202e"
-
-
-@RICH_OR_PLAIN
-@pytest.mark.parametrize("terminal", [None, "out err"])
-@pytest.mark.parametrize("field", ["reason", "Content-Type", "Server", "Location"])
-def test_control_characters_from_the_network_never_arrive_raw(run_tool, field, terminal, without):
-    reason = HOSTILE if field == "reason" else "Fine"
-    header = "" if field == "reason" else f"{field}: {HOSTILE}\r\n"
-    reply = f"HTTP/1.1 302 {reason}\r\n{header}Content-Length: 0\r\n\r\n".encode()
-    with scripted(sending(reply)) as server:
-        result = run_tool(server.url(), terminal=terminal, without=without, columns=120)
-    assert result.code in (0, 75)
-    for raw in ("\x1b]", "\x07", "\x1b[31m\x9b", "\x9b", "\u202e"):
-        assert raw not in result.out + result.err
-
-
-@pytest.mark.needs("rich")
-def test_markup_from_the_network_is_shown_as_it_is(call_tool):
-    with scripted(sending("HTTP/1.1 200 [red]Fine[/red]\r\nContent-Length: 0\r\n\r\n")) as server:
-        assert "[red]Fine[/red]" in call_tool(server.url()).out
-
-
 # --- stdout and stderr ----------------------------------------------------------------------------
 
 
@@ -333,55 +264,7 @@ def test_warnings_are_on_stderr_and_the_report_is_the_same(call_tool, site, mode
     assert words(quiet.out.replace("POST", "GET")) == words(warned.out)
 
 
-@pytest.mark.parametrize("mode", [[], ["--compact"], ["--metrics-only"]])
-def test_the_live_status_on_a_terminal_leaves_nothing_behind(run_tool, mode):
-    with http_server({"/": Reply(wait=0.8)}) as server:
-        result = run_tool(*mode, server.url(), terminal="out err")
-    assert result.code == 0
-    assert screen(result.err) == []
-
-
-def test_the_live_status_of_a_long_body_says_how_much_has_come_and_how_fast(run_tool):
-    def script(peer):
-        peer.read_request()
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n")
-        for _ in range(10):
-            peer.send(b"x" * 30_000)
-            peer.wait(0.1)
-
-    with scripted(script) as server:
-        text = run_tool(server.url(), terminal="out err").err
-    assert re.search(r"\d [KM]B", text)
-    assert re.search(r"\d [KM]B/s", text)
-
-
-def test_the_live_status_says_which_phase_is_under_way(run_tool):
-    with http_server({"/": Reply(wait=0.8)}) as server:
-        assert "wait" in run_tool(server.url(), terminal="out err").err.lower()
-
-
 @pytest.mark.parametrize("terminal", [None, "out"])
 def test_without_a_terminal_on_stderr_there_is_no_live_status(run_tool, terminal):
     with http_server({"/": Reply(wait=0.8)}) as server:
         assert run_tool(server.url(), terminal=terminal).err == ""
-
-
-def screen(text):
-    """Play `text` on a simple terminal; return the lines that are left to see."""
-    lines, row, column = [""], 0, 0
-    for piece in re.findall(r"\x1b\[[\d;?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", text):
-        if piece == "\r":
-            column = 0
-        elif piece == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif piece.endswith("K"):
-            lines[row] = "" if piece == "\x1b[2K" else lines[row][:column]
-        elif piece.endswith("A"):
-            row = max(0, row - int(piece[2:-1] or 1))
-        elif piece.endswith("J"):
-            lines[row:] = [lines[row][:column]]
-        elif not piece.startswith("\x1b"):
-            lines[row] = lines[row].ljust(column)[:column] + piece + lines[row][column + len(piece) :]
-            column += len(piece)
-    return [line for line in lines if line.strip()]
