@@ -329,7 +329,6 @@ WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an a
 SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
-STARVED_BADLY_US = 100_000  # a step that waited so long is named on stderr, where the report is one line
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
 LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
@@ -9189,13 +9188,34 @@ def closing_server(case: Case) -> Finding | None:
     return costly._replace(id="closes", text=text, evidence=evidence)
 
 
+# A note on one step, or on a number of runs. {}: for how long, which is said of a step alone.
+STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
+
+
+def wait_for_cpu(step: Step) -> str:
+    """Say for how long a step waited for a CPU, if that was long and a tenth of its time."""
+    is_long = step.starved_us > max(STARVED_US, step.timing.total // 10)
+    return f" for {step.starved_us / 1000:.1f} ms" if is_long else ""
+
+
+def step_notes(step: Step) -> Iterator[tuple[str, str]]:
+    """Say what makes the times of a step doubtful, and if it may have been refused for its client certificate
+    or the lack of one: each a sentence, and what stands for {} in it.
+    """
+    if wait_for_cpu(step):
+        yield STARVED, wait_for_cpu(step)
+    tls, status = step.network.tls, step.answer.status if step.answer else 0
+    if tls.wanted and tls.client_cert is None and 400 <= status < 500:
+        yield "the server asked for a client certificate, and none was given: --cert PATH", ""
+    if tls.client_cert and status in (400, 401, 403, 421):
+        yield "the client certificate of --cert was shown; the server refused the request", ""
+
+
 def short_of_cpu(case: Case) -> Finding | None:
     """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
-    starved = case.step.starved_us
-    if starved <= STARVED_US:
-        return None
-    text = "this process was kept from running: times that end on this machine may be too long"
-    return Finding("starved", None, starved, "seen", text, {"starved_ms": to_ms(starved)})
+    starved, waited = case.step.starved_us, wait_for_cpu(case.step)
+    evidence = {"starved_ms": to_ms(starved)}
+    return Finding("starved", None, starved, "seen", STARVED.format(waited), evidence) if waited else None
 
 
 LOSS_RULES = (lost_syn, lost_request, late_answer, lossy_download)
@@ -9571,10 +9591,6 @@ RATED_US = 50_000  # a shorter time says little about the rate
 SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 ENDS_SOON = datetime.timedelta(days=7)
 WORD = {True: "pass", False: "fail"}
-# These are said of one step, or of a number of runs. {}: for how long, which is said of a step alone.
-STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
-LACKING = "the server asked for a client certificate, and none was given: --cert PATH"
-SHOWN_IN_VAIN = "the client certificate of --cert was shown; the server refused the request"
 DEPENDENT = "the runs depend on each other: more of them, further apart"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
@@ -9763,26 +9779,8 @@ def outage_line(outage: Outage) -> str:
     return f"{outage.variant}: {line}" if outage.variant else line
 
 
-def certificate_note(step: Step) -> str | None:
-    """Say that a request may have been refused for its client certificate, or for the lack of one."""
-    tls, status = step.network.tls, step.answer.status if step.answer else 0
-    if tls.wanted and tls.client_cert is None and 400 <= status < 500:
-        return LACKING
-    return SHOWN_IN_VAIN if tls.client_cert and status in (400, 401, 403, 421) else None
-
-
-def badly_starved(step: Step, least: int) -> bool:
-    """Tell whether a step waited for a CPU for more than `least` us, and for a tenth of its time."""
-    return step.starved_us > max(least, step.timing.total // 10)
-
-
-def step_notes(step: Step, starved_us: int) -> Iterator[str]:
-    """Say if a step waited for a CPU for more than `starved_us`, and what may be wrong with --cert."""
-    if badly_starved(step, starved_us):
-        yield f"in step {step.number} " + STARVED.format(f" for {step.starved_us / 1000:.1f} ms")
-    note = certificate_note(step)
-    if note:
-        yield f"in step {step.number} {note}"
+def note_texts(step: Step) -> Iterator[str]:
+    yield from (f"in step {step.number} {sentence.format(spent)}" for sentence, spent in step_notes(step))
 
 
 def status_text(state: RunState) -> str:
@@ -11012,7 +11010,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         if location is not None:
             yield "Location", clip(location)
         yield from claim_rows(response)
-    yield from (("Note", Span(note, "warn")) for note in step_notes(step, STARVED_US))
+    yield from (("Note", Span(note, "warn")) for note in note_texts(step))
 
 
 def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[Row]:
@@ -12624,7 +12622,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             title = step_title(step.number, turn).replace("Run", "run").replace("Step", "step")
             say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
         if options.style != "waterfall" and turn is None:
-            warn(options, *step_notes(step, STARVED_BADLY_US))
+            warn(options, *note_texts(step))
 
 
 def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
@@ -12714,8 +12712,7 @@ class Results:
         self.samples: list[Sample] = []
         self.codes: set[ExitCode] = set()  # that the runs are a reason for
         self.begun = self.ended = 0  # perf_counter_ns
-        self.starved = 0  # runs
-        self.notes: collections.Counter[str | None] = collections.Counter()  # on client certificates -> runs
+        self.notes: collections.Counter[str] = collections.Counter()  # see `step_notes` -> runs
         self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
         self.lookup_us: int | None = None
         self.variants: Sequence[str | None] = ()
@@ -12740,12 +12737,11 @@ class Results:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
-        self.starved += any(badly_starved(step, STARVED_BADLY_US) for step in run.steps)
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples
         run = run._replace(verdict=verdict_on(judge_all(self._at_once, samples)))
-        self.notes.update(set(map(certificate_note, run.steps)))
+        self.notes.update({sentence for step in run.steps for sentence, _ in step_notes(step)})
         if run.limit_reached:
             self.limited.append(loop_text(run))
         if run.turn.number <= self.traces:
@@ -12873,9 +12869,7 @@ class Results:
         if report.single:
             return
         yield from short_series(report)
-        if self.starved:
-            yield f"in {self.starved} of {runs} runs {STARVED.format('')}"
-        yield from (f"in {count} of {runs} runs {note}" for note, count in self.notes.items() if note)
+        yield from (f"in {count} of {runs} runs {note.format('')}" for note, count in self.notes.items())
         if self.limited:
             loop = next(filter(None, self.limited), "")
             yield f"{len(self.limited)} of {runs} runs stopped after {MAX_REDIRECTS} redirects{loop}"
