@@ -12613,9 +12613,6 @@ def import_ahead(options: Options) -> bool:
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
     """Warn of what stdout does not show; `turn` is the run's place in a series."""
-    if run.limit_reached and turn is None:
-        end = loop_text(run) or "; the last step redirects once more"
-        warn(options, f"stopped after {MAX_REDIRECTS} redirects{end}")
     for step in run.steps:
         if step.error and options.style in ("metrics", "silent"):
             # In lower case, but for a side, which is a capital.
@@ -12866,13 +12863,14 @@ class Results:
         if report.verdict and self.options.style == "metrics":
             texts = not_judged_texts(report.verdict, report)
             yield from (f"{', '.join(keys)}: {why}" for why, keys in group_by(texts.get, texts).items())
+        if self.limited:
+            count = "" if report.single else f"{len(self.limited)} of {runs} runs "
+            end = next(filter(None, self.limited), "; the last step redirects once more")
+            yield f"{count}stopped after {MAX_REDIRECTS} redirects{end}"
         if report.single:
             return
         yield from short_series(report)
         yield from (f"in {count} of {runs} runs {note.format('')}" for note, count in self.notes.items())
-        if self.limited:
-            loop = next(filter(None, self.limited), "")
-            yield f"{len(self.limited)} of {runs} runs stopped after {MAX_REDIRECTS} redirects{loop}"
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
