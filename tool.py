@@ -4042,26 +4042,12 @@ CONNECT_HINTS = {
     errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
-UNIX_FAILURES = {  # of connect() on a unix socket (unix(7)): what it means, and what to try
-    errno.ENOENT: (
-        "no such file, the socket is missing",
-        "Check the path, and whether the service runs: it makes the socket when it starts.",
-    ),
-    errno.ENOTDIR: ("part of the path is no folder", "Check the path."),
-    errno.ECONNREFUSED: (
-        "connection refused, nothing listens there",
-        "Check that it is a socket, and that the service runs: a service that has ended may leave it behind.",
-    ),
-    errno.EACCES: (
-        "not permitted",
-        "It takes the right to write to the socket, and to pass its folders: look at their owners and modes.",
-    ),
-    errno.EPERM: ("not permitted", "A policy of this machine forbids it: check its rules."),
-    errno.EAGAIN: (
-        "its queue is full",
-        "The service does not take the connections that wait for it: look at its load, and its log.",
-    ),
-    errno.EPROTOTYPE: ("it is a socket of another type", "HTTP needs a stream socket: check the path."),
+UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
+    errno.ENOENT: "Check the path, and whether the service runs: it makes the socket when it starts.",
+    errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
+    "has ended may leave it behind.",
+    errno.EACCES: "It takes the right to write to the socket, and to pass its folders: look at their modes.",
+    errno.EAGAIN: "The service does not take connections that wait for it: look at its load, and its log.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
@@ -4195,12 +4181,6 @@ def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) ->
     return NetworkError("protocol", message, hint, *details)
 
 
-def unix_failed(path: str, error: Exception) -> NetworkError:
-    usual = words_of_system(error), "Check the path, and the service behind it."
-    words, hint = UNIX_FAILURES.get(getattr(error, "errno", 0), usual)
-    return NetworkError("network", "no connection to the unix socket {}: {}", hint, clip(path), words)
-
-
 def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
     """Say why --interface cannot be used, and what to give instead. `own`: addresses by interface."""
     family = ip_family(interface)
@@ -4244,36 +4224,28 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
     C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
     Where no name server can be reached, glibc says that the name is unknown.
     """
-    wanted = FAMILY_NAMES.get(options.family)
-    no_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5))
-    musl = c_library() == "musl"
-    if error.errno == socket.EAI_AGAIN and musl:
-        message = "{} could not be looked up: the name servers gave no usable answer in time: "
-        message += "they are silent, or refuse, or fail"
-        hint = "Check those in /etc/resolv.conf: `nslookup NAME` asks them."
-    elif error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
+    wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
+    message, hint = FAILURES["dns: lookup failed"]
+    if error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
         message = "the name servers failed to look {} up (SERVFAIL, REFUSED), or none of them listens there"
         hint = "See what `nslookup NAME` says; "
         hint += "for SERVFAIL look at the name's own name servers and its DNSSEC."
     elif error.errno == socket.EAI_AGAIN:
-        message = "the name servers gave no answer for {} in time, or only that they failed (SERVFAIL)"
+        message = "{} could not be looked up: the name servers gave no usable answer in time: "
+        message += "they are silent, or refuse, or fail"
         hint = "Check that those in /etc/resolv.conf can be reached from here: `nslookup NAME` asks them."
         if not wanted:
-            hint += " Where only the question for A stays without an answer, -6 gets around it."
-    elif wanted and error.errno in (*no_name, getattr(socket, "EAI_ADDRFAMILY", -9)):
+            hint += " Or try -4 or -6: it may be that the question for one family alone is not answered."
+    elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
         message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
         hint = f"Check the spelling, or leave out {option} to use whatever addresses it has."
-    elif error.errno == no_name[1]:
+    elif error.errno == no_data:
         message = "no address was found for {}"
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
     elif error.errno == socket.EAI_NONAME:
         message = "the name {} was not found"
         hint = "Check the spelling, the search domain, the name servers of this machine, and its way to them."
-    else:
-        message, hint = FAILURES["dns: lookup failed"]
-    if musl and not wanted:
-        hint += " Or try -4 or -6: this C library gives up where the question for one family fails."
     return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, reason_of(error))
 
 
@@ -6849,7 +6821,11 @@ class Unix(Hop):
         return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        return unix_failed(self._path, error)
+        hint = UNIX_HINTS.get(getattr(error, "errno", 0), "Check the path, and the service behind it.")
+        words = refusal_of(error) or reason_of(error).lower()
+        return NetworkError(
+            "network", "no connection to the unix socket {}: {}", hint, clip(self._path), words
+        )
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         return network_error("timeout: connection", f"the unix socket {self._path}", limit)

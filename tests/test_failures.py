@@ -159,7 +159,7 @@ def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path
     with path(tmp_path) as way, way.far(dns_server(ZONE)) as names:
         way.name_servers(names.address, options="timeout:1 attempts:1")
         failed = fail(run_tool, "http://silent.test/", within=way.near)
-    says(failed.message, "silent.test", "no answer", "SERVFAIL")
+    says(failed.message, "silent.test", "silent, or refuse, or fail")
     says(failed.hint, "can be reached", "nslookup silent.test")
 
 

@@ -335,29 +335,23 @@ def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder, redirecte
 
 
 def test_a_socket_that_is_missing_is_a_failed_step(folder):
-    assert "service" in fails(folder / "s", "missing")["error"]["hint"]
+    assert "service" in fails(folder / "s", "no such file")["error"]["hint"]
 
 
 def test_a_path_through_what_is_no_folder_is_a_failed_step(folder):
     (folder / "file").write_text("")
-    fails(folder / "file" / "s", "no folder")
+    fails(folder / "file" / "s", "not a directory")
 
 
 def test_a_socket_that_was_left_behind_refuses(folder):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.bind(str(folder / "s"))
-    assert "left" in fails(folder / "s", "refused")["error"]["hint"].replace("leave", "left")
+    assert "leave it behind" in fails(folder / "s", "refused")["error"]["hint"]
 
 
 def test_a_file_that_is_no_socket_refuses(folder):
     (folder / "s").write_text("")
     fails(folder / "s", "refused")
-
-
-def test_a_socket_of_another_type_will_not_do(folder):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        other.bind(str(folder / "s"))
-        fails(folder / "s", "another type")
 
 
 def test_a_full_queue_fails_at_once(folder):
@@ -371,7 +365,7 @@ def test_a_full_queue_fails_at_once(folder):
             caller.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 caller.connect(str(folder / "s"))
-        assert "load" in fails(folder / "s", "queue is full")["error"]["hint"]
+        assert "load" in fails(folder / "s", "unavailable")["error"]["hint"]
 
 
 @pytest.mark.needs("root")
@@ -381,7 +375,7 @@ def test_a_socket_that_one_may_not_write_to_is_a_failed_step(folder, closed):
         os.chmod(local.path if closed == "socket" else folder, 0o600)
         os.seteuid(65534)
         try:
-            hint = fails(local.path, "not permitted")["error"]["hint"]
+            hint = fails(local.path, "permission denied")["error"]["hint"]
         finally:
             os.seteuid(0)
             os.chmod(folder, 0o755)
