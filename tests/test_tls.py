@@ -609,13 +609,6 @@ def test_a_port_of_plain_http_is_suggested_as_such():
     assert "plain HTTP" in error["message"] and f"http://127.0.0.1:{server.port}" in error["hint"]
 
 
-def test_plain_http_to_a_tls_port_is_no_answer(tls):
-    """OpenSSL's server sends an alert and hangs up; whether that comes as an end or as a reset is chance."""
-    with http_server(tls=tls) as server:
-        step = only_step(here("-m", "5", server.url().replace("https:", "http:")), 75)
-    assert step["error"]["kind"] in ("protocol", "network") and step["error"]["phase"] == "wait"
-
-
 @pytest.mark.parametrize("when", ["at once", "after the hello"])
 def test_a_reset_during_the_handshake_is_a_network_failure(when):
     def script(peer):
@@ -626,13 +619,6 @@ def test_a_reset_during_the_handshake_is_a_network_failure(when):
     with scripted(script) as server:
         step = failure(here("-m", "5", f"https://127.0.0.1:{server.port}/"), "network")
     assert step["error"]["phase"] in ("connect", "tls") and "reset" in step["error"]["message"]
-
-
-def test_a_peer_that_is_silent_is_a_timeout_in_the_handshake():
-    with scripted(lambda peer: peer.read_to_end()) as server:
-        result = here("-m", "1.2", f"https://127.0.0.1:{server.port}/")
-    step = failure(result, "timeout", "tls")
-    assert step["timing"]["total_ms"] >= 1199 and result.own_seconds < 3
 
 
 def test_a_handshake_in_single_bytes_is_a_handshake(authority, tls):
@@ -829,3 +815,4 @@ def test_a_body_until_close_needs_a_close_notify(authority, tls, polite):
         result = here("-m", "5", "--cacert", authority.file, server.url())
     step = only_step(result) if polite else failure(result, "protocol", "xfer")
     assert step["response"]["bytes"] == 5
+    assert polite or "close_notify" in step["error"]["message"]
