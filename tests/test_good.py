@@ -110,7 +110,7 @@ def test_other_codes_come_before_that_of_an_unexpected_status(call_tool, tmp_pat
         assert call_tool("--compact", "--expect", "200", f"http://127.0.0.1:{port}/").code == 75
     with http_server({"/": redirect("/")}) as server:
         wanted = ("--compact", "--expect", "200", server.url())
-        assert call_tool("-L", *wanted).warned("stopped after 10", UNEXPECTED).code == 47
+        assert call_tool("-L", *wanted).warned(UNEXPECTED, "stopped after 10").code == 47
         unwritten = call_tool("--json", tmp_path / "none" / "out.json", *wanted)
         assert unwritten.code == 73 and UNEXPECTED in unwritten.err
         assert call_tool("--slo", "total=0.001", *wanted).warned(UNEXPECTED).code == 22
