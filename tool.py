@@ -4050,6 +4050,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.EAGAIN: "The service does not take connections that wait for it: look at its load, and its log.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
+HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions they dislike."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 NO_PROXY_THERE = "Check that the address belongs to such a proxy, and look at the proxy's log."
@@ -4083,25 +4084,13 @@ RAISE_M = "raise -m if that is to be expected."
 FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
     "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
     "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
-    "proxy: no answer to CONNECT": (
-        "the proxy {} hung up without answering CONNECT",
-        "Check that the address belongs to an HTTP proxy, and the proxy's log.",
-    ),
+    "proxy: no answer to CONNECT": ("the proxy {} hung up without answering CONNECT", NO_PROXY_THERE),
     "proxy: page": (
         "the proxy {} answered CONNECT with a page of its own, as a web server would",
         "That address most likely belongs to a web server: check host and port of the proxy.",
     ),
-    "network: handshake": (
-        "{} during the TLS handshake",
-        (
-            "A server or firewall that dislikes the TLS version or the host name does this; "
-            "or the port does not speak TLS."
-        ),
-    ),
-    "tls: closed": (
-        "the server closed the connection during the TLS handshake",
-        "Check that the port speaks TLS; some servers and firewalls hang up on names they do not serve.",
-    ),
+    "network: handshake": ("{} during the TLS handshake", HUNG_UP),
+    "tls: closed": ("the server closed the connection during the TLS handshake", HUNG_UP),
     # Where the connection of an exchange broke.
     "network: upload": (
         "{} while the request was being sent",
@@ -4469,6 +4458,10 @@ def in_days(moment: datetime.datetime, now: datetime.datetime) -> str:
     """Say how far away a moment is, in whole days: '3 days', 'less than a day'."""
     days = abs(moment - now).days
     return {0: "less than a day", 1: "1 day"}.get(days, f"{days} days")
+
+
+def expiry_text(end: datetime.datetime, now: datetime.datetime) -> str:
+    return f"expired {in_days(end, now)} ago" if end < now else f"expires in {in_days(end, now)}"
 
 
 def certificate_name(certificate: Certificate) -> str:
@@ -9823,10 +9816,7 @@ def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
     end = sample.server.not_after
     if days is not None and end and days <= ENDS_SOON.days:
         host = sample.url.split("/")[2:3] or [sample.url]
-        when = f"ends in {in_days(end, sample.started_at)}"
-        if days < 0:
-            when = f"ended {in_days(end, sample.started_at)} ago"
-        yield f"a certificate of {host[0]} {when} ({end:%Y-%m-%d})"
+        yield f"a certificate of {host[0]} {expiry_text(end, sample.started_at)} ({end:%Y-%m-%d})"
 
 
 def certificate_violation(verdict: Verdict) -> Iterator[str]:
@@ -10847,9 +10837,7 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     days = certificate.days_left(now)
     if days is None or certificate.not_after is None:
         return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
-    distance = in_days(certificate.not_after, now)
-    expiry = f"expires in {distance}" if days >= 0 else f"expired {distance} ago"
-    tone = "good" if days >= 30 else "warn"
+    expiry, tone = expiry_text(certificate.not_after, now), "good" if days >= 30 else "warn"
     if certificate.not_after - now <= ENDS_SOON:
         expiry, tone = f"! {expiry}", "bad"
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))

@@ -90,7 +90,7 @@ def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(run
         assert budget["pass"] is False and budget["violations"] == []
         said = {
             "--compact": "cert: 20 days < 30 days",
-            "-s": "httphases: cert 20 days < 30 days\n",
+            "-s": "httphases: cert: 20 days < 30 days\n",
             "--metrics-only": "slo=fail slo_violations=cert",
         }
         assert said[style] in result.err
