@@ -5006,8 +5006,8 @@ class HandshakeTap:
         if content == 21:  # an alert: level, description
             # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
             self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
-        elif (content, kind, came) == (22, 11, False):  # our Certificate
-            self.happened += ["sent"] if any(each_certificate(data, version)) else []
+        elif (content, kind, came) == (22, 11, False) and any(each_certificate(data, version)):  # our own
+            self.happened.append("sent")
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self.happened.append("wanted")
         elif (content, kind, came) == (22, 2, True):  # ServerHello
