@@ -4111,10 +4111,7 @@ FAILURES = {  # "kind: what happened" -> the message, and what to try: see `netw
     ),
     "timeout: lookup": (
         "the resolver gave no answer for {} within {}",
-        (
-            "Check that the name servers in /etc/resolv.conf can be reached; "
-            "--resolve HOST:PORT:ADDR goes around them."
-        ),
+        "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
     ),
     "timeout: connection": (
         "no connection to {} within {}",
@@ -4366,18 +4363,12 @@ TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and a
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
-    "unrecognized_name": (
-        "the server does not know this name",
-        "Check the host name, or the virtual hosts that the server has certificates for.",
-    ),
+    "unrecognized_name": ("the server does not know this name", "Check the host name, and its virtual host."),
     "internal_error": (
         "the server broke off with an error of its own",
         "Look at the server's log; some servers do this for a name that they do not serve.",
     ),
-    "no_application_protocol": (
-        "the server refused the protocols offered (ALPN)",
-        "Check that the port is one for HTTP, or ask with --http1.1.",
-    ),
+    "no_application_protocol": ("the server refused our ALPN", "Check the port, or ask with --http1.1."),
     # What to try here depends on what became of the client certificate.
     "certificate_required": ("the server requires a client certificate", ""),
     "bad_certificate": ("the server refused the client certificate, or the lack of one", ""),
@@ -4388,10 +4379,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
         "Check the port: what answers there speaks neither TLS nor HTTP.",
     ),
     "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
-    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": (
-        "the server needs legacy TLS renegotiation, which is unsafe",
-        OLD_SERVER,
-    ),
+    "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": ("the server needs unsafe legacy TLS renegotiation", OLD_SERVER),
     "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
 }
 CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
@@ -4612,11 +4600,10 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
     if reason == "NO_TLS" and stray == b"HTTP/":
-        place, hint = "port", "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
+        hint = "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
         if failure.options.unix_socket is not None:  # it has no port
-            place, hint = "socket", "Ask for http:// through this socket; "
-            hint += "for https://, also behind a redirect, name one with TLS."
-        return NetworkError("tls", "the server speaks plain HTTP on this {}, not TLS", hint, place)
+            hint = "Ask for http://; for https://, also behind a redirect, name a socket with TLS."
+        return NetworkError("tls", "the server speaks plain HTTP here, not TLS", hint)
     message = "{}: it began with '{}'" if stray else "{}"
     return NetworkError("tls", message, hint, words, foreign(stray))
 

@@ -488,7 +488,7 @@ ALERTS = {
     80: ("internal_error", "the server broke off with an error of its own", "log"),
     112: ("unrecognized_name", "the server does not know this name", "host name"),
     116: ("certificate_required", "the server requires a client certificate", "--cert PATH"),
-    120: ("no_application_protocol", "the server refused the protocols offered (ALPN)", "--http1.1"),
+    120: ("no_application_protocol", "the server refused our ALPN", "--http1.1"),
 }
 """Alerts with words and a hint of their own."""
 OTHER_ALERTS = {

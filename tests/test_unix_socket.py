@@ -330,8 +330,8 @@ def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder, redirecte
         result = here("-L", "--unix-socket", folder / "s", url)
     error = result.json()["steps"][-1]["error"]
     assert (result.code, error["phase"]) == (75, "tls")
-    assert "plain HTTP on this socket" in error["message"]
-    assert "http:// through this socket" in error["hint"] and "port" not in error["hint"]
+    assert "plain HTTP here" in error["message"]
+    assert "http://" in error["hint"] and "socket" in error["hint"] and "port" not in error["hint"]
 
 
 def test_a_socket_that_is_missing_is_a_failed_step(folder):
