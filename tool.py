@@ -215,7 +215,7 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
     Thing = TypeVar("Thing")
-    StepKind = tuple[str | None, int, bool | None]  # variant, step number, whether the connection was kept
+    StepKind = tuple[str | None, int]  # variant, step number
     Detail: TypeAlias = "str | int | Foreign"
     TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
@@ -7816,9 +7816,12 @@ def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the samples for statistics: the good ones; if there are none, those without an error."""
+    """Return the samples for statistics: the good ones; if there are none, those without an error. With
+    --reuse of these the ones on a kept connection, if there are such.
+    """
     answered = [sample for sample in samples if not sample.error]
-    return [sample for sample in answered if sample.good] or answered
+    fit = [sample for sample in answered if sample.good] or answered
+    return [sample for sample in fit if sample.reused is not False] or fit
 
 
 def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
@@ -8055,7 +8058,7 @@ def find_groups(samples: Sequence[Sample]) -> Groups | None:
 
 
 class Summary:
-    """What the samples of a step and URL have in common, of one variant, cold or on a kept connection.
+    """What the samples of a step and URL have in common, of one variant.
 
     Its statistics are of the samples in `used`: how soon a step failed, or an error page came, says nothing
     about good answers.
@@ -8067,12 +8070,13 @@ class Summary:
         self.number = first.number
         self.url = first.url
         self.method = first.method
-        self.reused = first.reused
         self.newest = samples[-1]
         self.runs = len(samples)
         self.late = sum(sample.late for sample in samples)
         self.answered = [sample for sample in samples if not sample.error]
         self.used = usable(samples)
+        self.reused = (self.used or samples)[0].reused  # the statistics are of kept connections
+        self.opened = [sample for sample in self.answered if sample.reused is False]
         # How many samples failed in each way, and the last of each.
         kinds = group_by(lambda failure: failure.kind, present("failure", samples))
         self.failures = {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
@@ -8131,10 +8135,10 @@ class Summary:
 
 
 def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
-    """Sum up each step and URL of a chain by itself: by variant, then step, the cold ones before the warm."""
-    groups = group_by(lambda each: (each.variant, each.number, each.reused or False, each.url), samples)
+    """Sum up each step and URL of a chain by itself: by variant, then step."""
+    groups = group_by(lambda each: (each.variant, each.number, each.url), samples)
     variants = list(dict.fromkeys(variant for variant, *_ in groups))
-    ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1], kind[2]))
+    ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
     return tuple(Summary(groups[kind]) for kind in ordered)
 
 
@@ -8177,19 +8181,16 @@ def most_frequent(values: Sequence[Thing]) -> Thing | None:
 
 
 def chains_of(samples: Sequence[Sample]) -> list[Sample]:
-    """Return a sample for each chain: the one of its last step, with the times of all steps added up."""
+    """Return a sample for each chain: the one of its last step, with the times of all steps added up, on kept
+    connections if all of them were.
+    """
     chains = []
     for steps in group_by(lambda sample: sample.run, samples).values():
         values = (times_of(key, steps) for key in Timing._fields)
         added: list[Any] = [sum(each) if each else None for each in values]
-        chains.append(steps[-1]._replace(timing=Timing(*added)))
+        reused = steps[-1].reused and all(step.reused for step in steps)
+        chains.append(steps[-1]._replace(timing=Timing(*added), reused=reused))
     return chains
-
-
-def warm_runs(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Leave out the runs that opened a connection, where others had a kept one."""
-    cold = {sample.run for sample in samples if sample.reused is False}
-    return [sample for sample in samples if sample.run not in cold] or samples
 
 
 def difference_of(
@@ -8260,8 +8261,9 @@ def compare_one(
     number: int | None, own: Sequence[Sample], other: Sequence[Sample], rivals: int
 ) -> Comparison:
     """Compare one step of two sides, or with `number` None their chains."""
-    series = (own, other) if rivals else (warm_runs(own), warm_runs(other))
-    parts = [[each for each in one if each.number == number] if number else chains_of(one) for one in series]
+    parts = [
+        [each for each in one if each.number == number] if number else chains_of(one) for one in (own, other)
+    ]
     mine, theirs = map(usable, parts)
     differences = {
         key: difference_of(values_of_key(key, mine, "round"), values_of_key(key, theirs, "round"), rivals)
@@ -9702,8 +9704,6 @@ def summary_line(summary: Summary, report: Report, compact: bool, url: bool, las
     if url:
         tokens.append(f"url={clip(summary.url).replace(' ', '')}")
     tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
-    if summary.reused is not None:
-        tokens.append(f"reused={str(summary.reused).lower()}")
     tokens += outcome_tokens(summary, report, compact, last)
     return f"Summary {summary.number}: " + " ".join(tokens)
 
@@ -10443,10 +10443,9 @@ def end_of(step: Step | Sample) -> datetime.datetime:
     return step.started_at + datetime.timedelta(microseconds=step.timing.total)
 
 
-def variant_labels(variant: str | None, reused: bool | None) -> dict[str, str]:
+def variant_labels(variant: str | None) -> dict[str, str]:
     fields = variant_fields(variant)
-    kept = None if reused is None else str(reused).lower()
-    labels = {"address": fields["target"], "side": fields.get("side"), "reused": kept}
+    labels = {"address": fields["target"], "side": fields.get("side")}
     return {name: value for name, value in labels.items() if value}
 
 
@@ -10476,7 +10475,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
     single, newest = report.single is not None, summary.newest
-    labels = {**variant_labels(summary.variant, summary.reused), "step": str(summary.number)}
+    labels = {**variant_labels(summary.variant), "step": str(summary.number)}
     stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
         by = {**labels, "phase": phase}
@@ -10490,7 +10489,7 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
         "response_status_code": summary.largest_code,
     }
     last = max(sample.run for sample in report.samples if sample.variant == summary.variant)
-    if summary.reused is not None or newest.run == last:
+    if newest.run == last:
         end = newest.server.not_after
         values["cert_not_after_timestamp_seconds"] = end.timestamp() if end else None
         values["response_body_size_bytes"] = newest.body_bytes
@@ -10501,16 +10500,14 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
-    """Give the gauges of whole chains, by variant, and new connections apart from kept ones."""
-    runs = group_by(lambda sample: sample.run, report.samples).values()
-    groups = group_by(lambda run: (run[0].variant, run[0].reused), runs)
-    for (variant, reused), chains in groups.items():
-        labels, verdict = variant_labels(variant, reused), report.verdicts.get(variant)
-        whole = Summary(chains_of([sample for chain in chains for sample in chain]))
+    """Give the gauges of whole chains, by variant."""
+    for variant, samples in group_by(lambda sample: sample.variant, report.samples).items():
+        labels, verdict = variant_labels(variant), report.verdicts.get(variant)
+        whole = Summary(chains_of(samples))
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(chains[-1][-1]).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(samples[-1]).timestamp()
         if report.single is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
@@ -10526,7 +10523,7 @@ def exposition(report: Report) -> Iterator[bytes]:
     targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
     here = metrics_target(options.request.url)
     label = {} if options.label is None else {"label": options.label}
-    steps = group_by(lambda sample: (sample.variant, sample.number, sample.reused), report.samples)
+    steps = group_by(lambda sample: (sample.variant, sample.number), report.samples)
     gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
     lines: dict[str, list[str]] = {}
     for family, labels, value in (*gauges, *chain_gauges(report)):
@@ -11130,8 +11127,6 @@ QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
 SHOWN_EVENTS = 20  # the last ones
 COLD = ": it may have met what was cold (names, caches, routes)"
-FIRST_SLOW_US = 5_000
-FIRST_SLOW = "; the first answer took longer at the server, whatever the connection (caches, workers)"
 
 
 def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
@@ -11212,26 +11207,21 @@ def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
         yield words
 
 
-def median_words(warmth: str, summary: Summary) -> str:
-    """Return the median of a summary; the time of a single run is not called a median."""
-    count = len(summary.used)
-    what = warmth if count == 1 else f"{warmth} median"
-    return f"{what} {time_text(summary.stat('total') or 0)} ({counted(count, 'run')})"
-
-
-def reuse_sentence(summary: Summary, others: Iterable[Summary]) -> str | None:
-    """Say what setting up costs, as the cold runs of a step had it, and if their answers were slower too."""
-    cold = next((each for each in others if each.number == summary.number and each.reused is False), None)
-    if not (summary.reused and cold and cold.used and summary.used):
+def reuse_sentence(summary: Summary) -> str | None:
+    """Say how many runs opened a connection, what that cost, and whether their answers were slower too."""
+    opened = summary.opened
+    if not (summary.reused and opened):
         return None
-    cost = median(sum(filter(None, sample.timing[:3])) for sample in cold.used)  # dns, connect, tls
-    medians = f"{median_words('cold', cold)}, {median_words('warm', summary)}"
-    words = f"{medians}: setting the connection up costs {time_text(cost)}"
-    longer_wait = (cold.stat("wait") or 0) - (summary.stat("wait", "max") or 0)
+    cost = median(sum(filter(None, sample.timing[:3])) for sample in opened)  # dns, connect, tls
+    words = f"{len(opened)} of {counted(summary.runs, 'run')} opened a connection, which took "
+    words += f"{time_text(cost)}; the times are of the others"
+    wait = median(times_of("wait", opened))
     # On kept connections the body may be what comes late: then the first answer was not slower.
-    longer_answer = (cold.stat("total") or 0) - cost - (summary.stat("total") or 0)
-    if min(longer_wait, longer_answer) >= FIRST_SLOW_US:
-        words += FIRST_SLOW
+    longer_answer = median(times_of("total", opened)) - cost - (summary.stat("total") or 0)
+    if min(wait - (summary.stat("wait", "max") or 0), longer_answer) >= WORTH_US:
+        longer = time_text(wait - (summary.stat("wait") or 0))
+        words += f"; the first answer took {longer} longer at the server: for the new connection, or because "
+        words += "it was the first (caches, workers): --count 3 without --reuse tells"
     return words
 
 
@@ -11309,9 +11299,9 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield "Outliers", sentence
     for reason, count in summary.refused.items():
         yield "Not reused", Span(f"{counted(count, 'run')}: {reason}", "warn")
-    warmth = reuse_sentence(summary, report.summaries)
-    if warmth:
-        yield "Reuse", warmth
+    cost = reuse_sentence(summary)
+    if cost:
+        yield "Reuse", cost
     often = {finding.id: often_text(costs, summary.runs) for finding, costs in summary.findings}
     yield from reading_rows((finding for finding, _ in summary.findings), often)
 
@@ -11336,18 +11326,17 @@ def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
 
 def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> Iterator[Block]:
     """Show the runs of one step and URL together; the rows of step number `above` are known."""
-    warm = {True: " on a kept connection", False: " on a new connection", None: ""}[summary.reused]
-    title = f"{summary.method} {clip(summary.url)}{warm}"
+    title = f"{summary.method} {clip(summary.url)}"
     yield row_of((f"Step {summary.number}: ", title), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
     typical = summary.typical
     if typical:
         counts = varying(summary)
-        step = report.newest.get((summary.variant, summary.number, summary.reused))
+        step = report.newest.get((summary.variant, summary.number))
         if step and summary.url in (step.url, without_query(step.url)):
             # As one run has it, and in numbers what varies. A chain is of one of the certificates.
-            before = None if counts else report.newest.get((summary.variant, above, summary.reused))
+            before = None if counts else report.newest.get((summary.variant, above))
             other = {*counts, "Chain"} if "Certificate" in counts else counts
             rows = [row for row in step_rows(step, before, report.options.include) if row[0] not in other]
             for label, each in counts.items():
@@ -11406,19 +11395,19 @@ SAME_SIZE = 0.4  # of the largest phase: a handshake may take two round trips an
 SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
 
 
-def part_for_medians(part: Summary) -> tuple[bool, bool, int]:
-    """Order the parts of a variant's runs: good ones last, and among these the ones on kept connections."""
-    return bool(part.used) and not part.none_good, bool(part.reused and part.used), len(part.used)
+def part_for_medians(part: Summary) -> tuple[bool, int]:
+    """Order the parts of a variant's runs: good ones last."""
+    return bool(part.used) and not part.none_good, len(part.used)
 
 
 class VariantRow:
-    """A step of one variant, for a row of a table: all its runs (`whole`), and the same in `parts`, cold and
-    warm and by URL. The table shows the medians of the `usual` part.
+    """A step of one variant, for a row of a table: all its runs (`whole`), and the same in `parts`, by URL.
+    The table shows the medians of the `usual` part.
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.variant = str(samples[0].variant)
-        self.whole = Summary(sorted(samples, key=lambda sample: sample.reused or False))
+        self.whole = Summary(samples)
         self.parts = sum_up_all(samples)
         self.usual = max(self.parts, key=part_for_medians)
         self.statuses = ", ".join(map(str, self.whole.statuses))
@@ -11645,12 +11634,8 @@ def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
     found = "given with --resolve"
     if report.lookup_us is not None:
         found = f"found in {ms_text(to_ms(report.lookup_us))}"
-    kept = sum(row.usual.runs for row in rows if row.usual.reused)
-    new = sum(row.usual.runs for row in rows) - kept
-    runs = [f"{counted(kept, 'run')} on kept connections"] if kept else []
-    if new:
-        runs.append(counted(new, "run") + (" on new ones" if kept else ""))
-    told = [" and ".join(runs), *late_starts(sum(row.usual.late for row in rows))]
+    runs = counted(sum(row.usual.runs for row in rows), "run")
+    told = [runs, *late_starts(sum(row.usual.late for row in rows))]
     return f"{count}, {found}; medians in ms of {', '.join(told)}:"
 
 
@@ -11671,9 +11656,9 @@ def address_notes(rows: Sequence[VariantRow]) -> Iterator[Line]:
     if bad:
         yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
     for row in rows:
-        warmth = reuse_sentence(row.usual, row.parts)
-        if warmth:
-            yield f"{row.variant}: {warmth}"
+        cost = reuse_sentence(row.usual)
+        if cost:
+            yield f"{row.variant}: {cost}"
 
 
 def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -12699,7 +12684,7 @@ class Results:
         elif self._texts:
             self._keep_texts(run, self._texts)
         for step in run.steps if self._reads else ():  # a good one is drawn, if there is one
-            kind = (run.turn.variant, step.number, step.network.reused)
+            kind = (run.turn.variant, step.number)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
         begun = samples[-1]._replace(started_at=samples[0].started_at)

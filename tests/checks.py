@@ -464,8 +464,8 @@ def check_level(level: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
 
 
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what is summed up by itself: a step and URL, of one variant, cold or on a kept connection."""
-    return variant_of(run), step["step_number"], step["url"], bool(step["network"].get("reused"))
+    """Return what is summed up by itself: a step and URL, of one variant."""
+    return variant_of(run), step["step_number"], step["url"]
 
 
 def join_queries(runs: Iterable[dict[str, Any]]) -> dict[tuple[int, str], str]:
@@ -484,11 +484,11 @@ def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -
     names = join_queries(document["runs"])
     for run in document["runs"]:
         for step in run["steps"]:
-            variant, number, url, reused = step_kind(run, step)
-            kind = (variant, number, names[number, url], reused)
+            variant, number, url = step_kind(run, step)
+            kind = (variant, number, names[number, url])
             groups.setdefault(kind, []).append((run["run_number"], step))
     found = document["statistics"]
-    named = [(variant_of(each), each["step_number"], each["url"], bool(each["reused"])) for each in found]
+    named = [(variant_of(each), each["step_number"], each["url"]) for each in found]
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
         check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))

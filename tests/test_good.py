@@ -285,7 +285,7 @@ def test_a_redirect_on_the_way_is_good_whatever_is_expected(run_tool, tmp_path):
     assert [(each["n"], each["bad_status"]) for each in document["statistics"]] == [(4, 0), (2, 2)]
 
 
-def test_of_kept_connections_cold_and_warm_runs_have_good_answers_of_their_own(run_tool):
+def test_of_kept_connections_the_good_answers_count(run_tool):
     replies = itertools.chain([Reply(503)], itertools.cycle([Reply(wait=0.02), Reply(500)]))
     with http_server({"/": lambda request: next(replies)}) as server:
         options = [
@@ -300,11 +300,10 @@ def test_of_kept_connections_cold_and_warm_runs_have_good_answers_of_their_own(r
             "wait.max=9000",
         ]
         result = run_tool(*options, server.url())
-    cold, warm = result.json()["statistics"]
-    assert [(each["n"], each["bad_status"]) for each in (cold, warm)] == [(1, 1), (3, 3)]
-    assert warm["total_ms"]["min"] >= 19
-    assert result.code == 0
-    assert "no answer was good" in result.err
+    [found] = result.json()["statistics"]
+    assert (found["n"], found["bad_status"]) == (3, 4)
+    assert found["total_ms"]["min"] >= 19
+    assert (result.code, result.err) == (0, "")
 
 
 # --- every address --------------------------------------------------------------------------------
