@@ -507,13 +507,15 @@ def check_group(
     good: Sequence[dict[str, Any]],
     grouped: Collection[int],
 ) -> None:
-    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers. Runs
-    that are `grouped` with others are no outliers.
+    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers, and of
+    these the ones on a kept connection, if there are such. Runs that are `grouped` with others are no outliers.
     """
     answered = [(run, step) for run, step in members if step["error"] is None]
     used = [(run, step) for run, step in answered if step in good]
     assert found["bad_status"] == len(answered) - len(used)
     used = used or answered
+    used = [(run, step) for run, step in used if step["network"].get("reused") is not False] or used
+    assert found["reused"] is (used or members)[0][1]["network"].get("reused")
     assert found["n"] == len(used)
     assert found["failed"] == len(members) - len(answered)
     assert found["errors"] == Counter(step["error"]["kind"] for _, step in members if step["error"])
@@ -663,8 +665,13 @@ def steps_by_round(
     if number is not None:
         chains = [(turn, [each for each in steps if each["step_number"] == number]) for turn, steps in chains]
     answered = [(turn, steps) for turn, steps in chains if steps and steps[-1]["error"] is None]
-    used = [(turn, steps) for turn, steps in answered if steps[-1] in good]
-    return dict(used or answered), [steps[-1]["response"]["status"] for _, steps in answered]
+    used = [(turn, steps) for turn, steps in answered if steps[-1] in good] or answered
+    kept = [
+        (turn, steps)
+        for turn, steps in used
+        if all(step["network"].get("reused") is not False for step in steps)
+    ]
+    return dict(kept or used), [steps[-1]["response"]["status"] for _, steps in answered]
 
 
 def check_comparison(

@@ -274,8 +274,8 @@ def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms
     runs = 7 + len(opened)
     cost = f"{len(opened)} of {runs} runs opened a connection, which took 6.0 ms; the times are of the others"
     slower = (
-        f"; the first answer took {longer} longer at the server: for the new connection, or because it was the "
-        "first (caches, workers): --count 3 without --reuse tells"
+        f"; the first answer took {longer} longer at the server: for the new connection, or because it was "
+        "the first (caches, workers): --count 3 without --reuse tells"
     )
     assert sentence == cost + (slower if longer else "")
 
