@@ -403,14 +403,6 @@ def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, run_too
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_server_that_requires_one_that_was_not_given_is_told_by_the_hint(authority, version):
-    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, _):
-        step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "tls")
-    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
-    assert step["network"]["client_cert"] is None
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path, version):
     import trustme
 

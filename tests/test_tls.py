@@ -466,7 +466,8 @@ def test_a_server_that_requires_a_client_certificate_is_a_tls_failure(visit, aut
     authority.ca.configure_trust(context)
     step = failure(visit(context, *options), "tls")
     assert "requires a client certificate" in step["error"]["message"]
-    assert step["network"]["ip"] == "127.0.0.1"
+    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
+    assert (step["network"]["ip"], step["network"]["client_cert"]) == ("127.0.0.1", None)
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
