@@ -297,12 +297,11 @@ END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last by
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_SMALL_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
 MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
-MAX_SYSTEM_FILE = 64 * 1024  # of name servers, local ports, addresses
+MAX_SYSTEM_FILE = 64 * 1024  # of name servers, local ports
 MAX_CA_BUNDLE = 16 << 20
 MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
 MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
-MAX_INTERFACE = 15  # bytes of a network interface's name; the system's field has 16, the last a zero
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to see whether it is JSON
 LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
@@ -407,10 +406,6 @@ class UsageError(ToolError):
 
 class SloError(UsageError):
     """A budget is malformed: exit 64, shown in a panel."""
-
-
-class InterfaceError(UsageError):
-    """Nothing can be sent from where --interface says."""
 
 
 class NetworkError(ToolError):
@@ -2192,16 +2187,8 @@ def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
             yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
 
 
-class Override(NamedTuple):
-    """An address that --resolve gives for a host and port."""
-
-    text: str
-    place: tuple[str, int]
-    address: str
-
-
-def parse_resolve(text: str) -> Override:
-    """Read HOST:PORT:ADDR; raises UsageError."""
+def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
+    """Read HOST:PORT:ADDR: return the host with its port, and the address. Raises UsageError."""
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
     if not entry:
         raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
@@ -2212,49 +2199,17 @@ def parse_resolve(text: str) -> Override:
         raise UsageError(f"--resolve '{text}': {error.message}") from None
     if not is_ip(address):
         raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
-    return Override(text, place, address)
+    return place, address
 
 
-def collect_overrides(entries: Iterable[Override], family: int, chosen_by: str) -> dict[tuple[str, int], str]:
-    """Return the address of each host and port; raises UsageError for a second one or an excluded family."""
-    overrides: dict[tuple[str, int], str] = {}
-    for text, place, address in entries:
-        if not is_ip(address, family):
-            raise UsageError(f"--resolve '{text}': {chosen_by} excludes the address '{address}'")
-        if place in overrides:
-            here = f"{bracketed(place[0])}:{place[1]}"
-            raise UsageError(f"--resolve '{text}': {here} was given before (--all-addresses takes several)")
-        overrides[place] = address
-    return overrides
-
-
-def zone_number(zone: str) -> int | str:
-    """Return the number of the interface that a zone names (RFC 4007 section 11), else the zone."""
-    if re.fullmatch("[0-9]{0,10}", zone):
-        return int(zone or 0)
-    try:
-        return socket.if_nametoindex(zone)
-    except OSError:
-        return zone
-
-
-def choose_addresses(entries: Sequence[Override], family: int, chosen_by: str) -> tuple[str, ...]:
-    """Return the given addresses of the `family`; raises UsageError for none, a repeated one or too many."""
-    fitting = [entry for entry in entries if is_ip(entry.address, family)]
-    if not fitting:
-        collect_overrides(entries, family, chosen_by)  # raises: the family of the first is excluded
-    targets: dict[tuple[bytes, int | str], str] = {}
-    for text, _, address in fitting:
-        plain, _, zone = address.partition("%")
-        key = (socket.inet_pton(ip_family(plain), plain), zone_number(zone))
-        if key in targets:
-            raise UsageError(f"--resolve '{text}': {address} was given before")
-        targets[key] = address
-    if len(targets) > MAX_ADDRESSES:
-        raise UsageError(
-            f"--resolve: {len(targets)} addresses were given, {MAX_ADDRESSES} at most are measured"
-        )
-    return tuple(targets.values())
+def choose_family(args: argparse.Namespace) -> int:
+    """Return the family of the addresses that are used; raises UsageError."""
+    family = next((each for each, name in FAMILY_NAMES.items() if vars(args)[name.lower()]), socket.AF_UNSPEC)
+    own = ip_family(args.interface or "")  # AF_UNSPEC of the name of a network interface
+    if own and not is_ip(args.interface, family):
+        option = "-4" if args.ipv4 else "-6"
+        raise UsageError(f"{option} and --interface '{args.interface}' exclude each other")
+    return own or family
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -2465,24 +2420,6 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         if refusal_of(error):
             raise
         raise UsageError(f"{identity.certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
-
-
-def choose_family(args: argparse.Namespace) -> tuple[int, str]:
-    """Return the family of the addresses that are used, and which option chose it; raises UsageError."""
-    family, text = socket.AF_UNSPEC, args.interface or ""
-    if args.ipv4 or args.ipv6:
-        family = socket.AF_INET if args.ipv4 else socket.AF_INET6
-    own = ip_family(text)
-    if not own:  # it is the name of a network interface, if anything
-        return family, "-4 or -6"
-    packed = socket.inet_pton(own, text.partition("%")[0])
-    if not any(packed) or packed[0] == 0xFF or (own == socket.AF_INET and packed[0] >= 224):
-        wrong = "is no address that a connection can begin at: give one of its own"
-        raise UsageError(f"--interface '{text}' {wrong}")
-    if not is_ip(text, family):
-        option = "-4" if args.ipv4 else "-6"
-        raise UsageError(f"--interface '{text}' is an {FAMILY_NAMES[own]} address, which {option} excludes")
-    return own, "-4 or -6" if family else "--interface"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3022,7 +2959,6 @@ FREE_TEXT = "data cookie user user_agent referer versus".split()  # it may begin
 PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
 NOT_EMPTY = {  # what a value must be that cannot be empty
     **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
-    "--interface": "the name of a network interface, or an address",
     "--label": "a text that tells this probe from others",
 }
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
@@ -3393,12 +3329,15 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    family, chosen_by = choose_family(args)
     entries = [parse_resolve(text) for text in args.resolve]
-    here = [entry for entry in entries if args.all_addresses and entry.place == url.place]
+    here = url.place if args.all_addresses else None
     series = base.series if base else choose_series(args)
-    addresses = choose_addresses(here, family, chosen_by)
-    overrides = collect_overrides([entry for entry in entries if entry not in here], family, chosen_by)
+    family = choose_family(args)
+    given = [address for place, address in entries if place == here]
+    fitting = [address for address in given if is_ip(address, family)]
+    addresses = tuple(
+        dict.fromkeys(fitting or given)
+    )  # of those of the other family each run says why it fails
     patience = base.max_time if base else seconds  # one for all sides: what they share is read once
     request = read_request(args, patience, url, base.request.headers if base else ())
     options = base or Options(request, NO_SECRETS, environ)
@@ -3411,7 +3350,7 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
         ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
         family=family,
-        overrides=overrides,
+        overrides={place: address for place, address in entries if place != here},
         series=series._replace(addresses=addresses),
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
@@ -3497,7 +3436,7 @@ def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
         field = value.partition(":")[0].lower()
         return field in [text.partition(":")[0].lower() for text in own.header]
     if name == "resolve":
-        return parse_resolve(value).place in [parse_resolve(text).place for text in own.resolve]
+        return parse_resolve(value)[0] in [parse_resolve(text)[0] for text in own.resolve]
     return name in replaced_names(own) and (value != "" or name in TOGETHER)
 
 
@@ -4157,35 +4096,12 @@ def explain_unprepared(error: BaseException) -> NetworkError | None:
     """Say why a step could not be made ready; None where this machine and its variables are not at fault."""
     if not isinstance(error, UsageError):
         return explain_refusal(error)
-    kind, hint = "tls", "Correct the variable, or name a CA bundle with --cacert."
-    if isinstance(error, InterfaceError):
-        kind, hint = "network", "It was there when the run began: look at the network of this machine."
-    return NetworkError(kind, "{}", hint, error.message)
+    hint = "Correct the variable, or name a CA bundle with --cacert."
+    return NetworkError("tls", "{}", hint, error.message)
 
 
 def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
     return NetworkError("protocol", message, hint, *details)
-
-
-def explain_interface(interface: str, error: OSError, own: Mapping[str, Sequence[str]]) -> UsageError:
-    """Say why --interface cannot be used, and what to give instead. `own`: addresses by interface."""
-    family = ip_family(interface)
-    if family:
-        found = [address for each in own.values() for address in each if is_ip(address, family)]
-        why = words_of_system(error)
-        if error.errno == errno.EADDRNOTAVAIL:
-            why = "this machine has no such address"
-        instead = f"give one of its own: {', '.join(found)}" if found else "it has none of that family"
-    elif error.errno == errno.ENODEV:
-        listed = (f"{name} ({', '.join(each)})" if each else name for name, each in own.items())
-        why, instead = "this machine has no such interface", f"give one of these: {', '.join(listed)}"
-    else:
-        found = [f"--interface {address}" for address in own.get(interface, ())]
-        why = f"this machine does not permit binding to it ({reason_of(error).lower()})"
-        instead = "it has no address to give instead"
-        if found:
-            instead = f"give its address instead: {' or '.join(found)}"
-    return InterfaceError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}; {instead}")
 
 
 def family_option(options: Options) -> str:
@@ -4616,10 +4532,11 @@ def literal_peer(literal: str, port: int) -> Peer:
         return Peer(literal, socket.AF_INET, (literal, port))
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
-    scope = zone_number(zone)
-    if isinstance(scope, str):
+    try:
+        scope = int(zone or 0) if re.fullmatch("[0-9]{0,10}", zone) else socket.if_nametoindex(zone)
+    except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
-        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone)
+        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
@@ -6498,21 +6415,6 @@ class Hop(Stage):
 
 
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
-SIOCGIFADDR = 0x8915  # Linux, netdevice(7)
-
-
-def bind_source(connection: socket.socket, interface: str) -> None:
-    """Have a connection begin where --interface says; raises OSError."""
-    if is_ip(interface):
-        try:
-            connection.bind(literal_peer(interface, 0).address)
-        except NetworkError:  # its zone is no interface of this machine
-            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from None
-        return
-    name = os.fsencode(interface)
-    if len(name) > MAX_INTERFACE:  # the kernel would take the beginning for the name
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-    connection.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, name)
 
 
 def make_socket(family: int) -> socket.socket:
@@ -6538,37 +6440,14 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        if interface is not None:
-            bind_source(made, interface)
+        if interface is not None and is_ip(interface):
+            made.bind((interface, 0))
+        elif interface is not None:
+            made.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, os.fsencode(interface))
     except OSError:
         made.close()
         raise
     return made
-
-
-def own_addresses() -> dict[str, list[str]]:
-    """Return the addresses of this machine by network interface, for a message (Linux, netdevice(7)): the
-    first of IPv4, and those of IPv6 that mean something without a zone.
-    """
-    import fcntl
-
-    own: dict[str, list[str]] = {name: [] for _, name in socket.if_nameindex()}
-    with make_socket(socket.AF_INET) as asking:
-        for name, found in own.items():
-            try:
-                reply = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
-                found.append(socket.inet_ntop(socket.AF_INET, reply[20:24]))
-            except OSError:
-                pass
-    try:
-        lines = decode(read_file("/proc/net/if_inet6", MAX_SYSTEM_FILE)).splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        address, _, _, scope, _, name = line.split()
-        if scope != "20":  # link-local
-            own.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
-    return own
 
 
 def syn_ack_at(info: bytes, begun: int, noticed: int) -> int:
@@ -6677,7 +6556,7 @@ class Tcp(Hop):
 
     def prepare(self) -> None:
         """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor.
-        Raises OSError when this machine has a limit that allows none, InterfaceError where none can begin.
+        Raises OSError when this machine has a limit that allows none.
         """
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
@@ -6687,12 +6566,9 @@ class Tcp(Hop):
                 self._spare[family] = open_socket(family, interface)
             except OSError as error:
                 errors.append(error)
-        if errors and not self._spare:
-            refused = next(filter(refusal_of, errors), None)
-            if refused:
-                raise refused
-            if interface:
-                raise explain_interface(interface, errors[-1], own_addresses())
+        refused = next(filter(refusal_of, errors), None)
+        if refused and not self._spare:
+            raise refused
         spares = tuple(self._spare.values())
         self.log.sockets += spares
         try:
@@ -13182,14 +13058,18 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 def prepare_side(side: Variant, pool: ConnectionPool) -> None:
     """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
     url, interface = side.options.request.url, side.options.interface
-    if url.secure:
+    if url.secure and side.name:  # else the first step tells
         pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
-    if interface is not None:
-        family = ip_family(interface) or socket.AF_INET
-        try:
-            open_socket(family, interface).close()
-        except OSError as error:
-            raise explain_interface(interface, error, own_addresses()) from None
+    if interface is None:
+        return
+    try:
+        if not is_ip(interface):
+            socket.if_nametoindex(interface)  # of a name that is too long the kernel takes the beginning
+        open_socket(ip_family(interface) or socket.AF_INET, interface).close()
+    except OSError as error:
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        why = f"{reason_of(error).lower()}; the interfaces here are {names}"
+        raise UsageError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}") from None
 
 
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
@@ -13200,7 +13080,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
-    for number, side in enumerate(options.sides):
+    for number, side in enumerate(options.sides or [Variant(None, options)]):
         try:
             prepare_side(side, pool)
         except UsageError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 
 import pytest
@@ -68,7 +67,7 @@ def test_zeros_before_a_port_count_for_nothing_however_many():
     long = "0" * MANY
     assert tool.parse_url(f"http://a.test:{long}81/").port == 81
     assert tool.parse_proxy(f"p.test:{long}81", "--proxy").port == 81
-    assert tool.parse_resolve(f"a.test:{long}81:127.0.0.1").place == ("a.test", 81)
+    assert tool.parse_resolve(f"a.test:{long}81:127.0.0.1")[0] == ("a.test", 81)
     environ = {"all_proxy": "p", "no_proxy": f"a.test:{long}81"}
     assert choose_route(tool.parse_url("http://a.test:81/"), None, environ).source == "NO_PROXY"
     for port in (long, long + "65536", "9" * MANY, long + "x"):
@@ -657,7 +656,7 @@ def test_a_status_is_three_digits(text):
     ],
 )
 def test_a_name_can_be_resolved_by_hand(entry, key, address):
-    assert tool.collect_overrides([tool.parse_resolve(entry)], socket.AF_UNSPEC, "") == {key: address}
+    assert tool.parse_resolve(entry) == (key, address)
 
 
 @pytest.mark.parametrize(
@@ -668,16 +667,4 @@ def test_a_name_can_be_resolved_by_hand(entry, key, address):
 )
 def test_what_resolves_no_name_is_refused(entry):
     with pytest.raises(tool.UsageError, match="--resolve"):
-        tool.collect_overrides([tool.parse_resolve(entry)], socket.AF_UNSPEC, "")
-
-
-def test_a_name_is_resolved_by_hand_once():
-    twice = [tool.parse_resolve(text) for text in ("a.test:80:127.0.0.1", "A.TEST:80:127.0.0.2")]
-    with pytest.raises(tool.UsageError, match="before"):
-        tool.collect_overrides(twice, socket.AF_UNSPEC, "")
-
-
-@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "::1"), (socket.AF_INET6, "127.0.0.1")])
-def test_an_address_of_the_family_that_is_excluded_is_refused(family, address):
-    with pytest.raises(tool.UsageError, match="-4 or -6"):
-        tool.collect_overrides([tool.parse_resolve(f"a.test:80:{address}")], family, "-4 or -6")
+        tool.parse_resolve(entry)
