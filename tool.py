@@ -303,7 +303,7 @@ MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
 MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_BODY = 1 << 30  # bytes of a request's body
-MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to see whether it is JSON
+MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
 LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
@@ -2254,52 +2254,44 @@ def parse_duration(text: str) -> int:
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
-def is_utf8(data: bytes) -> bool:
-    pieces = (data[at : at + BUFFER] for at in range(0, len(data), BUFFER))
-    try:
-        for _ in codecs.iterdecode(pieces, "utf-8"):
-            pass  # a whole text may take four times as much memory
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def is_cut_off(error: Exception, text: str) -> bool:
     """Tell whether an error in JSON may come only from the end of a text that goes on."""
     return getattr(error, "pos", -1) > len(text) - LONGEST_TOKEN or str(error).startswith("Unterminated")
 
 
-def is_json(data: bytes) -> bool:
-    """Tell whether bytes are strict JSON (RFC 8259): UTF-8, no NaN, no Infinity.
-
-    Decoding takes up to 30 times the memory. So of more than MAX_DECODED bytes only the beginning is decoded:
-    it must be that of a single value, and all of them UTF-8.
-    """
-    if not re.match(rb"[ \t\r\n]*[\[{\"0-9tfn-]", data):
+def is_json(text: str) -> bool:
+    """Tell whether a text is strict JSON (RFC 8259): no NaN, no Infinity."""
+    if not re.match(r"[ \t\r\n]*[\[{\"0-9tfn-]", text):
         return False
     import json
 
-    goes_on, text = len(data) > MAX_DECODED, ""
     try:
-        text, _ = codecs.utf_8_decode(data[:MAX_DECODED], "strict", not goes_on)
         # Numbers stay text: int() may refuse 5,000 digits, which are JSON. NaN is not, and int() refuses it.
         json.loads(text, parse_constant=int, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError) as error:
-        return goes_on and is_cut_off(error, text) and is_utf8(data)
-    return re.compile(rb"[ \t\r\n]*").fullmatch(data, MAX_DECODED) is not None
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def detect_type(data: bytes, extension: str) -> str:
-    """Return the media type of a body: by file extension, else by what the bytes are."""
-    text = "text/plain; charset=utf-8"
-    by_extension = {".json": "application/json", ".xml": "application/xml", ".txt": text}
+    """Return the media type of a body: by file extension, else by what the bytes are, of MAX_DECODED at most.
+
+    What is longer is no JSON: decoding it takes up to 30 times the memory.
+    """
+    text_type = "text/plain; charset=utf-8"
+    by_extension = {".json": "application/json", ".xml": "application/xml", ".txt": text_type}
     if extension in by_extension:
         return by_extension[extension]
-    if is_json(data):
+    whole, text = len(data) <= MAX_DECODED, None
+    try:
+        text, _ = codecs.utf_8_decode(data[:MAX_DECODED], "strict", whole)
+    except UnicodeDecodeError:
+        pass
+    if whole and text and is_json(text):
         return "application/json"
     if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
         return "application/xml"
-    return text if is_utf8(data) else "application/octet-stream"
+    return "application/octet-stream" if text is None else text_type
 
 
 def data_file(option: str, text: str) -> str | None:

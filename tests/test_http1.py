@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import ssl
-import tracemalloc
 
 import pytest
 
@@ -642,38 +641,19 @@ TYPES = {
 
 
 LONG = tool.MAX_DECODED
-OBJECTS = b"[" + b'{"a":1},' * (LONG // 8) + b"1"
 LONG_TYPES = {
-    "objects": (OBJECTS + b"]\n", JSON),
-    "a string": (b'"' + b"x" * LONG + b'"', JSON),
-    "wide characters": (('[1,"' + "😀" * (LONG // 4 + 1) + '"]').encode(), JSON),
-    "just as much": (b" " * (LONG - 1) + b"1", JSON),
-    "blanks behind": (b"{}" + b" " * LONG, JSON),
-    "broken at the cut": (b" " * (LONG - 3) + b"tru" + b"x" * 9, JSON),
-    "an end too early": (b"[1]" + b" " * LONG + b"x", TEXT),
-    "lines of JSON": (b'{"a":1}\n' * (LONG // 8 + 1), TEXT),
-    "broken before": (b"[NaN," + OBJECTS, TEXT),
-    "deep": (b"[" * (LONG + 1), TEXT),
-    "not UTF-8 before": (b'["\xfc' + OBJECTS, BINARY),
-    "not UTF-8 behind": (OBJECTS + b',"\xfc"]', BINARY),
-    "UTF-8 that is cut off": (("[" + '"ü",' * (LONG // 5 + 1)).encode() + b'"\xc3', BINARY),
+    "just as much JSON": (b" " * (LONG - 1) + b"1", JSON),
+    "more": (b" " * LONG + b"1", TEXT),
+    "XML": (b"<a>" + b" " * LONG + b"</a>", XML),
+    "a character at the cut": (b"x" * (LONG - 1) + "ü".encode(), TEXT),
+    "not UTF-8 before the cut": (b"x" * (LONG - 1) + b"\xfc", BINARY),
+    "not UTF-8 behind it": (b"x" * LONG + b"\xfc", TEXT),
 }
 
 
 @pytest.mark.parametrize(("content", "kind"), LONG_TYPES.values(), ids=LONG_TYPES)
-def test_the_type_of_much_data_is_told_from_its_beginning(content, kind):
-    assert len(content) >= LONG
+def test_of_much_data_the_beginning_tells_the_type_and_none_is_json(content, kind):
     assert tool.detect_type(content, "").partition(";")[0] == kind
-
-
-def test_telling_the_type_takes_no_more_memory_for_more_data():
-    """The objects that JSON stands for take many times the memory of its text."""
-    tracemalloc.start()
-    try:
-        assert tool.detect_type(b"[" + b'"ab",' * (4 * LONG // 5) + b"1]", "") == JSON
-        assert tracemalloc.get_traced_memory()[1] < 30 * LONG
-    finally:
-        tracemalloc.stop()
 
 
 def content_type(call_tool, *arguments):
