@@ -1110,14 +1110,6 @@ class Baseline(NamedTuple):
     seconds: float  # that its series took
 
 
-class Standstill(NamedTuple):
-    """How long this process was stopped, or the machine asleep."""
-
-    seconds: float = 0.0
-    rounds: int = 0  # that were due meanwhile
-    during: bool = False  # a run was under way
-
-
 class SeriesEvent(NamedTuple):
     """What has changed in a series, at the start of a run."""
 
@@ -8318,6 +8310,7 @@ class Report(NamedTuple):
     host: str  # this machine's name
     samples: Sequence[Sample]  # those of a variant after those of another, each in the order of measurement
     planned: int  # runs, if it was not stopped
+    skipped: int  # rounds, see `LiveReport`
     duration_us: int  # from the first start to the last end
     summaries: tuple[Summary, ...]
     verdicts: dict[str | None, Verdict]  # by variant
@@ -9164,7 +9157,7 @@ BEYOND = {1: 9, -1: 10}  # so many of them lie beyond the usual upper quartile (
 NEW_LEVEL, NEW_LEVEL_US = 0.2, 1_000  # their median is so far from the usual one, at the least
 QUARTILES = 2.25  # and so many times as far as the quartile, times the dependence of what is usual
 BACK = 7  # so many of the newest are back: that level is over
-EVENT_TONES = {"slow": "slow", "level": "slow", "recovered": "good", "flapping": "bad", "missed": "slow"}
+EVENT_TONES = {"slow": "slow", "level": "slow", "recovered": "good", "flapping": "bad"}
 
 
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
@@ -9323,12 +9316,11 @@ class VariantEvents:
         self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
         self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
 
-    def find(self, sample: Sample, disturbed: bool) -> Iterator[SeriesEvent]:
-        """Give the events of the next run; a failure or a time that a standstill `disturbed` makes none."""
+    def find(self, sample: Sample) -> Iterator[SeriesEvent]:
+        """Give the events of the next run."""
         self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
-        if sample.good or not disturbed:
-            yield from self._changes_of_status(sample)
-        if sample.good and not disturbed:
+        yield from self._changes_of_status(sample)
+        if sample.good:
             for kind, text, first in self._paces.setdefault(sample.reused, Pace()).find(sample):
                 yield self._event(kind, text)._replace(at=first.started_at, run=first.run)
         yield from self._new_things(sample.server)
@@ -9396,15 +9388,10 @@ class EventFinder:
         self.outages: dict[int, Outage] = {}
         self._variants: dict[str | None, VariantEvents] = {}
 
-    def add(self, sample: Sample, standstill: Standstill) -> list[SeriesEvent]:
-        """Return the events of the next run, by its last step, and of a standstill before or during it."""
-        events = []
-        if standstill.rounds:
-            rounds = counted(standstill.rounds, "round")
-            text = f"{rounds} missed: this process stood still for {standstill.seconds:.1f} s"
-            events.append(SeriesEvent(sample.started_at, sample.run, "missed", text))
+    def add(self, sample: Sample) -> list[SeriesEvent]:
+        """Return the events of the next run, by its last step."""
         variant = self._variants.setdefault(sample.variant, VariantEvents(self.outages))
-        events += variant.find(sample, standstill.during)
+        events = list(variant.find(sample))
         self.events += events
         return events
 
@@ -10058,6 +10045,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "failed": failed,
         "bad_status": sum(each.bad_status for each in report.summaries),  # only of last steps, too
         "late": sum(sample.late for sample in report.samples if sample.number == 1),
+        "skipped": report.skipped,
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
         "loss": count_losses(report.samples),
@@ -11784,6 +11772,10 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         if duration:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
+    if report.skipped:
+        starts = report.skipped + len({sample.round for sample in report.samples})
+        why = "a run was still under way, or this machine stood still"
+        yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
     if report.options.sides:
         yield from versus_blocks(report, width)
     elif report.samples[0].variant:
@@ -12118,12 +12110,8 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False  # there are results to report first
         self.signal: int | None = None  # the first that came
-        self.continued = False  # this process had been stopped (SIGSTOP), and goes on
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
-
-    def go_on(self, _: int, __: object) -> None:  # at SIGCONT
-        self.continued = True
 
     def come(self, number: int, _: object) -> None:  # at SIGINT, SIGTERM and SIGHUP
         if self.sums_up and not self.signal:
@@ -12534,7 +12522,7 @@ class Results:
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         self._at_once = options._replace(thresholds=plain, allowances={})  # each run is held against these
 
-    def add(self, run: Run, standstill: Standstill) -> tuple[Run, list[SeriesEvent]]:
+    def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
         self.ended = time.perf_counter_ns()
         self.begun = self.begun or run.started
@@ -12556,7 +12544,7 @@ class Results:
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
         begun = samples[-1]._replace(started_at=samples[0].started_at)
-        return run, self.events.add(begun, standstill)
+        return run, self.events.add(begun)
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
@@ -12680,8 +12668,8 @@ class Results:
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
                 yield f"{where}: {NONE_GOOD}"
 
-    def report(self, planned: int) -> Report:
-        """Sum up all runs; `planned` is how many there were to be."""
+    def report(self, planned: int, skipped: int) -> Report:
+        """Sum up all runs; there were to be `planned` ones, and `skipped` rounds did not start."""
         self._without_dropped()
         options, verdicts, comparisons = self.options, {}, []
         order = {variant: index for index, variant in enumerate(self.variants)}
@@ -12701,6 +12689,7 @@ class Results:
             host=os.uname().nodename,
             samples=samples,
             planned=planned,
+            skipped=skipped,
             duration_us=max(0, self.ended - self.begun) // 1000,
             summaries=sum_up_all(samples),
             verdicts=verdicts,
@@ -12723,78 +12712,6 @@ class Results:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 SLOW_RUN = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
-NO_GAP = -(10**18), 0  # a gap that ended long before the program began
-STANDSTILL = 500_000_000  # ns from one look at the clocks to the next; usually it is a tenth of a second
-# It goes on while the machine sleeps; perf_counter does not.
-WAKING_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def read_clocks() -> tuple[int, int]:
-    return time.perf_counter_ns(), time.clock_gettime_ns(WAKING_CLOCK)
-
-
-class Schedule:
-    """When each round of a series is due: whole intervals after the first start (ns of perf_counter).
-
-    Rounds that were due while this process was stopped (SIGSTOP, a sleeping machine) are missed, and all
-    others come later by as many intervals. To notice that, `look` must be called often.
-    """
-
-    def __init__(self, series: Series) -> None:
-        self._interval = round(min(series.interval, 1e9) * 1e9)
-        self._duration = None if series.duration is None else series.duration * 10**9
-        self.begun = 0
-        self._resumed = 0  # when the last stop was over
-        self._later = 0  # rounds missed so far
-        self._missed = self._stopped = 0  # rounds, and ns, that are yet to be told
-        self._looked = read_clocks()
-        self._gap = NO_GAP  # the last long time between two looks: when it ended, and how long it was
-
-    def look(self) -> None:
-        """Note a stop since the last look: the waking clock ran on, or SIGCONT came after a long gap."""
-        before, self._looked = self._looked, read_clocks()
-        ran, passed = (now - then for now, then in zip(self._looked, before))
-        asleep, continued = passed - ran, INTERRUPTION.continued
-        if passed > STANDSTILL:
-            self._gap = self._looked[0], passed
-        INTERRUPTION.continued = False
-        if asleep > STANDSTILL:
-            self._stopped += passed
-            if self._interval:
-                self._missed += asleep // self._interval
-        elif continued and self._looked[0] - self._gap[0] < STANDSTILL:
-            # Another thread may be the one that takes the signal, and this one may look before it has.
-            self._stopped += self._gap[1]
-        else:
-            return
-        self._resumed, self._gap = self._looked[0], NO_GAP
-
-    def due(self, number: int) -> int | None:
-        """Return when a round is due: 0 for at once, None if the series is over by then."""
-        if number == 1:
-            return 0
-        due = 0
-        if self._interval:
-            due = self.begun + (number - 1 + self._later) * self._interval
-            # How many whole intervals before this process went on the round was due.
-            missed = max(0, -((due - self._resumed) // self._interval))
-            self._later += missed
-            self._missed += missed
-            due += missed * self._interval
-        over = self._duration is not None and max(due, time.perf_counter_ns()) >= self.begun + self._duration
-        return None if over else due
-
-    def standstill(self, run: Run) -> Standstill:
-        """Return the standstill to be told with a run that has just ended."""
-        self.begun = self.begun or run.started
-        self.look()
-        during = self._resumed > run.started
-        if during:
-            self._resumed = time.perf_counter_ns()  # the next run is not late for the rest of this one
-        told = Standstill(self._stopped / 1e9, self._missed, during)
-        if told.rounds:
-            self._missed = self._stopped = 0
-        return told
 
 
 class LiveReport:
@@ -12805,7 +12722,7 @@ class LiveReport:
         self._options, self._results, self._rich = options, results, rich
         self._interval, self.planned = series.interval, series.times  # runs
         self._silent = options.style == "silent"
-        self.schedule = Schedule(series)
+        self.skipped = 0  # rounds
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
@@ -12825,12 +12742,28 @@ class LiveReport:
         compared = bool(self._options.sides) or series.every_address
         self._tells_all = self._options.style != "waterfall" or not (many or compared)
 
+    def _due(self, number: int) -> int | None:
+        """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
+
+        Rounds are due whole intervals after the first start. One that comes due while the one before is under
+        way starts when that ends; further ones that have come due by then are skipped.
+        """
+        if number == 1:
+            return 0
+        series, begun, now = self._options.series, self._results.begun, time.perf_counter_ns()
+        end, due = math.inf if series.duration is None else begun + series.duration * 10**9, 0
+        if series.interval:
+            interval = round(min(series.interval, 1e9) * 1e9)
+            due = begun + (number - 1 + self.skipped) * interval
+            overdue = -int((due - min(now, end)) // interval)  # rounds
+            self.skipped += max(0, overdue - (now < end))
+        return due if max(due, now) < end else None
+
     def wait(self, number: int) -> int | None:
         """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
         kept = self._options.exports or self._options.tracing  # whoever may read the report
         while (kept or self._read) and not INTERRUPTION.signal:
-            self.schedule.look()
-            due = self.schedule.due(number)
+            due = self._due(number)
             if due is None:
                 self.planned = self._results.samples[-1].run
                 return None
@@ -12891,7 +12824,6 @@ class LiveReport:
 
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
-        self.schedule.look()
         if self.status.ready:
             slow = time.perf_counter_ns() - state.started > SLOW_RUN
             self.status.draw(status_text(state) if slow or self._options.series.single else "")
@@ -12904,7 +12836,7 @@ class LiveReport:
         if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
             self._summed = now
             duration = series.duration or 0
-            time_left = max(0.0, duration - (now - (self.schedule.begun or now)) / 1e9), duration
+            time_left = max(0.0, duration - (now - (self._results.begun or now)) / 1e9), duration
             samples = self._results.samples
             self.status.bars = series_progress(self._interval, self.planned, samples, time_left)
 
@@ -12939,7 +12871,7 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         if step.error:
             failed = run._replace(turn=Turn())
             live.expect(0)
-            live.tell(*results.add(failed, Standstill()))
+            live.tell(*results.add(failed))
             return []
         results.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
@@ -12982,7 +12914,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
-        told = results.add(run, live.schedule.standstill(run))
+        told = results.add(run)
         INTERRUPTION.sums_up = not series.single
         live.tell(*told)
         if not series.single:
@@ -13023,7 +12955,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.status.clear)
         pool.close()
         gc.unfreeze()
-    report = results.report(live.planned)
+    report = results.report(live.planned, live.skipped)
     warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
@@ -13144,7 +13076,6 @@ def cli(take_store: TakeStore = lambda: None) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
-    signal.signal(signal.SIGCONT, INTERRUPTION.go_on)
     if os.environ.get("HTTPHASES_TRACEBACK") != "1":
         # It takes an argument and prints nothing. A function of our own might have no memory to run in.
         sys.unraisablehook = callable

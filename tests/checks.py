@@ -57,10 +57,10 @@ SERIES_FIELDS = (
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n dependence verdict steady"
 EVENT_FIELDS = "at run_number kind text target side"
-EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol missed".split()
+EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol".split()
 LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
 GROUPS_FIELDS = "target step_number low_ms high_ms low_n high_n high_runs goes_with"
-SERIES_SUMMARY_FIELDS = "runs failed bad_status late errors duration_ms loss"
+SERIES_SUMMARY_FIELDS = "runs failed bad_status late skipped errors duration_ms loss"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
 STATISTICS_FIELDS = (
@@ -430,6 +430,7 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
     held_up = [run for run in runs if any(step not in good and not step["error"] for step in run["steps"])]
     assert summary["bad_status"] == len(held_up)
     assert summary["late"] == sum(run["late_ms"] is not None for run in runs)
+    assert summary["skipped"] == 0 or document["interval_s"] > 0
     assert summary["duration_ms"] >= max(run["summary"]["total_time_ms"] for run in runs) - 0.001
     check_statistics(document, good)
     if sides:
@@ -450,7 +451,7 @@ def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
     assert event["kind"] in EVENT_KINDS and event["text"] == event["text"].strip() != ""
     run = runs[event["run_number"] - 1]
     assert event["at"] == run["started_at"]
-    assert event["target"] == (None if event["kind"] == "missed" else run["target"])
+    assert event["target"] == run["target"]
 
 
 def check_level(level: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:

@@ -1241,7 +1241,7 @@ def test_each_budget_that_is_not_judged_has_a_reason_of_its_own():
         options._replace(baseline=tool.Baseline("f", "", None, None, (*run[0],), 12, 1, 60))
     )
     results.samples = run[1]
-    report = results.report(12)
+    report = results.report(12, 0)
     reasons = {
         "total": "not judged, the runs depend on each other: more of them, further apart",
         "total.p95": "not judged, too few good answers",

@@ -42,11 +42,11 @@ def run(number, label=200, total=20_000, **changes):
     return made._replace(started_at=started(number), server=FIRST)._replace(**changes)
 
 
-def told(samples, standstills=None):
+def told(samples):
     """Return the events of runs: (run, kind, text)."""
     finder = tool.EventFinder()
     for each in samples:
-        finder.add(each, (standstills or {}).get(each.run, tool.Standstill()))
+        finder.add(each)
     return [(event.run, event.kind, event.text) for event in finder.events]
 
 
@@ -288,23 +288,10 @@ def test_each_variant_is_looked_at_by_itself():
     for number in range(1, 41):
         side = "AB"[number % 2]
         total = {"A": 20_000, "B": 900_000}[side]
-        finder.add(run(number, 200 if side == "A" else 204, total, variant=side), tool.Standstill())
+        finder.add(run(number, 200 if side == "A" else 204, total, variant=side))
     assert finder.events == []
-    [event] = finder.add(run(41, 502, variant="B"), tool.Standstill())
+    [event] = finder.add(run(41, 502, variant="B"))
     assert tool.event_line(event).endswith(" run 41 B: 502 after 204")
-
-
-def test_rounds_that_were_missed_are_one_event_and_what_was_stopped_is_neither_slow_nor_an_outage():
-    usual = speeds(*USUAL * 2)
-    during, before = (tool.Standstill(12.34, 24, during) for during in (True, False))
-    missed = (9, "missed", "24 rounds missed: this process stood still for 12.3 s")
-    assert told([*usual, run(9, total=12_360_000)], {9: during}) == [missed]
-    assert told([*usual, run(9, "timeout")], {9: during}) == [missed]
-    assert told([*usual, run(9, "timeout")], {9: before}) == [
-        missed,
-        (9, "status", "failed in connect after 200"),
-    ]
-    assert told([*usual, run(9)], {9: tool.Standstill(0.6, 0, False)}) == []
 
 
 # --- where they are told --------------------------------------------------------------------------
@@ -703,102 +690,6 @@ def test_a_reader_that_leaves_ends_a_duration(start_tool, server):
     watch(process, "^Run 2 ")
     process.stdout.close()
     assert process.wait(PATIENCE) == 0
-
-
-# --- standing still -------------------------------------------------------------------------------
-
-
-def stop_for(process, seconds):
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGCONT)
-
-
-def missed_rounds(document):
-    found = [each["text"] for each in document["events"] if each["kind"] == "missed"]
-    return [
-        int(re.match(r"(\d+) rounds? missed: this process stood still for \d+\.\d s$", text)[1])
-        for text in found
-    ]
-
-
-@pytest.mark.needs("linux")
-def test_after_a_stop_the_schedule_goes_on_and_nothing_is_slow_or_late_for_it(start_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with http_server({"/": Reply(wait=0.01)}) as server:
-        words = ("--count", "20", "--interval", "0.2", "--metrics-only", "--json", path)
-        process = start_tool(*words, server.url())
-        watch(process, "^Run 9 ")
-        stop_for(process, 2.5)
-        process.communicate(timeout=PATIENCE)
-    document = check_document(json.loads(path.read_text()))
-    assert len(document["runs"]) == 20
-    assert 11 <= sum(missed_rounds(document)) <= 14
-    after = document["runs"][9:12]  # those to come may be late on a busy machine, of themselves
-    late = [run for run in after if (run["late_ms"] or 0) > 1000]
-    slow = [each for each in document["events"] if re.match(r"total \d{4}", each["text"])]
-    assert late == slow == []
-
-
-@pytest.mark.parametrize("seen_at_once", [True, False])
-def test_a_stop_is_noticed_also_where_its_signal_is_seen_after_the_gap(monkeypatch, seen_at_once):
-    """Another thread may take the signal: then the clocks are looked at before it is seen."""
-    clock = [10**9]
-    monkeypatch.setattr(tool, "read_clocks", lambda: (clock[0], clock[0]))
-    schedule = tool.Schedule(tool.Series(20, 0.1))
-
-    def look(after, continued):
-        clock[0] += after
-        tool.INTERRUPTION.continued = continued
-        schedule.look()
-        return schedule._resumed
-
-    assert look(10**8, continued=False) == 0
-    assert look(2 * 10**9, continued=seen_at_once) == (clock[0] if seen_at_once else 0)
-    if not seen_at_once:
-        assert look(10**8, continued=True) == clock[0]
-    resumed = schedule._resumed
-    assert look(10**9, continued=False) == resumed, "a busy machine is no stop"
-    look(10**9 // 2, continued=False)
-    assert look(10**8 * 4, continued=True) == resumed, "this one lasted no time"
-
-
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize(("wait", "seconds"), [(0.3, 1), (2.5, 20)])
-def test_a_run_that_was_stopped_is_not_slow_and_no_outage(start_tool, tmp_path, wait, seconds):
-    """It is stopped while its answer is on its way, which would be slow, and its deadline passes; or
-    it goes on for a second after that, and the next run is not late for it.
-    """
-    path = tmp_path / "out.json"
-    with http_server(
-        {"/": lambda request: Reply(wait=wait if len(server.requests) == 12 else 0.0)}
-    ) as server:
-        words = ("--count", "16", "--interval", "0.1", "-m", seconds, "--metrics-only", "--json", path)
-        process = start_tool(*words, server.url())
-        watch(process, "^Run 11 ")
-        while len(server.requests) < 12:
-            time.sleep(0.001)
-        stop_for(process, 1.5)
-        process.communicate(timeout=PATIENCE)
-    document = check_document(json.loads(path.read_text()))
-    assert document["runs"][11]["summary"]["total_time_ms"] >= 300 - EDGE
-    # Only the next one could be late for the stop; others may be on a busy machine, of themselves.
-    assert (document["runs"][12]["late_ms"] or 0) <= 700
-    assert [each for each in document["events"] if each["run_number"] == 12] == []
-    assert calm_events(document)[0][1] == "missed"
-    assert sum(missed_rounds(document)) >= 10
-
-
-@pytest.mark.needs("linux")
-def test_a_short_duration_loses_the_rounds_that_it_missed(start_tool, tmp_path, server):
-    path = tmp_path / "out.json"
-    words = ("--duration", "4", "--interval", "0.2", "--metrics-only", "--json", path)
-    process = start_tool(*words, server.url())
-    watch(process, "^Run 3 ")
-    stop_for(process, 1.6)
-    process.communicate(timeout=PATIENCE)
-    document = check_document(json.loads(path.read_text()))
-    assert len(document["runs"]) + sum(missed_rounds(document)) == 20
 
 
 # --- the progress line ----------------------------------------------------------------------------

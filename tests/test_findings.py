@@ -1157,7 +1157,7 @@ def test_a_silent_lookup_advises_the_family_that_has_answers(address, options):
 def test_a_run_is_kept_from_running_for_a_tenth_of_its_time_as_a_single_one_is(waited, told):
     options = tool.parse_options(["--count", "9", "http://a.test/"], {}, 80)
     results, step = tool.Results(options), recorded("0 1 0 1499 0", starved_us=waited)
-    results.add(tool.Run((step,), False, tool.Turn(1), 1, None), tool.Standstill())
+    results.add(tool.Run((step,), False, tool.Turn(1), 1, None))
     assert results.notes[tool.STARVED] == told
 
 

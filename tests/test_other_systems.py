@@ -21,10 +21,9 @@ from conftest import PATIENCE, TOOL
 from servers import http_server
 
 LACKING = """
-import os, runpy, socket, sys, time
+import os, runpy, socket, sys
 for module, names in {
     os: "O_PATH posix_fallocate memfd_create",
-    time: "CLOCK_BOOTTIME",
     socket: "TCP_INFO MSG_MORE SO_TIMESTAMPNS SO_BINDTODEVICE",
 }.items():
     for name in names.split():

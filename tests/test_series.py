@@ -33,7 +33,7 @@ from checks import (
     parse_instant,
     parse_metrics,
 )
-from conftest import catches, open_terminal, read_all, storm
+from conftest import PATIENCE, catches, open_terminal, read_all, storm
 from inside import tool
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
 
@@ -491,8 +491,8 @@ def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
     assert offsets[-1] - middle < 0.7
 
 
-def test_a_run_that_was_still_under_way_makes_the_next_late_and_no_gap(run_tool):
-    """With coordinated omission the later ones would not be late, and the schedule would have moved."""
+def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are_skipped(run_tool):
+    """With coordinated omission the next would not be late, and the schedule would have moved."""
     interval = 0.6
     with http_server({"/": every(Reply(), Reply(wait=2), *[Reply()] * 6)}) as server:
         options = ["--metrics-only", "--count", "7", "--interval", str(interval), "--json", "-"]
@@ -500,14 +500,58 @@ def test_a_run_that_was_still_under_way_makes_the_next_late_and_no_gap(run_tool)
     runs = document["runs"]
     late = [run["late_ms"] for run in runs]
     assert late[0] is None and (late[1] or 0) < 1000, "on a busy machine the first one may take long too"
-    assert late[2] >= 1400 and late[3] is not None and late[3] < late[2]
+    assert late[2] >= 1400
+    skipped = document["summary"]["skipped"]
+    assert skipped >= 2
     first = parse_instant(runs[0]["started_at"])
     for number, run in enumerate(runs):
-        behind = (parse_instant(run["started_at"]) - first).total_seconds() - number * interval
+        due = number + (skipped if number > 2 else 0)
+        behind = (parse_instant(run["started_at"]) - first).total_seconds() - due * interval
         assert behind >= -0.4, "it was not due yet"
         if run["late_ms"] is not None:
             assert abs(behind * 1000 - run["late_ms"]) < 400, "it is late by what the schedule says"
-    assert document["summary"]["duration_ms"] >= 6 * interval * 1000 - 2
+    assert document["summary"]["duration_ms"] >= (6 + skipped) * interval * 1000 - 2
+
+
+@pytest.mark.needs("linux")
+def test_rounds_of_a_machine_that_stood_still_are_skipped_and_counted(start_tool, tmp_path, server):
+    path = tmp_path / "out.json"
+    process = start_tool("--duration", "4", "--interval", "0.2", "--json", path, server.url())
+    while len(server.requests) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.6)
+    process.send_signal(signal.SIGCONT)
+    shown, _ = process.communicate(timeout=PATIENCE)
+    document = check_document(json.loads(path.read_text()))
+    skipped, runs = document["summary"]["skipped"], len(document["runs"])
+    assert skipped >= 6 and skipped + runs == 20
+    assert f"{skipped} of 20 starts were skipped: a run was still under way, or this machine" in flat(
+        shown.decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration", "now", "due", "skipped"),
+    [
+        (None, 0.9, 1, 0),  # it is still to come
+        (None, 1.0, 1, 0),
+        (None, 1.5, 1, 0),  # late
+        (None, 4.5, 1, 3),
+        (4, 3.5, 1, 2),
+        (4, 4.0, None, 3),  # of four rounds the first alone was in time
+        (4, 9.0, None, 3),
+        (1, 0.5, None, 0),  # a round that is due at the end does not begin
+    ],
+)
+def test_of_rounds_that_have_come_due_one_starts_late(monkeypatch, duration, now, due, skipped):
+    options = tool.parse_options(["http://localhost/"], {}, 80)
+    series = tool.Series(20, 1.0, single=False, duration=duration)
+    live = tool.LiveReport(tool.Results(options._replace(series=series)), False)
+    live._results.begun = begun = 10**9
+    monkeypatch.setattr(tool.time, "perf_counter_ns", lambda: begun + int(now * 1e9))
+    assert live._due(2) == (due and begun + due * 10**9)
+    assert live.skipped == skipped
 
 
 @pytest.mark.parametrize("zero", ["0", "0.0", ".0", "00"])

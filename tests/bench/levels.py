@@ -107,7 +107,7 @@ def speed_events(times: Sequence[float]) -> list[Any]:
     """Return the events that say that something is slower or quicker."""
     finder = tool.EventFinder()
     for sample in common.samples_of(tool, times):
-        finder.add(sample, tool.Standstill())
+        finder.add(sample)
     return [event for event in finder.events if event.kind in ("slow", "level")]
 
 
@@ -139,7 +139,7 @@ def show_delays(rounds: int) -> None:
                 times[before:] = [time * (1 + share) for time in times[before:]]
                 finder = tool.EventFinder()
                 for sample in common.samples_of(tool, times):
-                    told = [each for each in finder.add(sample, tool.Standstill()) if each.kind == "level"]
+                    told = [each for each in finder.add(sample) if each.kind == "level"]
                     if told and sample.run > before:
                         delays.append(sample.run - before)
                         break
