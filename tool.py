@@ -1118,18 +1118,6 @@ class SeriesEvent(NamedTuple):
     kind: str
     text: str  # as it follows the run's name
     variant: str | None = None
-    outage: int | None = None  # of an event about an outage: the run with which that began
-
-
-class Outage(NamedTuple):
-    """Runs of a variant in a row that were not good."""
-
-    variant: str | None
-    began: datetime.datetime
-    until: datetime.datetime  # the start of the next good run, or of its own last run so far
-    runs: int
-    labels: tuple[str, ...]  # a status, or a kind of failure
-    over: bool = False
 
 
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
@@ -8318,7 +8306,6 @@ class Report(NamedTuple):
     newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
     single: Run | None
     events: Sequence[SeriesEvent]
-    outages: Mapping[int, Outage]  # by the run with which each began
     comparisons: tuple[Comparison, ...]  # of each side in its turn
 
     def start_of(self, run: int) -> datetime.datetime:
@@ -9146,28 +9133,9 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next, said once.
-USUAL_RUNS = 50  # which tell what is usual, at most
-USUAL_AGAIN = 3  # usual runs that end a row of slow ones
-ALIKE_RUNS = 10  # so many with one label are steady again
-FLAPPING = 5  # changes within ALIKE_RUNS, or rows of slow runs within USUAL_RUNS, are told as one
-LEAST_SLOW_US = 5_000  # a slow run is so much above what is usual, at the least
-NEWEST_RUNS = 10  # which tell whether there is a new level: all of the next three hold
-BEYOND = {1: 9, -1: 10}  # so many of them lie beyond the usual upper quartile (1), or the lower one (-1)
-NEW_LEVEL, NEW_LEVEL_US = 0.2, 1_000  # their median is so far from the usual one, at the least
-QUARTILES = 2.25  # and so many times as far as the quartile, times the dependence of what is usual
-BACK = 7  # so many of the newest are back: that level is over
-EVENT_TONES = {"slow": "slow", "level": "slow", "recovered": "good", "flapping": "bad"}
-
-
+# 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next.
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
-    return f"{(end - begin).total_seconds():.1f} s"
-
-
-def span_of(outage: Outage) -> str:
-    """Return how long an outage was; nothing for a single run that is too short to tell, or the last."""
-    span = span_text(outage.began, outage.until)
-    return "" if outage.runs == 1 and span == "0.0 s" else span
+    return length_text((end - begin) / datetime.timedelta(microseconds=1))
 
 
 def whole_ms(us: float, least: float | None = None) -> str:
@@ -9180,220 +9148,50 @@ def failed_where(failure: Failure) -> str:
     return "before the request" if failure.kind == "redirect" else f"in {failure.phase}"
 
 
-class Pace:
-    """Finds what changes in the totals of the good runs of a variant, on new connections or on kept ones.
-
-    The reference, what is usual, is the fifty runs before the newest ten, without slow ones. A run may be
-    slow, and the newest ten may lie on another level. The reference stays as it is until that level is over,
-    or has lasted for fifty runs: then that level is the reference.
-    """
-
-    def __init__(self) -> None:
-        self._reference: list[Sample] = []
-        self._newest: list[Sample] = []
-        self._flags: list[int] = []  # of the last runs: 0 not slow, 1 slow, 2 a row of slow ones begins
-        self._row: list[Sample] = []  # the slow runs under way
-        self._back: list[Sample] = []  # the runs since the last of them
-        self._often = False  # rows come too often to be told one by one
-        self._level: list[Sample] = []  # the runs since a new level began
-        self._sign = 1  # it is above the reference, or below (-1)
-
-    def find(self, sample: Sample) -> Iterator[tuple[str, str, Sample]]:
-        """Give the events of the next run: kind, text, and the run with which each began."""
-        self._newest.append(sample)
-        if len(self._newest) > NEWEST_RUNS:
-            oldest = self._newest.pop(0)
-            if not (self._level or self._flags[-NEWEST_RUNS]):
-                self._reference = [*self._reference, oldest][-USUAL_RUNS:]
-        usual = self._reference
-        if len(usual) < OUTLIER_VALUES:
-            recent = self._newest[:-1]
-            flags = self._flags[-len(recent) :]
-            usual = [*usual, *(each for each, flag in zip(recent, flags) if not flag)]
-        middle = median(times_of("total", usual)) if usual else 0
-        yield from self._slow_runs(sample, usual, middle)
-        if len(self._reference) >= OUTLIER_VALUES:
-            yield from self._levels(middle)
-
-    def _is_slow(self, sample: Sample, usual: Sequence[Sample], middle: float) -> bool:
-        """Tell whether a run lies far above what is usual, and above the new level if there is one."""
-        total = sample.timing.total
-        if len(usual) < OUTLIER_VALUES or total - middle <= LEAST_SLOW_US:
-            return False
-        # Where runs depend on those before them, chance takes them further.
-        for totals in (times_of("total", runs) for runs in (usual, self._level) if runs):
-            centre, reach = usual_range(totals)
-            if total - centre <= max(LEAST_SLOW_US, reach * math.sqrt(dependence(totals))):
-                return False
-        return True
-
-    def _slow_runs(
-        self, sample: Sample, usual: Sequence[Sample], middle: float
-    ) -> Iterator[tuple[str, str, Sample]]:
-        """Give the beginning and the end of a row of slow runs."""
-        slow = self._is_slow(sample, usual, middle)
-        begins = slow and not self._row
-        self._flags = [*self._flags[1 - USUAL_RUNS :], slow + begins]
-        if slow:
-            self._row.append(sample)
-            self._back = []
-            if begins:
-                self._often = self._flags.count(2) >= FLAPPING
-                yield "slow", self._slow_text(sample, usual, middle), sample
-        elif self._row:
-            top = nearest_rank(sorted(times_of("total", usual)), 75)
-            end = max(top, middle + max(NEW_LEVEL_US, NEW_LEVEL * middle))  # above may lie another level
-            returned = self._often or self._level or sample.timing.total <= end
-            self._back = [*self._back, sample] if returned else []
-            if len(self._back) == (USUAL_RUNS if self._often else USUAL_AGAIN):
-                if not self._level:
-                    yield self._again(self._row[0], self._back[0], counted(len(self._row), "slow run"))
-                self._row, self._often = [], False
-
-    def _again(self, first: Sample, back: Sample, runs: str) -> tuple[str, str, Sample]:
-        """Return the event that ends unusual `runs`: from `first` to `back`, the first usual one."""
-        span = span_text(first.started_at, back.started_at)
-        return "recovered", f"usual again, after {span} ({runs})", self._newest[-1]
-
-    def _slow_text(self, sample: Sample, usual: Sequence[Sample], middle: float) -> str:
-        """Name the time of a slow run, and the phase that made it."""
-        if self._often:
-            slow = len(self._flags) - self._flags.count(0)
-            return f"slow again and again: {slow} of the last {len(self._flags)} runs"
-        excess = {}
-        for phase in PHASES:
-            took, others = getattr(sample.timing, phase), times_of(phase, usual)
-            if took is not None and others:
-                excess[phase] = took - median(others)
-        cause = max(excess, key=lambda phase: excess[phase])
-        total = f"total {sample.timing.total / 1000:.1f} ms, usually {middle / 1000:.1f}"
-        return f"{total}: {cause} {whole_ms(getattr(sample.timing, cause))}"
-
-    def _levels(self, middle: float) -> Iterator[tuple[str, str, Sample]]:
-        """Give the beginning and the end of a level that is not the reference's."""
-        usual = times_of("total", self._reference)
-        if self._level:
-            yield from self._end_of_level(nearest_rank(sorted(usual), 75 if self._sign > 0 else 25))
-            return
-        now = median(times_of("total", self._newest))
-        sign, change = (1 if now > middle else -1), abs(now - middle)
-        if change < max(NEW_LEVEL_US, NEW_LEVEL * middle):
-            return
-        end = nearest_rank(sorted(usual), 75 if sign > 0 else 25)
-        beyond = [each for each in self._newest if sign * (each.timing.total - end) > 0]
-        if len(beyond) >= BEYOND[sign] and change >= QUARTILES * dependence(usual) * abs(end - middle):
-            self._level, self._sign = self._newest[self._newest.index(beyond[0]) :], sign
-            self._row, self._often = [], False
-            least = min(now, middle)
-            text = f"total {whole_ms(now, least)} ms since then, usually {whole_ms(middle, least)}"
-            yield "level", text, beyond[0]
-
-    def _end_of_level(self, end: float) -> Iterator[tuple[str, str, Sample]]:
-        """Give the end of a level: the newest runs are back, or it has become usual."""
-        newest = self._newest[-1]
-        self._level.append(newest)
-        back = [each for each in self._newest if self._sign * (each.timing.total - end) <= 0]
-        if len(back) >= BACK:
-            yield self._again(self._level[0], back[0], counted(len(self._level) - len(back), "run"))
-        elif len(self._level) >= USUAL_RUNS:
-            self._reference = self._level[:-NEWEST_RUNS]
-            yield "renewed", f"usual now: {whole_ms(median(times_of('total', self._level)))} ms", newest
-        else:
-            return
-        self._level = []
+def label_of(sample: Sample) -> str:
+    """Say how a run ended, by its last step."""
+    return f"failed {failed_where(sample.failure)}" if sample.failure else str(sample.status)
 
 
-class VariantEvents:
-    """Finds what changes from run to run of a variant; `outages` are of all variants, by their first run."""
-
-    def __init__(self, outages: dict[int, Outage]) -> None:
-        self._outages = outages
-        self._outage: int | None = None  # the first run of the one under way
-        self._good: str | None = None  # the label of the last good run
-        self._labels: list[str] = []  # of the last runs
-        self._flapping = False
-        self._paces: dict[bool | None, Pace] = {}  # of good runs, cold and warm ones
-        self._seen: dict[str, dict[str, None]] = {}  # by kind, the newest last
-        self._event: Callable[..., SeriesEvent]  # makes one of the run that is looked at
-
-    def find(self, sample: Sample) -> Iterator[SeriesEvent]:
-        """Give the events of the next run."""
-        self._event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
-        yield from self._changes_of_status(sample)
-        if sample.good:
-            for kind, text, first in self._paces.setdefault(sample.reused, Pace()).find(sample):
-                yield self._event(kind, text)._replace(at=first.started_at, run=first.run)
-        yield from self._new_things(sample.server)
-
-    def _changes_of_status(self, sample: Sample) -> list[SeriesEvent]:
-        """Return the events of a run's label; while labels change too often, that alone is said."""
-        label = f"failed {failed_where(sample.failure)}" if sample.failure else str(sample.status)
-        events = list(self._compare_label(sample, label))
-        self._labels = [*self._labels[-ALIKE_RUNS:], label]
-        recent = self._labels[-ALIKE_RUNS:]
-        if self._flapping:
-            if recent.count(label) < ALIKE_RUNS:
-                return []
-            self._flapping = False
-            kind = "recovered" if sample.good else "status"
-            return [self._event(kind, f"steady again: {label}", outage=self._outage)]
-        if sum(label != after for label, after in zip(self._labels, self._labels[1:])) < FLAPPING:
-            return events
-        self._flapping = True
-        odd = [each for each in recent if each != self._good]
-        text = f"flapping: {', '.join(dict.fromkeys(odd))} in {len(odd)} of {len(recent)} runs"
-        return [self._event("flapping", text)]
-
-    def _compare_label(self, sample: Sample, label: str) -> Iterator[SeriesEvent]:
-        """Give the events of a label, and keep the outages up to date."""
-        at, before = sample.started_at, self._labels[-1] if self._labels else None
-        if not sample.good:
-            self._outage = self._outage or sample.run
-            outage = self._outages.get(self._outage, Outage(sample.variant, at, at, 0, ()))
-            labels = tuple(dict.fromkeys((*outage.labels, label)))
-            self._outages[self._outage] = outage._replace(until=at, runs=outage.runs + 1, labels=labels)
-            if label != before:
-                text = f"{label} after {before}" if before else label
-                yield self._event("status", text, outage=self._outage)
-            return
-        if self._outage:
-            outage = self._outages[self._outage] = self._outages[self._outage]._replace(until=at, over=True)
-            again = f"{label} again" if label == self._good else label
-            runs, span = f"{counted(outage.runs, 'run')}: {', '.join(outage.labels)}", span_of(outage)
-            text = f"{again}, after {span} ({runs})" if span else f"{again}, after {runs}"
-            yield self._event("recovered", text, outage=self._outage)
-            self._outage = None
-        if self._good not in (None, label):
-            yield self._event("status", f"{label} after {self._good}")
-        self._good = label
-
-    def _new_things(self, server: ServerInfo) -> Iterator[SeriesEvent]:
-        """Give what a server shows that was not seen before."""
-        for kind, shown in server.facts.items():
-            seen = self._seen.setdefault(kind, {})
-            if seen and shown not in seen:
-                text = f"{shown} after {next(reversed(seen))}"
-                if kind == "certificate" and server.certificate:
-                    text = f"another certificate ({server.certificate.common_name}, {shown})"
-                yield self._event(kind, text)
-            seen.pop(shown, None)
-            seen[shown] = None
-
-
-class EventFinder:
-    """Makes events of the runs of a series; each variant is looked at by itself."""
+class Watch:
+    """Finds what changes from one run of a side to the next, by the last steps of its runs."""
 
     def __init__(self) -> None:
-        self.events: list[SeriesEvent] = []
-        self.outages: dict[int, Outage] = {}
-        self._variants: dict[str | None, VariantEvents] = {}
+        self._first: Sample | None = None  # of the runs in a row that end alike
+        self._runs = 0  # in that row
+        self._seen: set[tuple[str, str]] = set()  # labels and what servers show, with their kinds
+        self._last: dict[str, str] = {}  # what a server showed last, by kind
 
     def add(self, sample: Sample) -> list[SeriesEvent]:
-        """Return the events of the next run, by its last step."""
-        variant = self._variants.setdefault(sample.variant, VariantEvents(self.outages))
-        events = list(variant.find(sample))
-        self.events += events
-        return events
+        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
+        return [event(kind, text) for kind, text in (*self._label(sample), *self._new_things(sample.server))]
+
+    def _label(self, sample: Sample) -> Iterator[tuple[str, str]]:
+        """Give how a run ended, if it is not as the run before; of the first run, if it is not good."""
+        label, first = label_of(sample), self._first
+        if first and label == label_of(first):
+            self._runs += 1
+            return
+        if first:
+            again = f"{label} again" if ("label", label) in self._seen else label
+            runs, span = counted(self._runs, "run"), span_text(first.started_at, sample.started_at)
+            kind = "recovered" if sample.good and not first.good else "status"
+            yield kind, f"{again}, after {runs}, {span}: {label_of(first)}"
+        elif not sample.good:
+            yield "status", label
+        self._first, self._runs = sample, 1
+        self._seen.add(("label", label))
+
+    def _new_things(self, server: ServerInfo) -> Iterator[tuple[str, str]]:
+        """Give what a server shows that was not seen before in this series."""
+        for kind, shown in server.facts.items():
+            if kind in self._last and (kind, shown) not in self._seen:
+                text = f"{shown} after {self._last[kind]}"
+                if kind == "certificate" and server.certificate:
+                    text = f"another certificate ({server.certificate.common_name}, {shown})"
+                yield kind, text
+            self._seen.add((kind, shown))
+            self._last[kind] = shown
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9572,22 +9370,9 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
             yield summary_line(summary, report, compact, url, summary is last[summary.variant])
 
 
-def event_tone(event: SeriesEvent) -> str:
-    return "bad" if event.kind == "status" and event.outage else EVENT_TONES.get(event.kind, "")
-
-
 def event_line(event: SeriesEvent) -> str:
     run = " ".join(filter(None, (f"run {event.run}", event.variant)))
     return f"{clock_text(event.at)} {run}: {event.text}"
-
-
-def outage_line(outage: Outage) -> str:
-    """Describe an outage, from its beginning to its end or to the last run so far."""
-    labels, runs, span = ", ".join(outage.labels), counted(outage.runs, "run"), span_of(outage)
-    line = f"{labels} from {clock_text(outage.began)}{f' for {span}' if span else ''}, {runs}"
-    if not outage.over:
-        line += " so far"
-    return f"{outage.variant}: {line}" if outage.variant else line
 
 
 def note_texts(step: Step) -> Iterator[str]:
@@ -10981,7 +10766,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 # 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
-SHOWN_EVENTS = 20  # the last ones
+SHOWN_ROWS = 8  # of runs that failed, one after the other
 COLD = ": it may have met what was cold (names, caches, routes)"
 
 
@@ -11225,19 +11010,24 @@ def steps_blocks(report: Report, width: int) -> Iterator[Block]:
         yield Table(("Step", "Status", "Total", "Request"), ("Step", "Total"), rows)
 
 
-def events_rows(report: Report) -> Iterator[Row]:
-    """Tell what has changed. An outage has one line, in the place of its first event."""
-    lines: dict[SeriesEvent | int, Span] = {}
-    for event in report.events:
-        if event.outage is None:
-            lines[event] = Span(event_line(event), event_tone(event))
-        else:
-            lines[event.outage] = Span(outage_line(report.outages[event.outage]), "bad")
-    shown = list(lines.values())[-SHOWN_EVENTS:]
-    if len(lines) > len(shown):
-        shown.insert(0, Span(f"{len(lines) - len(shown)} more before these"))
-    for number, line in enumerate(shown):
-        yield "" if number else "Events", line
+def failed_rows(report: Report) -> Iterator[Row]:
+    """Name the runs that were not good, with the time that each row of them began and took."""
+    last = [sample for sample in report.samples if sample.last]
+    for variant, samples in group_by(lambda sample: sample.variant, last).items():
+        rows = [list(row) for _, row in groupby(samples, key=lambda sample: sample.good)]
+        told = []
+        for row, after in zip_longest(rows, rows[1:]):
+            if not row[0].good:
+                begun = report.start_of(row[0].run)
+                span = f"for {span_text(begun, report.start_of(after[0].run))}" if after else "to the end"
+                runs = "-".join(dict.fromkeys((str(row[0].run), str(row[-1].run))))
+                labels = ", ".join(dict.fromkeys(map(label_of, row)))
+                told.append(f"{runs} ({clock_text(begun)} {span}: {labels})")
+        if told:
+            failed = sum(not sample.good for sample in samples)
+            name = f"{variant}: " if variant else ""
+            listed = and_more(told, SHOWN_ROWS, ", …")
+            yield "Failed", Span(f"{name}{failed} of {counted(len(samples), 'run')}: run {listed}", "bad")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -11784,7 +11574,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from steps_blocks(report, width)
     for summary in report.summaries if report.samples[0].variant else ():
         yield Fields(change_rows(summary, report))
-    yield Fields([*loss_rows(report), *events_rows(report)])
+    yield Fields([*loss_rows(report), *failed_rows(report)])
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
 
@@ -12457,6 +12247,7 @@ ABOUT_AN_ANSWER = (
     *("trailer", "accept-ranges", "vary"),
 )
 TOLD_IN_FULL = 20  # with more runs, a waterfall has no line for each
+MAX_TOLD = 100  # changes that are told as they come
 
 
 def in_brief(step: Step) -> Step:
@@ -12509,7 +12300,8 @@ class Results:
         self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
         self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
-        self.events = EventFinder()
+        self.events: list[SeriesEvent] = []
+        self._watches: dict[str | None, Watch] = {}  # by variant
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
@@ -12544,7 +12336,9 @@ class Results:
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
         begun = samples[-1]._replace(started_at=samples[0].started_at)
-        return run, self.events.add(begun)
+        events = self._watches.setdefault(begun.variant, Watch()).add(begun)
+        self.events += events
+        return run, events
 
     def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
         """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
@@ -12696,8 +12490,7 @@ class Results:
             lookup_us=self.lookup_us,
             newest=self.newest,
             single=single and single._replace(verdict=verdicts.get(None)),
-            events=self.events.events,
-            outages=self.events.outages,
+            events=self.events,
             comparisons=tuple(comparisons),
         )
 
@@ -12732,6 +12525,7 @@ class LiveReport:
         self._summed = 0  # when (perf_counter_ns)
         self._tells_all = True  # each run, not only what has changed with it
         self._explained: set[str] = set()  # kinds of failures
+        self._told = 0  # changes
 
     def expect(self, variants: int) -> None:
         """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
@@ -12790,19 +12584,31 @@ class LiveReport:
         elif self._tells_all:
             self.print(lambda: self._paint_line(run))
         elif sys.stdout is not None and sys.stdout.isatty():
-            if events:
-                self.print(lambda: self._paint_events(run, events))
+            changes = list(self._change_lines(run, events))
+            if changes:
+                self.print(lambda: self._paint_changes(run, changes))
             return
-        for event in events if sys.stderr is not None and sys.stderr.isatty() else ():
-            say(event_line(event), "")
+        if sys.stderr is not None and sys.stderr.isatty():
+            for line in self._change_lines(run, events):
+                say(line.text, "")
+
+    def _change_lines(self, run: Run, events: Iterable[SeriesEvent]) -> Iterator[Span]:
+        """Give a line for each of the first changes, and one that says that it is the last."""
+        tones = {"status": "" if run.steps[-1].good else "bad", "recovered": "good"}
+        for event in events:
+            self._told += 1
+            if self._told <= MAX_TOLD:
+                yield Span(event_line(event), tones.get(event.kind, ""))
+            elif self._told == MAX_TOLD + 1:
+                yield Span("further changes are only counted")
 
     def _paint_line(self, run: Run) -> None:
         painter = choose_painter(self.stream, self._options.environ, self._rich)
         painter.paint([Span(run_line(run), "" if run.steps[-1].good else "bad")])
 
-    def _paint_events(self, run: Run, events: Iterable[SeriesEvent]) -> None:
-        """Print events, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [Span(event_line(event), event_tone(event)) for event in events]
+    def _paint_changes(self, run: Run, changes: Sequence[Span]) -> None:
+        """Print what has changed, and below the first failure of a kind why and what to try."""
+        blocks: list[Block] = [*changes]
         error = run.steps[-1].error
         if error and error.kind not in self._explained:
             self._explained.add(error.kind)

@@ -57,7 +57,7 @@ SERIES_FIELDS = (
 BASELINE_FIELDS = "path started_at host label"
 COMPARISON_FIELDS = "side against step_number n dependence verdict steady"
 EVENT_FIELDS = "at run_number kind text target side"
-EVENT_KINDS = "status recovered flapping slow level renewed address certificate protocol".split()
+EVENT_KINDS = "status recovered address certificate protocol".split()
 LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
 GROUPS_FIELDS = "target step_number low_ms high_ms low_n high_n high_runs goes_with"
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late skipped errors duration_ms loss"
@@ -508,8 +508,8 @@ def check_group(
     good: Sequence[dict[str, Any]],
     grouped: Collection[int],
 ) -> None:
-    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers, and of
-    these the ones on a kept connection, if there are such. Runs that are `grouped` with others are no outliers.
+    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers, and
+    of these the ones on a kept connection, if there are such. Runs `grouped` with others are no outliers.
     """
     answered = [(run, step) for run, step in members if step["error"] is None]
     used = [(run, step) for run, step in answered if step in good]

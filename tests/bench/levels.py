@@ -1,11 +1,9 @@
-"""How often does a series conclude what is not so, and how soon is a change of level said?
+"""How often does a series conclude what is not so?
 
 The program's own functions are fed with totals that were drawn from known distributions, from fixed seeds:
 
     shift, trend    a change of level is told at the end of a series; in the last four cases there is one
     groups          two groups are told; in one case there are two
-    events          slow runs and levels that are told in an hour of one run a second, where nothing changes
-    delay           runs after which a level of +20, +30 and +100 % is said (the median), and how often it is
     goes with       the right field is named among 20 that mean nothing; and one is where none goes with it
 """
 
@@ -14,9 +12,8 @@ from __future__ import annotations
 import importlib
 import math
 import random
-import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import common
@@ -25,7 +22,6 @@ sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
 tool: Any = importlib.import_module("tool")
 
 COUNTS = (24, 50, 100, 300)
-HOUR = 3600
 Draw = Callable[[random.Random, int], list[float]]
 
 
@@ -103,52 +99,6 @@ def show_ends(rounds: int) -> None:
     common.print_table(["times", "n", "shift", "trend", "groups"], rows)
 
 
-def speed_events(times: Sequence[float]) -> list[Any]:
-    """Return the events that say that something is slower or quicker."""
-    finder = tool.EventFinder()
-    for sample in common.samples_of(tool, times):
-        finder.add(sample)
-    return [event for event in finder.events if event.kind in ("slow", "level")]
-
-
-def goes_up(event: Any) -> bool:
-    """Tell whether an event says that it is slower."""
-    words = event.text.split()
-    return event.kind == "slow" or float(words[1]) > float(words[-1])
-
-
-def show_hours(hours: int) -> None:
-    rows = []
-    for depends in (0.0, 0.5):
-        for sigma in (0.05, 0.2, 0.5):
-            draw, chance = log_normal(sigma, depends), random.Random(f"{sigma} {depends}")
-            told = [goes_up(event) for _ in range(hours) for event in speed_events(draw(chance, HOUR))]
-            numbers = (sum(told) / hours, (len(told) - sum(told)) / hours)
-            rows.append([str(depends), str(sigma), *(f"{number:.2f}" for number in numbers)])
-    print(f"\nWhile nothing changes, events an hour, of {hours} hours")
-    common.print_table(["dependence", "sigma", "slower", "quicker"], rows)
-
-
-def show_delays(rounds: int) -> None:
-    before, after, rows = 100, 60, []
-    for depends, sigma in ((0.0, 0.05), (0.0, 0.1), (0.0, 0.2), (0.5, 0.1), (0.5, 0.2)):
-        for share in (0.2, 0.3, 1.0, -0.3):
-            draw, chance, delays = log_normal(sigma, depends), random.Random(f"{sigma} {depends} {share}"), []
-            for _ in range(rounds):
-                times = draw(chance, before + after)
-                times[before:] = [time * (1 + share) for time in times[before:]]
-                finder = tool.EventFinder()
-                for sample in common.samples_of(tool, times):
-                    told = [each for each in finder.add(sample) if each.kind == "level"]
-                    if told and sample.run > before:
-                        delays.append(sample.run - before)
-                        break
-            middle = str(round(statistics.median(delays))) if delays else "-"
-            rows.append([str(depends), str(sigma), f"{share:+.0%}", middle, percent(len(delays), rounds)])
-    print(f"\nAfter how many runs a new level is said, {rounds} each, and in how many percent within {after}")
-    common.print_table(["dependence", "sigma", "level", "runs", "said"], rows)
-
-
 def show_fields(rounds: int) -> None:
     rows = []
     for count in (20, 40, 100):
@@ -176,14 +126,12 @@ def show_fields(rounds: int) -> None:
 
 def main() -> None:
     options = common.parse_arguments(
-        "How often a series concludes what is not so, and how soon a change of level is said.",
+        "How often a series concludes what is not so.",
         1000,
         sys.executable,
     )
     show_ends(options.rounds)
     show_fields(options.rounds)
-    show_delays(max(10, options.rounds // 5))
-    show_hours(max(1, options.rounds // 25))
 
 
 if __name__ == "__main__":
