@@ -282,7 +282,7 @@ MAX_RUN_MARKS = (
     400_000  # commas, quotes and opening brackets of a run in it: each can become an object in memory
 )
 MAX_DEPTH = 20
-MAX_DURATION = 24 * 3600  # seconds
+LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
 MAX_GROUP = 100  # runs of a group, in an export
@@ -2209,13 +2209,18 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
 
 
 def parse_time(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
-    """Read a time in s above 0, with `zero` also 0, `otherwise` where none was given; raises UsageError."""
+    """Read a time in s, from 1 ms to 24 h, with `zero` also 0, `otherwise` where none was given; raises
+    UsageError.
+    """
     if text is None:
         return otherwise
     try:
-        return parse_number(text, zero, "s")
+        seconds = parse_number(text, zero, "s")
+        if seconds and not 0.001 <= seconds <= LONGEST_TIME:
+            raise ValueError("is not a time from 1 ms to 24 h")
+        return seconds
     except ValueError as error:
-        raise UsageError(f"{option} '{text}' {error}: expected {expected}") from None
+        raise UsageError(f"{option} '{clip(text)}' {error}: expected {expected}") from None
 
 
 def parse_count(option: str, text: str) -> int:
@@ -2229,7 +2234,7 @@ def parse_duration(text: str) -> int:
     """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
     found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
     seconds = int(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0
-    if 1 <= seconds <= MAX_DURATION:
+    if 1 <= seconds <= LONGEST_TIME:
         return seconds
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
@@ -7460,7 +7465,7 @@ def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
 
 def deadline_of(state: RunState, begun: int, options: Options) -> int:
     """Return when a run has to be over. Until its clock starts, that is reckoned from `begun`."""
-    allowed = round(min(options.max_time, 1e9) * 1e9)
+    allowed = round(options.max_time * 1e9)
     if state.started:
         return state.started + allowed
     # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
@@ -12547,7 +12552,7 @@ class LiveReport:
         series, begun, now = self._options.series, self._results.begun, time.perf_counter_ns()
         end, due = math.inf if series.duration is None else begun + series.duration * 10**9, 0
         if series.interval:
-            interval = round(min(series.interval, 1e9) * 1e9)
+            interval = round(series.interval * 1e9)
             due = begun + (number - 1 + self.skipped) * interval
             overdue = -int((due - min(now, end)) // interval)  # rounds
             self.skipped += max(0, overdue - (now < end))

@@ -591,8 +591,8 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
     assert min(files) < 24
 
 
-def test_an_interval_beyond_all_reason_ends_with_the_first_signal(start_tool, server):
-    process = start_tool("--metrics-only", "--count", "2", "--interval", "1e308", server.url())
+def test_the_longest_interval_ends_with_the_first_signal(start_tool, server):
+    process = start_tool("--metrics-only", "--count", "2", "--interval", "86400", server.url())
     assert process.stdout.readline().startswith(b"Run 1")
     process.send_signal(signal.SIGINT)
     assert process.wait(5) == 130
@@ -610,7 +610,9 @@ def test_what_is_no_count_is_refused(call_tool, server, count):
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("interval", ["-1", "nan", "inf", "1_0", "", "-0", "1m", "٠", "0x0"])
+@pytest.mark.parametrize(
+    "interval", ["-1", "nan", "inf", "1_0", "", "-0", "1m", "٠", "0x0", "5e-324", "0.0009", "86401", "1e300"]
+)
 def test_what_is_no_interval_is_refused(call_tool, server, interval):
     result = call_tool("--count", "2", f"--interval={interval}", server.url())
     check_usage_error(result, "--interval")
