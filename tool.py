@@ -10030,33 +10030,6 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
     yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
 
 
-class CompressedTexts:
-    """The texts of all exports, each after its export's name: in one stream, because they are alike."""
-
-    def __init__(self) -> None:
-        import zlib
-
-        self._zlib = zlib
-        self._deflate = zlib.compressobj(1)
-        self._pieces: list[bytes] = []
-        self.size = 0  # bytes, compressed
-
-    def add(self, name: str, text: str) -> None:
-        piece = self._deflate.compress(f"{name} {text}".encode("utf-8", "backslashreplace") + b"\0")
-        if piece:
-            self._pieces.append(piece)
-            self.size += len(piece)
-
-    def get(self, name: str) -> Iterator[str]:
-        """Give the texts of an export back in order."""
-        inflate, left, start = self._zlib.decompressobj(), b"", name.encode() + b" "
-        for piece in (*self._pieces, self._deflate.copy().flush()):
-            *whole, left = (left + inflate.decompress(piece)).split(b"\0")
-            for text in whole:
-                if text.startswith(start):
-                    yield text[len(start) :].decode("utf-8")
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 27d. Documents, Prometheus' text format: gauges in seconds and bytes, without timestamps. What does not
 #      exist has no series: a 0 would look like a very good value.
@@ -12240,8 +12213,7 @@ def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-MAX_TEXTS = 64 << 20  # bytes of compressed exports; with more, further runs are kept in brief
-BRIEF_HEADER = 4096  # bytes of header fields that a response has in brief
+BRIEF_HEADER = 4096  # bytes of header fields that exports of a series have of a response
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
 MANY_QUERIES = 3  # so many URLs that differ in the query alone are summed up together
 MAX_TRAITS, MAX_VALUES, MAX_TRAIT = 32, 8, 40  # fields of responses, values of each, characters of a value
@@ -12314,8 +12286,8 @@ class Results:
         self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
         self._dropped: set[str] = set()  # fields with too many values, or too long ones, and credentials
         self._listings = listings(options)
-        self._texts = CompressedTexts() if self._listings and not self._single else None
-        self._brief = False
+        kept = () if self._single else self._listings
+        self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         self._at_once = options._replace(thresholds=plain, allowances={})  # each run is held against these
 
@@ -12335,7 +12307,7 @@ class Results:
         if self._single:
             self.last_run = run
         elif self._texts:
-            self._keep_texts(run, self._texts)
+            self._keep_texts(run._replace(steps=tuple(map(in_brief, run.steps))))
         for step in run.steps if self._reads else ():  # a good one is drawn, if there is one
             kind = (run.turn.variant, step.number)
             if step.response and (step.good or not self.newest.get(kind, step).good):
@@ -12345,18 +12317,13 @@ class Results:
         self.events += events
         return run, events
 
-    def _keep_texts(self, run: Run, texts: CompressedTexts) -> None:
-        """Keep the texts that exports have of a run; shorter ones once they fill MAX_TEXTS."""
-        if not self._brief and texts.size > MAX_TEXTS:
-            self._brief = True
-            why = f"all of them would take more memory than {MAX_TEXTS >> 20} MB"
-            kept = "the exports have the first 4 KB of each header section alone"
-            warn(self.options, f"from run {run.turn.number} on {kept}: {why}")
-        if self._brief:
-            run = run._replace(steps=tuple(map(in_brief, run.steps)))
+    def _keep_texts(self, run: Run) -> None:
+        """Keep the texts that exports have of a run."""
+        import zlib
+
         for option, items in self._listings.items():
-            for text in items(run, False):
-                texts.add(option, text)
+            texts = (text.encode("utf-8", "backslashreplace") for text in items(run, False))
+            self._texts[option] += [zlib.compress(text, 1) for text in texts]
 
     def _url(self, step: Step) -> str:
         """Return the URL under which a step is summed up: some redirects lead to a new one every time. From
@@ -12504,7 +12471,9 @@ class Results:
         if self.last_run and option in self._listings:
             yield from self._listings[option](self.last_run, True)
         elif self._texts:
-            yield from self._texts.get(option)
+            import zlib
+
+            yield from (zlib.decompress(text).decode("utf-8") for text in self._texts.get(option, ()))
 
 
 # ---------------------------------------------------------------------------------------------------------
