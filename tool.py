@@ -2224,10 +2224,11 @@ def parse_time(option: str, text: str | None, otherwise: float, expected: str, z
 
 
 def parse_count(option: str, text: str) -> int:
-    """Read how many runs, or days, are wanted; raises UsageError."""
+    """Read how many runs (--count) or days are wanted; raises UsageError."""
     if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_COUNT:
         return int(text)
-    raise UsageError(f"{option} '{clip(text)}': expected a whole number from 1 to {MAX_COUNT}")
+    what = f"number of {'runs' if option == '--count' else 'days'}, a whole one from 1 to {MAX_COUNT}"
+    raise UsageError(f"{option} '{clip(text)}': expected a {what}")
 
 
 def parse_duration(text: str) -> int:
