@@ -5807,13 +5807,20 @@ KEPT_HINT = (
 )
 
 
+# Streams of events, of pictures, and of sound or film without a length (a radio).
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace", "audio/", "video/")
+
+
 def explain_length(history: Log, flows: bool) -> str:
-    """Say what is wrong with the length of a body that does not end; empty where it may be under way.
+    """Say why a body does not end, by its type and length; empty where it may be under way.
     `flows`: some of it came just now.
     """
     missing, received, response = missing_bytes(history), history.received, history.response
     if missing is not None and 0 < missing < 10:
         return f"The server said {received + missing} and sent {received}: look at its Content-Length."
+    media = clip(((response and response.get("content-type")) or "").partition(";")[0], MAX_FOREIGN)
+    if missing is None and media.lower().startswith(ENDLESS):
+        return f"It is a stream ({media}), which has no end by design: ttfb is what counts, and -m ends it."
     if flows or missing is not None or response is None or response.http_version == "HTTP/2":
         return ""
     if values_of(response.headers, "transfer-encoding"):

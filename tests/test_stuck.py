@@ -146,6 +146,8 @@ NO_LENGTH = (
     "keeps it open."
 )
 
+ENDLESS = "It is a stream ({}), which has no end by design: ttfb is what counts, and -m ends it."
+
 
 @pytest.mark.parametrize(
     ("length", "count", "told"),
@@ -154,8 +156,11 @@ NO_LENGTH = (
         ("Content-Length: 12\r\n", 11, "The server said 12 and sent 11: look at its Content-Length."),
         ("Content-Length: 20\r\n", 10, PROGRAM),
         ("Transfer-Encoding: chunked\r\n", 0, PROGRAM),
+        ("Content-Type: Text/Event-Stream; charset=utf-8\r\n", 9, ENDLESS.format("Text/Event-Stream")),
+        ("Content-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n", 0, ENDLESS.format("audio/mpeg")),
+        ("Content-Type: audio/mpeg\r\nContent-Length: 20\r\n", 10, PROGRAM),
     ],
-    ids=["no length", "one byte short", "ten bytes short", "chunks"],
+    ids=["no length", "one byte short", "ten bytes short", "chunks", "events", "radio", "a tune"],
 )
 def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, told):
     """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
@@ -166,16 +171,20 @@ def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, c
     assert hint == told or told == PROGRAM
 
 
-def test_what_has_no_length_and_still_flows_is_a_large_body(run_tool):
+@pytest.mark.parametrize(
+    ("media", "told"),
+    [("text/plain", "A large body"), ("text/event-stream", ENDLESS.format("text/event-stream"))],
+)
+def test_what_has_no_length_and_still_flows_is_a_large_body_or_a_stream(run_tool, media, told):
     def script(peer: Any) -> None:
         peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 200 OK\r\n\r\n")
+        peer.send(f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\n\r\n")
         while not peer.wait(0.1):
             peer.send("x")
 
     with scripted(script) as server:
         hint = run_tool("-m", "1.2", "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
-    assert "A large body" in hint and "no length" not in hint
+    assert told in hint and "no length" not in hint
 
 
 def test_other_failures_have_no_counts(run_tool):
