@@ -10580,7 +10580,10 @@ def response_rows(step: Step) -> Iterator[Row]:
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
-        yield "Response", ", ".join(filter(None, (status, body, clip(response.get("content-type") or ""))))
+        delay = clip(response.get("retry-after") or "", MAX_FOREIGN)
+        retry = delay and f"retry after {delay}{' s' if delay.isdecimal() else ''}"
+        media = clip(response.get("content-type") or "")
+        yield "Response", ", ".join(filter(None, (status, retry, body, media)))
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
@@ -10906,6 +10909,8 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
         companion = summary.companion_of(status)
         if companion:
             yield "Statuses", Span(name + companion_text(companion, status=status), "warn")
+    if 429 in summary.statuses and len(summary.statuses) > 1:
+        yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
 
 
 def often_text(costs: Sequence[int], runs: int) -> str:

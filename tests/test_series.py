@@ -1230,6 +1230,17 @@ def test_a_backend_that_answers_503_is_named(run_tool, tmp_path):
     assert "503 comes with x-backend: c (10 of 10)" in result.out
 
 
+@pytest.mark.parametrize(("first", "blamed"), [(200, True), (429, False)])
+@pytest.mark.parametrize(("delay", "told"), [("30", "30 s"), ("Fri, 31 Dec 1999", "Fri, 31 Dec 1999")])
+def test_answers_that_turn_to_429_may_come_from_this_measuring(call_tool, first, blamed, delay, told):
+    count = itertools.count()
+    limited = Reply(429, headers=[("Retry-After", delay)])
+    with http_server({"/": lambda request: limited if next(count) else Reply(first)}) as server:
+        out = call_tool("--count", "3", "--interval", "0", server.url()).out
+        assert f"429 Fine, retry after {told}, 0 B" in call_tool(server.url()).out
+    assert ("429: it may be this measuring that is limited" in out) == blamed
+
+
 def test_a_version_that_is_slower_is_a_level_with_what_came_with_it(run_tool, tmp_path):
     path, changed = tmp_path / "out.json", 40
     count = itertools.count()
