@@ -699,14 +699,13 @@ NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 class TlsInfo(NamedTuple):
     """What the handshake with the target agreed on, as OpenSSL names it; a failed one knows only some of it.
 
-    What follows `hello_retry` is filled in when the step is finished.
+    What follows `certificates` is filled in when the step is finished.
     """
 
     version: str | None = None
     cipher: str | None = None
     alpn: str | None = None
     certificates: tuple[bytes, ...] = ()  # in DER, as the server sent them, its own first
-    hello_retry: bool = False  # RFC 8446 section 4.1.4: the first key share was refused
     verified: bool | None = None  # None without TLS, as the next
     custom_ca: bool | None = None
     chain: tuple[Certificate, ...] = ()  # in place of `certificates`
@@ -805,7 +804,6 @@ class Network(NamedTuple):
 class Counters(NamedTuple):
     """What the kernel had counted on a connection at an instant; None where it does not tell."""
 
-    window_scaling: bool  # RFC 7323 section 2: both sides offered it
     segment: int  # bytes that a full segment carries
     segment_in: int  # bytes of the largest that came; less than 600 where all were small
     rtt_us: int | None  # the smallest round trip so far
@@ -818,7 +816,6 @@ class Counters(NamedTuple):
     segments_in: int  # with data
     segments_out: int  # with data
     acknowledgments: int  # segments out without data
-    duplicates: int | None  # segments sent again that had come already, as the other side says (RFC 2883)
     disorder: int | None  # segments that came out of order
     limited_us: int | None  # in which the other side's window kept data here
 
@@ -829,47 +826,25 @@ class Counters(NamedTuple):
 
 
 # Of a connection that has sent nothing yet but its SYN, which Linux counts as acknowledged.
-JUST_CONNECTED = Counters(False, *[0] * (len(Counters._fields) - 1))._replace(acknowledged=1)
+JUST_CONNECTED = Counters(*[0] * len(Counters._fields))._replace(acknowledged=1)
 
 
 class Pause(NamedTuple):
-    """A time in which nothing of a response came."""
+    """A time in which nothing of a response came, and no segment was missing."""
 
     us: int
     received: int  # bytes of the body before it
     burst: int  # bytes that had come together just before it, as they were on the wire
-    ends: str = "header"  # what went on with it: the header, the body, or a "gap" that was filled
-
-
-class Held(NamedTuple):
-    """How long an upload had data while the other side's window of HTTP/2 was used up."""
-
-    ns: int = 0
-    pauses: int = 0
-    window: int = 0  # bytes, in the newest pause
 
 
 class Resolver(NamedTuple):
-    """Whom this machine asks for names, and for which; `waits` are its time-outs (us) in the order in which
-    they pass, none where the C library is not known.
-    """
+    """Whom this machine asks for names, and for which (resolv.conf(5))."""
 
     servers: tuple[str, ...]
-    waits: tuple[int, ...]
-    library: str = "glibc"  # the C library: see `c_library`
+    time_out_us: int = 5_000_000
     search: tuple[str, ...] = ()  # domains that are put behind a name
     ndots: int = 1  # a name with fewer dots is asked for behind them first
-    said: str = ""  # where search and ndots come from
     asks_both: bool = True  # for A and AAAA
-    rotates: bool = False  # any of the servers may be the first
-
-    @property
-    def listed(self) -> str:
-        return ", ".join(self.servers)
-
-    @property
-    def is_local(self) -> bool:
-        return len(self.servers) == 1 and (self.listed.startswith("127.") or self.listed == "::1")
 
 
 class Evidence(NamedTuple):
@@ -882,9 +857,9 @@ class Evidence(NamedTuple):
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
     sent_whole: bool = False  # the kernel took the last byte of the request
-    gaps: tuple[str, ...] = ()  # the phases in which bytes had to wait for a late segment before them
+    gaps: tuple[tuple[str, int], ...] = ()  # the phase, and for how long (us) bytes waited for a late segment
     pauses: tuple[Pause, ...] = ()  # from the first byte on; of short ones only the longest so far
-    held: Held = Held()
+    held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
 
@@ -925,14 +900,13 @@ class Step(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a time means. `certainty` is `seen` or `fits`, `evidence` the numbers that the text rests on."""
+    """What a time means. `certainty` is `seen` or `fits`."""
 
     id: str
     phase: str | None
     cost_us: int
     certainty: str
     text: str
-    evidence: Mapping[str, object]
 
 
 class Turn(NamedTuple):
@@ -1078,7 +1052,6 @@ class Sample(NamedTuple):
     rtt_us: int | None = None
     retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
-    lost: tuple[str, ...] = ()  # of LOSSES
     asked: Mapping[str, Any] | None = None  # see `asked_of`; only of the first step beside a baseline
 
     @property
@@ -3616,7 +3589,7 @@ class Log:
         self.first_byte: int | None = None  # of the final response
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
-        self.gaps: tuple[int, ...] = ()  # when bytes came that others had waited for
+        self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
         self.pauses: tuple[Pause, ...] = ()  # within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
@@ -3632,9 +3605,8 @@ class Log:
 
     def pause(self, since: int, until: int, burst: int) -> int:
         """Note a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
-        part = "body" if self.response else "header"
-        ends = "gap" if until in self.gaps[-1:] else part
-        self.pauses += (Pause((until - since) // 1000, self.received, burst, ends),)
+        if (since, until) not in self.gaps[-1:]:
+            self.pauses += (Pause((until - since) // 1000, self.received, burst),)
         few = len(self.pauses) < MAX_PAUSES
         return min(until - since, PAUSE) if few else until - since
 
@@ -3756,7 +3728,6 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     rtt, segments_out = counter(148), counter(156)
     all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
     return Counters(
-        window_scaling=bool(info[5] & 4),  # tcpi_options, TCPI_OPT_WSCALE
         segment=counter(16),  # tcpi_snd_mss
         segment_in=counter(20),  # tcpi_rcv_mss
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
@@ -3769,7 +3740,6 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segments_in=counter(152),  # tcpi_data_segs_in
         segments_out=segments_out,  # tcpi_data_segs_out
         acknowledgments=counter(136) - segments_out,  # tcpi_segs_out
-        duplicates=counter(216),  # tcpi_dsack_dups (4.19)
         disorder=counter(DISORDER),
         limited_us=counter(176, "@Q"),  # tcpi_rwnd_limited (4.10)
     )
@@ -4086,16 +4056,6 @@ def family_option(options: Options) -> str:
     if options.interface and is_ip(options.interface):
         return f"--interface {options.interface}"
     return "-4" if options.family == socket.AF_INET else "-6"
-
-
-def c_library() -> str:
-    """Name the C library, `glibc` or `musl`: each has a resolver of its own; empty where it is another."""
-    try:
-        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
-    except OSError:  # musl does not know that name
-        return "musl" if sys.platform == "linux" else ""
-    except (AttributeError, ValueError):
-        return ""
 
 
 def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
@@ -4518,47 +4478,21 @@ def literal_peer(literal: str, port: int) -> Peer:
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
-def resolver_waits(library: str, servers: int, timeout: int, attempts: int) -> tuple[int, ...]:
-    """Return how long a resolver waits for each answer in turn (us), () if unknown; `timeout` is in s.
-
-    glibc (resolv/res_send.c) asks one server after the other, each round anew, and divides the longer
-    time-outs of the later ones by their number; musl (src/network/res_msend.c) asks all at once, repeatedly.
-    """
-    if not library:
-        return ()
-    if library == "musl":
-        return (timeout * 1_000_000 // attempts,) * attempts
-    shares = [max(1, (timeout << index) // servers) for index in range(1, servers)]
-    return tuple(seconds * 1_000_000 for seconds in (timeout, *shares)) * attempts
-
-
 def read_resolver(options: Options) -> Resolver | None:
-    """Read which name servers this machine asks (resolv.conf(5)); None when that cannot be read."""
+    """Read /etc/resolv.conf; None where that cannot be read, or the environment says something else."""
+    if options.environ.get("RES_OPTIONS") or options.environ.get("LOCALDOMAIN"):
+        return None
     try:
         text = decode(read_file("/etc/resolv.conf", MAX_SYSTEM_FILE))
     except OSError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
     domains = "".join(re.findall(r"^(?:search|domain)[ \t]+(.*)", text, re.MULTILINE)[-1:])
-    settings = re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE)
-    library, variable, longest, most = c_library(), "", 60, 10
-    if library == "glibc":
-        domains = options.environ.get("LOCALDOMAIN") or domains
-        variable, longest, most = options.environ.get("RES_OPTIONS", ""), 30, 5
-    words = " ".join([*settings, variable]).split()
-    pairs = [word.split(":", 1) for word in words if re.fullmatch("[^:]*:[0-9]{1,99}", word)]
-    given = {name: int(value) for name, value in pairs}
-    timeout = max(1, min(given.get("timeout", 5), longest))
-    attempts = max(1, min(given.get("attempts", 2), most))
-    ndots = min(given.get("ndots", 1), 15)
-    said = f"search, ndots:{ndots} in /etc/resolv.conf"
-    if "ndots:" in variable:
-        said = f"search in /etc/resolv.conf, ndots:{ndots} in RES_OPTIONS"
-    elif "ndots" not in given:
-        said = f"search in /etc/resolv.conf, ndots:{ndots}"
+    settings = " ".join(re.findall(r"^options[ \t]+(.*)", text, re.MULTILINE))
+    given = {name: int(value) for name, value in re.findall(r"\b(timeout|ndots):([0-9]{1,9})", settings)}
+    time_out_us = max(1, min(given.get("timeout", 5), 30)) * 1_000_000
     search = tuple(domain.strip(".").lower() for domain in domains.split() if domain.strip("."))
-    waits = resolver_waits(library, len(servers), timeout, attempts)
-    return Resolver(servers, waits, library, search, ndots, said, not options.family, "rotate" in words)
+    return Resolver(servers, time_out_us, search, min(given.get("ndots", 1), 15), not options.family)
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -4712,7 +4646,7 @@ class SocketStream(Stream):
         self._log: Log  # of the response that is watched
         self._worth = NEVER  # ns of a pause that is added to it
         self._burst = 0  # bytes that have come since the newest pause
-        self.note_gap: Callable[[int], object] = nobody
+        self.note_gap: Callable[[int, int], object] = nobody
 
     def watch(self, log: Log) -> None:
         self._log, self._worth = log, 0
@@ -4775,7 +4709,7 @@ class SocketStream(Stream):
                 readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
         # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
         if readable - arrived > JIFFY or (new_gap and self._waited and long):
-            self.note_gap(readable)
+            self.note_gap(self.arrived, readable)
         return readable
 
     def hold(self) -> None:
@@ -4844,10 +4778,6 @@ def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
         MESSAGE_CALLBACK.__set__(context, listener)
 
 
-# The random that makes a ServerHello a HelloRetryRequest: the SHA-256 of that word (RFC 8446 section 4.1.3).
-HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-
-
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
     """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off."""
     # RFC 5246 section 7.4.2, 8446 section 4.4.2: TLS 1.3 has a context before them, extensions after each.
@@ -4875,7 +4805,6 @@ class HandshakeTap:
         self._tls = tls
         self.happened: list[str] = []
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.hello_retry = False  # a HelloRetryRequest came
         self.alert: int | None = None  # the other side's, where it had the last word
 
     def __call__(
@@ -4892,8 +4821,6 @@ class HandshakeTap:
             self.happened.append("sent")
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self.happened.append("wanted")
-        elif (content, kind, came) == (22, 2, True):  # ServerHello
-            self.hello_retry = self.hello_retry or data[6:38] == HELLO_RETRY
         elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
@@ -4974,14 +4901,14 @@ class TlsStream(Stream):
         """Return what the handshake agreed on; of one that failed only the certificates. Where the tap could
         not read these (compressed, RFC 8879, or without a callback), only the other side's own is known.
         """
-        certificates, again = self.tap.certificates, self.tap.hello_retry
+        certificates = self.tap.certificates
         if not self.established:
-            return TlsInfo(None, None, None, certificates, again)
+            return TlsInfo(None, None, None, certificates)
         cipher = self._tls.cipher()
         own = self._tls.getpeercert(True)
         if own and certificates[:1] != (own,):
             certificates = (own,)
-        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, again)
+        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates)
 
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
@@ -5708,7 +5635,7 @@ class Exchange(Stage):
     """
 
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
-    held = Held()
+    held_ns = 0  # in which the other side's window of HTTP/2 was used up while there was more to send
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
@@ -6210,7 +6137,9 @@ class Http2Exchange(Exchange):
         """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         left = min(len(self._body), UPLOAD_PIECE, *self.reader.window.values())
         if bool(self._held_since) != (left <= 0):  # the windows have just been used up, or widened
-            self._count_held()
+            now = time.perf_counter_ns()
+            self.held_ns += now - (self._held_since or now)
+            self._held_since = 0 if self._held_since else now
         parts: list[bytes | memoryview] = []
         while left > 0:
             size = min(left, self.reader.h2.max_outbound_frame_size)
@@ -6222,17 +6151,6 @@ class Http2Exchange(Exchange):
                 self.reader.window[stream] -= size
                 self.reader.uncredited[stream] += size
         return b"".join(parts)
-
-    def _count_held(self) -> None:
-        """Begin a pause of the upload, or end it."""
-        now = time.perf_counter_ns()
-        if self._held_since:
-            ns, pauses, window = self.held
-            self.held, self._held_since = Held(ns + now - self._held_since, pauses, window), 0
-            return
-        used_up = [number for number, left in self.reader.window.items() if left <= 0]
-        window = min(self.reader.window[number] + self.reader.uncredited[number] for number in used_up)
-        self.held, self._held_since = Held(self.held.ns, self.held.pauses + 1, window), now
 
     def _read_frame(self) -> None:
         """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
@@ -6612,9 +6530,9 @@ class Tcp(Hop):
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
         return network_error("timeout: connection", where, limit)
 
-    def _note_gap(self, filled: int) -> None:
+    def _note_gap(self, since: int, filled: int) -> None:
         """Note a gap in the log of the request under way: a kept hop gets a new `log` for each."""
-        self.log.gaps += (filled,)
+        self.log.gaps += ((since, filled),)
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
@@ -7166,20 +7084,24 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
         resolver = read_resolver(options)
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
+    gaps = []
+    for since, until in history.gaps:
+        phase = sum(end < until for end in ends)
+        begun = max(since, (history.start, *ends)[phase])
+        gaps.append(((*PHASES, "xfer")[phase], (until - begun) // 1000))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended = counters.get("ended")
     if ended and history.phase == "xfer" and history.error:
         # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
-        part = "body" if history.response else "header"
-        pauses += (Pause(min(ended.quiet_us, timing.xfer or 0), history.received, 0, part),)
+        pauses += (Pause(min(ended.quiet_us, timing.xfer or 0), history.received, 0),)
     return Evidence(
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None,
-        gaps=tuple((*PHASES, "xfer")[sum(end < at for end in ends)] for at in history.gaps),
+        gaps=tuple(gaps),
         pauses=pauses,
-        held=exchange.held if exchange else Held(),
+        held_us=exchange.held_ns // 1000 if exchange else 0,
         resolver=resolver,
         canonical_name=history.canonical_name,
     )
@@ -7702,11 +7624,14 @@ def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
     return present(key, (sample.timing for sample in samples))
 
 
-def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[int]], ...]:
-    """Return the finding of median cost of each kind, and all costs of the kind (us): the costliest first."""
-    kinds = group_by(lambda finding: finding.id, (each for sample in samples for each in sample.findings))
-    ordered = [sorted(kind, key=lambda finding: finding.cost_us) for kind in kinds.values()]
-    usual = [(nearest_rank(kind, 50), [each.cost_us for each in kind]) for kind in ordered]
+def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
+    """Return of each kind (id and phase) the finding of median cost, and all costs (us) with their runs: the
+    costliest kind first.
+    """
+    made = [(each, sample.run) for sample in samples for each in sample.findings]
+    kinds = group_by(lambda pair: (pair[0].id, pair[0].phase), made).values()
+    ordered = [sorted(kind, key=lambda pair: pair[0].cost_us) for kind in kinds]
+    usual = [(nearest_rank(kind, 50)[0], [(each.cost_us, run) for each, run in kind]) for kind in ordered]
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
@@ -8372,36 +8297,32 @@ def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, pas
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25a. Findings. Step, Run -> what the times mean: pure functions, a rule each, silent unless it is worth it.
-#     The tolerances were measured on Linux 6.18 over paths of 2 to 300 ms. Where one end cannot tell two
-#     causes apart, the text names both. What only matches a pattern is said to fit it.
+# 25a. Findings. Step, Run -> what the times mean: pure functions. A rule gives what it finds; of that, what
+#     costs too little is not told. Where one end cannot tell two causes apart, the text names both; what only
+#     matches a pattern is said to fit it. The tolerances were measured on Linux 6.18, over 2 to 300 ms.
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-MIN_RTT_US = 2_000  # below, what computing takes looks like round trips
+FAR_US = 5_000  # of a round trip; below, computing, sending and reading take as long
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
-SLOW_START_RTT_US = 5_000  # below, sending and reading take as long as the round trips
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 LARGE_FLIGHT = 8  # segments, under FIRST_WINDOW: 13 kB written piece by piece do not fit that
 LARGE_FLIGHT_TRIPS = 0.8  # round trips that such a flight costs at least
 SLOW_US = 50_000  # less may be computing
-SLOW_TRIPS = 2  # round trips; less may be one lost packet or one flight more
+SLOW_TRIPS = 2  # round trips; less may be one flight more
 FITS = (0.95, 1.25)  # least and most of the expected time
-WINDOW, WINDOW_SHARE = 65_535, 0.1  # bytes a round trip without window scaling (RFC 7323 section 2)
-AT_ONCE_US, AT_ONCE_SHARE = 5_000, 0.2  # of a round trip: what a server may need to answer at once
+ALL_OF_IT = 0.95  # of a time
+PROXY_US, PROXY_SHARE = 5_000, 0.2  # of its round trips: what a proxy may need to open the way
 HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
 HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
-REOPENED_US = 1_000  # spent on connections that might have been kept: less is not told
 SET_UP_SHARE = 0.6  # of a step's total, that setting up takes at least
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
 TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is not a sender's time-out
 LONG_STEP_US = 200_000  # whose transfer is never left without a word
 LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
-ALIKE = 0.15  # two times that differ by a smaller share are alike
-GENERAL = ("setup", "closes", "distance")  # findings that name no cause
-LOSSES = ("syn", "requests", "responses", "lookups")
+GENERAL = ("setup", "slow_body")  # findings that name no cause
 
 
 def fixed(value: float | None, decimals: int, unit: str = "") -> str:
@@ -8460,22 +8381,17 @@ def slow_start_trips(segments: int) -> int:
     return trips
 
 
-def fits(time_us: int, expected_us: float) -> bool:
-    """Tell whether a time is what was expected; a little more is normal, less has no explanation."""
-    return FITS[0] * expected_us <= time_us <= FITS[1] * expected_us
+MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
 
 
 class Case:
     """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
     then no rule that needs it finds anything.
-
-    `rtt` is the round trip to whatever TCP was connected to. `far` tells that this is the server, and the
-    round trip long enough to build on.
     """
 
     def __init__(self, step: Step) -> None:
         evidence, error = step.evidence, step.error
-        self.step, self.evidence = step, evidence
+        self.step, self.evidence, self.is_direct = step, evidence, not step.route.proxy
         self.dns, self.connect, self.tls, self.wait, self.xfer = (spent or 0 for spent in step.timing[:5])
         if error and error.phase == "dns" and error.kind != "dns":
             self.dns = 0  # the deadline ended the lookup
@@ -8483,260 +8399,181 @@ class Case:
         self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0
-        self.wait_end = "answered" if evidence.answered else "ended"
-        self.far = self.rtt >= MIN_RTT_US and not step.route.proxy
-        self.host, _ = step.route.first_hop(step.request.url)
-        self.fits_first_window = evidence.request_bytes <= FIRST_WINDOW * self.segment
-        self.late_segments = self.grown("disorder", "connected", "ended")  # of the other side
-
-    def ms(self, *names: str) -> dict[str, object]:
-        """Return some of its times as evidence, in ms."""
-        return {f"{name}_ms": to_ms(getattr(self, name)) for name in names}
+        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
+        self.is_far = self.is_direct and self.rtt >= FAR_US
+        # Parts of the wait in which a window of the other side held the request back.
+        self.limited = self.grown("limited_us", "sent", "answered")
+        self.held = min(self.wait, evidence.held_us + self.limited)
+        self.small_request = evidence.request_bytes <= FIRST_WINDOW * self.segment
 
     def grown(self, name: str, since: str, until: str) -> int:
-        """Return by how much a counter of the kernel grew between two instants, 0 where it does not tell."""
-        earlier, later = (getattr(self.evidence, at) for at in (since, until))
+        """Return by how much a counter of the kernel grew between two instants, the second of which may be
+        missing: then until the end. 0 where the kernel does not tell.
+        """
+        earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
         return later.since(earlier, name) if later else 0
 
-    @property
-    def names(self) -> int:
-        """Return how many names a resolver was asked for, at most: those of its search list too."""
-        resolver, answered = self.evidence.resolver, self.evidence.canonical_name
-        if not resolver or self.host.endswith("."):
-            return 1
-        names = [*(f"{self.host}.{domain}" for domain in resolver.search), self.host]
-        if self.host.count(".") >= resolver.ndots:  # it comes first then
-            return len(names) if resolver.library == "glibc" and answered is None else 1
-        return names.index(answered) + 1 if answered in names else len(names)
+    def resent(self, phase: str) -> int:
+        """Return how many segments this machine sent again in a phase."""
+        return self.grown("retransmits", *MARKS[phase])
+
+    def is_late(self, phase: str) -> bool:
+        """Tell whether in a phase bytes had to wait for a segment before them."""
+        return any(name == phase for name, _ in self.evidence.gaps)
+
+    def lossy(self, phase: str) -> bool:
+        return self.resent(phase) > 0 or self.is_late(phase)
 
     @property
-    def lossless(self) -> bool:
-        """Tell whether nothing can be lost on the way, because it does not leave this machine."""
+    def trip(self) -> int:
+        """Return the round trip, as long as it was seen to take."""
+        if not self.winner or not self.evidence.connected or self.evidence.connected.retransmits:
+            return self.rtt
+        return max(self.rtt, self.winner.duration_us)
+
+    @property
+    def handshake(self) -> int:
+        """Return what the handshake took beyond its round trips (RFC 8446, 5246), and beyond this machine."""
+        sent, trips = self.evidence.sent, 1 if self.step.network.tls.version == "TLSv1.3" else 2
+        # The time since the other side's last segment, and time without a CPU, was spent on this machine.
+        own = max(sent.quiet_us if sent else 0, self.step.starved_us)
+        return self.tls - trips * self.trip - own if self.is_direct else 0
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether the other side is on this machine, so that nothing can be lost on the way."""
         route, ip = self.step.route, self.step.network.ip or ""
-        return route.unix_socket is not None or (not route.proxy and (ip.startswith("127.") or ip == "::1"))
-
-    @property
-    def tls_trips(self) -> int:
-        """Return the round trips that the handshake must take."""
-        tls = self.step.network.tls
-        if not tls.version or self.step.network.reused:
-            return 0
-        return (1 if tls.version == "TLSv1.3" else 2) + tls.hello_retry
-
-    @property
-    def resent(self) -> int | None:
-        """Return how often a lost request was sent again; None where the kernel counts no duplicates."""
-        ended = self.evidence.ended
-        again = self.grown("retransmits", "sent", self.wait_end)
-        if again and (not ended or ended.duplicates is None):
-            return None
-        return max(0, again - self.grown("duplicates", "sent", "ended"))
-
-    def waited_us(self, times: int) -> int:
-        """Return the part of the wait that sending again cost: time-outs that double each time (RFC 6298)."""
-        # Linux' first time-out: rtt + max(200 ms, 4 rttvar), where rttvar begins as rtt / 2 and then falls.
-        first = self.rtt + max(200_000, min(2 * self.rtt, self.rtt + 200_000))
-        waited: int = first * (2 ** min(times, 16) - 1)  # the kernel gives up before that
-        return max(0, min(self.wait - self.rtt, waited))
-
-    @property
-    def missing_us(self) -> int:
-        """Return what a late segment cost the answer: one time-out of the server at the most."""
-        late = "wait" in self.evidence.gaps and self.grown("disorder", "sent", self.wait_end)
-        return self.waited_us(1) if late else 0
-
-    @property
-    def window_us(self) -> int:
-        """Return the part of the wait in which windows of the other side held the request back."""
-        return min(self.wait, self.evidence.held.ns // 1000 + self.grown("limited_us", "sent", self.wait_end))
-
-    @property
-    def serving_us(self) -> int:
-        """Return the part of the wait that neither the path nor sending again explains."""
-        if self.step.route.proxy or not self.answered or self.resent is None:
-            return 0
-        counters, connecting = self.evidence.connected, 0
-        if self.winner and counters and not counters.retransmits:
-            connecting = self.winner.duration_us
-        explained = self.waited_us(self.resent) + self.missing_us + self.window_us
-        # `rtt` is the least of all round trips: this one may have been longer, as that of connect() was.
-        return self.wait - max(self.rtt, connecting) - explained
+        return route.unix_socket is not None or (self.is_direct and (ip.startswith("127.") or ip == "::1"))
 
 
-def lost_syn(case: Case) -> Finding | None:
-    """Find a SYN that was sent again: before TCP is connected, nothing else is sent."""
-    counters, winner = case.evidence.connected, case.winner
-    if not counters or not counters.retransmits or not winner:
-        return None
-    again, took = counters.retransmits, winner.duration_us
-    text = (
-        f"the SYN had to be sent again, {times_text(again)}: it or its answer was lost or late "
-        "(loss, a firewall, a full listen queue)"
-    )
-    evidence = {"retransmits": again, "attempt_ms": to_ms(took), **case.ms("rtt")}
-    return Finding("syn_lost", "connect", took - case.rtt, "seen", text, evidence)
+Found = Iterator[Finding]
 
 
-def attempt_text(attempt: Attempt) -> str:
-    """Say what became of an attempt that failed."""
-    if attempt.error == GIVEN_UP:
-        return f"{attempt.ip} gave no answer for {time_text(attempt.duration_us)}"
-    return f"{attempt.ip}: {attempt.error}"
+def losses(case: Case) -> Found:
+    """Find the phases in which segments were lost or late. Before TCP is connected that can only be a SYN."""
+    connected, winner = case.evidence.connected, case.winner
+    if connected and connected.retransmits and winner:
+        text = (
+            f"the SYN had to be sent again, {times_text(connected.retransmits)}: it or its answer was lost "
+            "or late (loss, a firewall, a full listen queue)"
+        )
+        yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
+    # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips.
+    flights = slow_start_trips(-(-case.grown("received", "sent", "ended") // max(1, case.segment)))
+    waited = sum(us for phase, us in case.evidence.gaps if phase == "xfer")
+    xfer = max(waited, min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
+    for phase, cost in (("tls", case.handshake), ("wait", case.wait - case.trip), ("xfer", xfer)):
+        if not case.lossy(phase):
+            continue
+        again = case.resent(phase)
+        sides = [f"{counted(again, 'segment')} had to be sent again"] if again else []
+        if case.is_late(phase):
+            sides.append("some of what came was late, behind what follows it")
+        text = f"{', and '.join(sides)}: loss or reordering on the way"
+        if phase != "xfer" and not case.step.error:
+            text += "; part of this may be the server's own time"
+        yield Finding("loss", phase, cost, "seen", text)
 
 
-def failed_address(case: Case) -> Finding | None:
+def failed_address(case: Case) -> Found:
     """Name the addresses that were tried in vain before the one that answered."""
     attempts, winner = case.step.network.attempts, case.winner
     failed = attempts[: attempts.index(winner)] if winner else ()
     if not winner or not failed:
-        return None
-    name, instead = "address_failed", winner.ip
-    if family_of(winner.ip) not in {family_of(attempt.ip) for attempt in failed}:
-        name, instead = "family_fallback", family_of(winner.ip)
-    text = f"{and_more([attempt_text(attempt) for attempt in failed], 3, ', …')}; {instead} was used instead"
-    if any(attempt.error == GIVEN_UP for attempt in failed):
+        return
+    told = [
+        f"{ip} gave no answer for {time_text(us)}" if error == GIVEN_UP else f"{ip}: {error}"
+        for ip, us, error in failed
+    ]
+    text = f"{and_more(told, 3, ', …')}; {winner.ip} ({family_of(winner.ip)}) was used instead"
+    if GIVEN_UP in [attempt.error for attempt in failed]:
         text += ": clients that do not race their addresses wait for the whole time-out"
     cost = (case.evidence.connected_us or 0) - winner.duration_us
-    evidence = {"failed": [attempt.ip for attempt in failed], "used": winner.ip}
-    return Finding(name, "connect", cost, "seen", text, evidence)
+    yield Finding("address_failed", "connect", cost, "seen", text)
 
 
-def silent_servers(resolver: Resolver, count: int) -> str:
-    """Say that `count` name servers did not answer."""
-    servers, total = resolver.servers, len(resolver.servers)
-    said = "did not answer in time" if resolver.library == "glibc" else "gave no usable answer in time"
-    if total == 1:
-        who = f"local resolver ({resolver.listed})" if resolver.is_local else f"name server {resolver.listed}"
-        return f"the {who} {said}"
-    if resolver.library != "glibc":  # it asks all of them at once
-        return f"all {total} name servers in resolv.conf ({resolver.listed}) {said}"
-    if count == 1 and not resolver.rotates:
-        return f"{servers[0]} did not answer within {resolver.waits[0] / 1_000_000:g} s, another did"
-    return f"{min(count, total)} of the name servers in resolv.conf ({resolver.listed}) {said}"
+def names_asked(resolver: Resolver | None, host: str, answered: str | None) -> int:
+    """Return how many names a resolver was asked for, at most: those of its search list too."""
+    if not resolver or host.endswith(".") or (answered and host.count(".") >= resolver.ndots):
+        return 1
+    names = [*(f"{host}.{domain}" for domain in resolver.search), host]
+    return names.index(answered) + 1 if answered in names else len(names)
 
 
-def time_outs(case: Case, resolver: Resolver) -> Iterator[tuple[int, str]]:
-    """Give the times (us) after which a resolver's time-outs have passed, and what each means.
-
-    Measured on glibc 2.36, which gives up a search list at the first name that gets no answer, and asks again
-    for A or AAAA alone where only one of them was answered.
+def time_outs_text(case: Case, resolver: Resolver, passed: int) -> str:
+    """Say what so many time-outs fit. Which name server was silent cannot be told: C libraries ask them one
+    after the other, or all at once.
     """
-    sums = [sum(resolver.waits[: count + 1]) for count in range(len(resolver.waits))]
-    for index, total in enumerate(sums):
-        yield total, silent_servers(resolver, index + 1)
-    if resolver.library != "glibc":
-        return
-    first, names, failed = resolver.waits[0], case.names, case.evidence.canonical_name is None
-    if failed and resolver.search:
-        yield 2 * sums[-1], silent_servers(resolver, len(resolver.servers))
-    if names > 1 and len(resolver.servers) > 1:
-        yield names * first, silent_servers(resolver, 1) + f", for each of {names} names"
+    times = f"{counted(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
+    text = f"this fits {times}: a name server gave no usable answer in time ({', '.join(resolver.servers)})"
     families = {family_of(ip) for ip in case.step.network.addresses}
     if resolver.asks_both and len(families) < 2:
-        ways = {
-            "IPv4": "-4 asks for A alone (--vs -4 compares)",
-            "IPv6": "-6 asks for AAAA alone (--vs -6 compares)",
-        }
-        told = f"A or AAAA stayed without an answer: {', '.join(ways[family] for family in families or ways)}"
-        passed = sums[-1] + first if failed else 3 * first
-        yield passed, told
-        if names > 1:
-            yield (names + 2) * first, f"{told}, {names} names were asked for"
+        ways = [way for way, family in (("-4", "IPv4"), ("-6", "IPv6")) if family in families or not families]
+        text += f", or A or AAAA stayed without an answer: --vs {' or '.join(ways)} tells"
+    return text
 
 
-def silent_resolver(case: Case) -> Finding | None:
-    """Find a lookup that ended soon after one or more time-outs of the resolver."""
-    resolver = case.evidence.resolver
-    if not resolver:
-        return None
-    least, most = case.dns - LOOKUP_SLACK_US, case.dns + LOOKUP_EARLY_US
-    past = [(total, why) for total, why in time_outs(case, resolver) if least <= total <= most]
-    if not past:
-        return None
-    text = f"this fits the resolver's time-outs: {'; or '.join(dict.fromkeys(why for _, why in past))}"
-    cost = min(past[0][0], case.dns)
-    evidence = {"servers": list(resolver.servers), "timeouts_ms": to_ms(past[0][0])}
-    return Finding("resolver_timeout", "dns", cost, "fits", text, evidence)
-
-
-def long_search(case: Case) -> Finding | None:
-    """Find a lookup that asked for the names of the search list before the one that was given."""
-    resolver, names, host = case.evidence.resolver, case.names, case.host
-    if not resolver or names < 2 or case.evidence.canonical_name != host:
-        return None
-    if case.dns - case.step.starved_us < LONG_SEARCH:
-        return None
-    text = (
-        f"this fits a search list: {names} names were asked for, this one last ({resolver.said}): "
-        f"{host}. with a final dot asks for one"
-    )
-    if not case.step.route.proxy:
-        text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
-    evidence = {"names": names, "ndots": resolver.ndots, "search": list(resolver.search), **case.ms("dns")}
-    return Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text, evidence)
-
-
-def slow_lookup(case: Case) -> Finding | None:
-    """Find a lookup that took long, with an answer or without, and why where that shows."""
-    resolver, explained = case.evidence.resolver, silent_resolver(case) or long_search(case)
-    if explained or case.dns - case.step.starved_us < LONG_LOOKUP * case.names:
-        return explained
-    who, servers = "the resolver", None
+def long_lookup(case: Case) -> Found:
+    """Find a lookup that took time-outs, asked for the names of a search list first, or was slow."""
+    resolver, answered = case.evidence.resolver, case.evidence.canonical_name
+    took, (host, _) = case.dns - case.step.starved_us, case.step.route.first_hop(case.step.request.url)
+    names, passed, late = names_asked(resolver, host, answered), 0, 0
     if resolver:
-        servers = list(resolver.servers)
-        who = "the local resolver" if resolver.is_local else who
-        who += f" ({resolver.listed})"
-    text = f"{who} took {time_text(case.dns)} for this lookup; it may have asked others"
-    return Finding("slow_lookup", "dns", case.dns, "seen", text, {**case.ms("dns"), "servers": servers})
-
-
-def old_tls(case: Case) -> Finding | None:
-    """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
-    tls = case.step.network.tls
-    if not tls.version or tls.version == "TLSv1.3" or not case.evidence.sent:
-        return None
-    if case.tls < TLS12_TRIPS * case.rtt:
-        return None
-    version = tls.version.replace("v", " ")
-    text = f"{version} takes a round trip more than TLS 1.3 would"
-    return Finding("tls12", "tls", case.rtt, "seen", text, {"tls_version": version, **case.ms("tls", "rtt")})
-
-
-def repeated_hello(case: Case) -> Finding | None:
-    """Find a HelloRetryRequest (RFC 8446 section 4.1.4), which costs a round trip."""
-    if not case.step.network.tls.hello_retry or case.step.network.reused:
-        return None
-    text = "the server refused the first key share (HelloRetryRequest), which takes a round trip more"
-    return Finding("hello_retry", "tls", case.rtt, "seen", text, case.ms("rtt"))
-
-
-def slow_tls(case: Case) -> Finding | None:
-    """Find a handshake that took more than its round trips: large certificates, losses, a slow server."""
-    sent, flight = case.evidence.sent, case.grown("received", "connected", "sent")
-    if not sent or not case.tls_trips:
-        return None
-    # The time since the other side's last segment, and time without a CPU, was spent on this machine.
-    excess = case.tls - case.tls_trips * case.rtt - max(sent.quiet_us, case.step.starved_us)
-    lost = case.grown("retransmits", "connected", "sent") + case.grown("disorder", "connected", "sent")
-    large = flight >= LARGE_FLIGHT * case.segment and not lost
-    if large and excess >= LARGE_FLIGHT_TRIPS * case.rtt:
+        passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
+    if resolver and passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
+        cost = min(case.dns, passed * resolver.time_out_us)
+        yield Finding("resolver_timeout", "dns", cost, "fits", time_outs_text(case, resolver, passed))
+    elif resolver and names > 1 and answered == host and took >= LONG_SEARCH:
         text = (
-            f"this fits a certificate chain that is too large: the server's handshake of {flight / 1000:.0f} "
-            "kB does not fit its first window"
+            f"this fits a search list: {names} names were asked for, this one last (search, "
+            f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
         )
-        evidence = {"handshake_bytes": flight, "segment_bytes": case.segment, **case.ms("rtt")}
-        return Finding("large_certificate", "tls", excess, "fits", text, evidence)
-    least = max(AT_ONCE_US, AT_ONCE_SHARE * case.rtt) if lost else max(SLOW_US, SLOW_TRIPS * case.rtt)
-    if excess < least:
-        return None
-    certainty, text = "seen", f"segments of the handshake were lost or came out of order ({lost})"
-    if not lost:
-        trips = counted(case.tls_trips, "round trip")
-        certainty, text = "fits", f"about {time_text(excess)} more than {trips}"
-        text += ": the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    evidence = {**case.ms("tls", "rtt"), "lost_segments": lost}
-    return Finding("tls_slow", "tls", excess, certainty, text, evidence)
+        if case.is_direct:
+            text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
+        yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
+    elif took >= LONG_LOOKUP * names:
+        who = f"the resolver ({', '.join(resolver.servers)})" if resolver else "the resolver"
+        text = (
+            f"{who} took {time_text(case.dns)} for this lookup: it may have asked others, or waited for one "
+        )
+        yield Finding("slow_lookup", "dns", case.dns, "seen", text + "that does not answer")
+
+
+def slow_proxy(case: Case) -> Found:
+    """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
+    tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
+    if not proxy or tcp_us is None:
+        return
+    took, least = case.connect - tcp_us, proxy.kind.trips * tcp_us
+    if took >= max(case.connect / 2, least + PROXY_US, least * (1 + PROXY_SHARE)):
+        failed = error and error.phase == "connect"
+        what = "did not open the way in this time" if failed else "took this long to open the way"
+        text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}"
+        yield Finding("proxy", "connect", took, "seen", text)
+
+
+def old_tls(case: Case) -> Found:
+    """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
+    version = case.step.network.tls.version
+    if case.is_direct and version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
+        text = f"{version.replace('v', ' ')} takes a round trip more than TLS 1.3 would"
+        yield Finding("tls12", "tls", case.rtt, "seen", text)
+
+
+def slow_tls(case: Case) -> Found:
+    """Find a handshake without losses that took more than its round trips."""
+    flight = case.grown("received", "connected", "sent")
+    least: float = max(SLOW_US, SLOW_TRIPS * case.trip)
+    causes = "the server, or a box in between, was slow to answer the handshake, or its answer was lost"
+    if case.is_far and flight >= LARGE_FLIGHT * case.segment:
+        least = LARGE_FLIGHT_TRIPS * case.rtt
+        causes = (
+            f"its {flight / 1000:.0f} kB, certificates for the most part, do not fit the server's first "
+            f"window; or {causes}"
+        )
+    if case.evidence.sent and not case.lossy("tls") and case.handshake >= least:
+        text = f"about {time_text(case.handshake)} more than its round trips: {causes}"
+        yield Finding("tls_slow", "tls", case.handshake, "fits", text)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8746,198 +8583,112 @@ def longest_first(timings: Iterable[Metric]) -> list[Metric]:
     return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
 
 
-def slow_server(case: Case) -> Finding | None:
-    """Find a wait that the path does not explain, of a request small enough to leave at once."""
-    took = case.serving_us
-    if took < max(SLOW_US, SLOW_TRIPS * case.rtt) or not case.fits_first_window:
-        return None
-    text = f"the server, or what is behind it, took about {time_text(took)} of these {time_text(case.wait)}"
-    evidence: dict[str, object] = case.ms("wait", "rtt")
-    if case.grown("retransmits", "sent", "answered") and case.resent == 0:
-        text += ", or the request was late on the way: it was sent again for nothing"
-    claims = longest_first(case.step.timings)
-    longest = claims[0].duration_ms if claims else None
-    if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
-        whose = f"{longest:.0f} ms itself ({clip(claims[0].name, MAX_FOREIGN)})"
-        text += f"; it accounts for {whose}"
-        if abs(longest * 1000 - took) <= ALIKE * took:  # nothing is left to be said
-            text = f"about all of this is the server's own time: it accounts for {whose}"
-        evidence["server_timing_ms"] = longest
-    return Finding("server", "wait", took, "fits", text, evidence)
+def held_back(case: Case) -> Found:
+    """Find that the server held something back until this machine had acknowledged what it wrote before.
 
-
-def lost_request(case: Case) -> Finding | None:
-    """Find a request that was sent again, after the time-outs of the kernel."""
-    unexplained, again = case.serving_us, case.resent
-    if not again:
-        return None
-    cost = case.waited_us(again)
-    what = "the request" + (", or the end of the handshake before it," if case.tls_trips else "")
-    text = f"{what} was lost or late and sent again, {times_text(again)}"
-    if abs(unexplained - cost) <= ALIKE * unexplained:
-        text += "; the server took about as long again, or its answer was lost too"
-    elif again > 1 and case.answered:
-        text += "; part of this may be the server's own time"
-    evidence = {"retransmits": again, **case.ms("wait", "rtt")}
-    return Finding("request_lost", "wait", cost, "seen", text, evidence)
-
-
-def late_answer(case: Case) -> Finding | None:
-    """Find an answer whose beginning came late, after bytes that follow it."""
-    cost = case.missing_us
-    if not cost:
-        return None
-    disorder = case.grown("disorder", "sent", case.wait_end)
-    text = f"some of the answer came late ({disorder} out of order): loss or reordering on the way here"
-    if case.wait > cost + SLOW_TRIPS * case.rtt:
-        text += "; part of this may be the server's own time"
-    evidence = {"out_of_order": disorder, **case.ms("wait", "rtt")}
-    return Finding("answer_late", "wait", cost, "seen", text, evidence)
-
-
-def held_upload(case: Case) -> Finding | None:
-    """Find that the window of HTTP/2 was used up (RFC 9113 section 5.2) while there was more to send."""
-    ns, pauses, window = case.evidence.held
-    text = (
-        f"the server's window of {window / 1024:.0f} KiB held the upload back for "
-        f"{length_text(ns / 1000)} in {counted(pauses, 'pause')}: --vs --http1.1 shows what it costs"
-    )
-    evidence = {"held_ms": to_ms(ns // 1000), "pauses": pauses, "window_bytes": window, **case.ms("rtt")}
-    return Finding("http2_window", "wait", ns // 1000, "seen", text, evidence)
-
-
-def closed_window(case: Case) -> Finding | None:
-    """Find that the other side's TCP held the request back, because its program did not read on."""
-    cost = min(case.wait, case.grown("limited_us", "sent", case.wait_end))
-    who = "proxy" if case.step.route.proxy else "server"
-    text = (
-        f"the {who}'s TCP window held the upload back for {length_text(cost)}: it was slow to read, or its "
-        "buffer is small for this path"
-    )
-    evidence = {"limited_ms": to_ms(cost), **case.ms("wait", "rtt")}
-    return Finding("tcp_window", "wait", cost, "seen", text, evidence)
-
-
-def long_upload(case: Case) -> Finding | None:
-    """Find a wait that is as long as slow start needs for the segments of the body."""
-    answered, size = case.evidence.answered, case.evidence.request_bytes
-    if not answered or case.fits_first_window or case.step.network.reused:
-        return None  # the window of a kept connection may be anything
-    segments = answered.segments_out
-    trips, took = slow_start_trips(segments), case.wait - case.window_us
-    if case.grown("retransmits", "sent", "answered") or not fits(took, trips * case.rtt):
-        return None
-    text = (
-        f"this fits {counted(trips, 'round trip')} that the body took to leave, as slow start lets it; "
-        f"a path or server of {rate_text(size, case.wait)} would look alike"
-    )
-    cost = (trips - 1) * case.rtt  # a request of any size takes one
-    evidence = {"request_bytes": size, "segments": segments, "round_trips": trips, **case.ms("rtt")}
-    return Finding("upload", "wait", cost, "fits", text, evidence)
-
-
-def mere_distance(case: Case) -> Finding | None:
-    """Find that round trips are most of the whole, while the server answered at once."""
-    rtt, trips, verb = case.rtt, 2 + case.tls_trips, "are"
-    if case.step.network.reused:
-        trips, verb = 1, "is"
-    slow = case.wait > rtt + max(AT_ONCE_US, AT_ONCE_SHARE * rtt)
-    if slow or not case.answered or trips * rtt < case.step.timing.total / 2:
-        return None
-    times = counted(trips, "round trip")
-    text = f"the server answered at once: {times} of {time_text(rtt)} {verb} the distance to it"
-    evidence = {"round_trips": trips, **case.ms("rtt", "wait")}
-    return Finding("distance", None, trips * rtt, "seen", text, evidence)
-
-
-def lossy_download(case: Case) -> Finding | None:
-    """Find segments of the response out of order: they cost the pauses seen, or up to two round trips."""
-    # The counters at the first byte include the burst right behind it: then a gap in xfer tells. What was
-    # missing before that byte cost time in wait.
-    if not (case.grown("disorder", "answered", "ended") or "xfer" in case.evidence.gaps):
-        return None
-    disorder, received = case.grown("disorder", "sent", "ended"), case.grown("received", "sent", "ended")
-    if not disorder or not received or not case.segment:
-        return None
-    segments = -(-received // case.segment)  # without those that came twice
-    waited = sum(pause.us for pause in case.evidence.pauses if pause.ends == "gap")
-    cost = max(waited, min(case.xfer - (slow_start_trips(segments) - 1) * case.rtt, 2 * case.rtt))
-    some = counted(disorder, "segment", "a")
-    text = f"{some} of the response came out of order: loss or reordering on the way here"
-    evidence = {"out_of_order": disorder, "segments": segments, **case.ms("rtt")}
-    return Finding("download_loss", "xfer", cost, "seen", text, evidence)
-
-
-def slow_start(case: Case) -> Finding | None:
-    """Find a transfer that is as long as slow start needs for its segments, all in order."""
-    step, ended = case.step, case.evidence.ended
-    if case.rtt < SLOW_START_RTT_US or step.error or step.network.reused:
-        return None  # the window of a kept connection has grown already
-    if not ended or ended.disorder is None or case.grown("disorder", "sent", "ended"):
-        return None
-    segments = case.grown("segments_in", "sent", "ended")
-    trips = slow_start_trips(segments) - 1  # the first flight came with the first byte, within wait
-    if not trips or not fits(case.xfer, trips * case.rtt):
-        return None
-    text = (
-        f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
-        f"a path or server of {rate_text(step.body_bytes, case.xfer)} would look alike"
-    )
-    evidence = {"segments": segments, "round_trips": trips, **case.ms("rtt")}
-    return Finding("slow_start", "xfer", case.xfer, "fits", text, evidence)
-
-
-def small_window(case: Case) -> Finding | None:
-    """Find a transfer of 64 KiB each round trip, which is the largest window without scaling."""
-    ended = case.evidence.ended
-    if not case.xfer or not ended or ended.window_scaling or case.step.error:
-        return None
-    per_trip = case.step.body_bytes * case.rtt / case.xfer
-    if abs(per_trip - WINDOW) > WINDOW_SHARE * WINDOW:
-        return None
-    text = f"this fits a window of 64 KiB without scaling: {per_trip / 1000:.0f} kB came each round trip"
-    evidence = {"bytes_each_round_trip": round(per_trip), **case.ms("rtt")}
-    return Finding("window", "xfer", case.xfer, "fits", text, evidence)
-
-
-def held_back(case: Case) -> Finding | None:
-    """Find that the rest of a response waited until this machine had acknowledged its beginning.
-
-    A server that writes the two apart holds the second back until then (Nagle's algorithm, RFC 1122 section
-    4.2.3.4). The kernel here waits 40 ms for data that the acknowledgment could go with (section 4.2.3.2).
+    That is Nagle's algorithm (RFC 1122 section 4.2.3.4): less than a full segment waits while another is not
+    acknowledged. The kernel here waits 40 ms for data that an acknowledgment could go with (section 4.2.3.2).
     """
-    rest = case.grown("segments_in", "answered", "ended")
-    if case.step.route.proxy or case.step.error or case.rtt >= HELD_BACK_RTT_US:
-        return None
-    lost = case.grown("disorder", "sent", "ended") or case.grown("retransmits", "sent", "ended")
-    if lost or not 1 <= rest <= HELD_BACK_SEGMENTS:
-        return None
-    at_once = case.grown("acknowledgments", "sent", "answered")
+    tls, in_order = case.step.network.tls, not case.grown("disorder", "sent", "ended")
+    if not case.is_direct or case.step.error or case.rtt >= HELD_BACK_RTT_US:
+        return
+    if not in_order or case.lossy("wait") or case.lossy("xfer"):
+        return
+    # Until the answer began, and from then on: how many segments came, and how many acknowledgments left.
+    came, rest = case.grown("segments_in", "sent", "answered"), case.grown("segments_in", "answered", "ended")
+    left = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
-    held = case.xfer - case.rtt  # the acknowledgment goes there, the rest comes here
-    if at_once or not late or not HELD_BACK_US[0] <= held <= HELD_BACK_US[1]:
-        return None
-    text = (
-        "this fits Nagle's algorithm: the server wrote head and body apart, and kept the second back until "
-        "the kernel here acknowledged the first, after 40 ms; TCP_NODELAY at the server, or one write, ends "
-        "it; a server that took so long between the two would look alike"
-    )
-    evidence = {**case.ms("xfer"), "segments": rest, **case.ms("rtt")}
-    return Finding("nagle", "xfer", held, "fits", text, evidence)
+    # What had to wait comes in full segments, behind one session ticket.
+    whole = -(-case.grown("received", "sent", "answered") // max(1, case.segment)) + 1
+    fits = "this fits Nagle's algorithm: the server"
+    if 1 <= rest <= HELD_BACK_SEGMENTS and late and not left:
+        text = (
+            f"{fits} wrote head and body apart, and kept the second back until the kernel here acknowledged "
+            "the first, after 40 ms; TCP_NODELAY at the server, or one write, ends it; a server that took so "
+            "long between the two would look alike"
+        )
+        phase, cost = "xfer", case.xfer - case.rtt
+    elif tls.version == "TLSv1.3" and not case.step.network.reused and left and 1 <= came <= whole:
+        text = (
+            f"{fits} kept its answer back until the kernel here had acknowledged its session tickets, after "
+            "40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike, --reuse "
+            "tells"
+        )
+        phase, cost = "wait", case.wait - 2 * case.rtt  # the tickets take one too
+    else:
+        return
+    if HELD_BACK_US[0] <= cost <= HELD_BACK_US[1]:
+        yield Finding("nagle", phase, cost, "fits", text)
 
 
-def paused_server(case: Case) -> Finding | None:
+def slow_server(case: Case) -> Found:
+    """Find a wait without losses that the path does not explain, of a request that left at once."""
+    took = case.wait - case.trip - case.held
+    if not case.is_direct or not case.answered or not case.small_request or case.lossy("wait"):
+        return
+    held = [found for found in held_back(case) if found.phase == "wait"]
+    if held or took < max(SLOW_US, SLOW_TRIPS * case.rtt):
+        return
+    part, path = "all of it", ""
+    if took < ALL_OF_IT * case.wait:
+        part = f"{number_text(took / 1000, 1)} of these {time_text(case.wait)}"
+        path = f"; the path's round trip is {time_text(case.trip)}"
+    text = f"the server, or what is behind it, took about {part}"
+    claim = longest_first(case.step.timings)[:1]
+    longest = claim[0].duration_ms if claim else None
+    if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
+        text += f"; it accounts for {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
+    yield Finding("server", "wait", took, "fits", text + path)
+
+
+def closed_window(case: Case) -> Found:
+    """Find that a window of the other side was used up while there was more to send."""
+    who = "server" if case.is_direct else "proxy"
+    for name, whose, us, advice in (
+        ("http2_window", "the server's HTTP/2", case.evidence.held_us, "; --vs --http1.1 compares"),
+        ("tcp_window", f"the {who}'s TCP", case.limited, ""),
+    ):
+        cause = "it is small for this path, or the program there was slow to read"
+        text = f"{whose} window held the upload back for {length_text(us)}: {cause}{advice}"
+        yield Finding(name, "wait", min(case.wait, us), "seen", text)
+
+
+def slow_start(case: Case) -> Found:
+    """Find a body that took as long as slow start needs for its segments, all in order.
+
+    Not on a kept connection: its window may be anything.
+    """
+    step, ended, answered = case.step, case.evidence.ended, case.evidence.answered
+    if not case.is_far or step.network.reused or not answered or not ended:
+        return
+    flights = []
+    if not case.small_request and not case.lossy("wait"):
+        trips, spent = slow_start_trips(answered.segments_out), case.wait - case.held
+        flights.append(("wait", trips, spent, (trips - 1) * case.rtt, case.evidence.request_bytes))
+    if not step.error and ended.disorder is not None and not case.grown("disorder", "sent", "ended"):
+        trips = slow_start_trips(case.grown("segments_in", "sent", "ended")) - 1  # the first came within wait
+        flights.append(("xfer", trips, case.xfer, case.xfer, step.body_bytes))
+    for phase, trips, spent, cost, size in flights:
+        if FITS[0] * trips * case.rtt <= spent <= FITS[1] * trips * case.rtt:
+            text = (
+                f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
+                f"a path or server of {rate_text(size, spent)} would look alike"
+            )
+            yield Finding("slow_start", phase, cost, "fits", text)
+
+
+def silences(case: Case) -> Found:
     """Find one long silence within the response, or many shorter ones that make up half of it.
 
     A slow path delivers full segments one by one, so pauses after full segments are not among the many.
     """
+    starved = case.step.starved_us
     least = max(PAUSE // 1000, SLOW_TRIPS * case.rtt)
-    pauses = [pause for pause in case.evidence.pauses if pause.ends != "gap" and pause.us >= least]
+    pauses = [pause for pause in case.evidence.pauses if pause.us >= least]
     if not pauses:
-        return None
-    longest, starved = max(pauses), case.step.starved_us
-    whole = case.segment if case.step.route.unix_socket is None else 0  # bytes of a full segment
-    many = [pause.us for pause in pauses if not whole or pause.burst % whole]
+        return
+    longest, is_unix = max(pauses), case.step.route.unix_socket is not None
+    many = [pause.us for pause in pauses if is_unix or not case.segment or pause.burst % case.segment]
     cost = sum(many) - starved
     text = (
         f"the server paused {times_text(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
@@ -8947,64 +8698,31 @@ def paused_server(case: Case) -> Finding | None:
         where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
         text = f"the server sent nothing for {length_text(longest.us)} {where}"
         if cost < SLOW_US:
-            return None
+            return
     certainty = "seen"
-    if not case.lossless and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
+    if not case.is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
         certainty, text = "fits", f"this fits a pause: {text}, or what it sent was lost and came again"
-    evidence = {"longest_gap_ms": to_ms(longest.us), "gap_at_bytes": longest.received, "pauses": len(many)}
-    return Finding("stalled", "xfer", cost, certainty, text, {**evidence, **case.ms("xfer", "rtt")})
+    yield Finding("stalled", "xfer", cost, certainty, text)
 
 
-def slow_body(case: Case) -> Finding | None:
-    """Say how fast a body came: for a transfer that no other rule explains."""
+def slow_body(case: Case) -> Found:
+    """Say how fast a body came."""
     count, total = case.step.body_bytes, case.step.timing.total
-    if not count or case.xfer <= total / 2 or total <= LONG_STEP_US:
-        return None
-    text = (
-        f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
-        "server limits it: the time fits both"
-    )
-    return Finding("slow_body", "xfer", case.xfer, "fits", text, {"body_bytes": count, **case.ms("xfer")})
+    if count and case.xfer > total / 2 and total > LONG_STEP_US:
+        text = (
+            f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
+            "server limits it: the time fits both"
+        )
+        yield Finding("slow_body", "xfer", case.xfer, "fits", text)
 
 
-def slow_proxy(case: Case) -> Finding | None:
-    """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
-    tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
-    if not proxy or tcp_us is None:
-        return None
-    took, least = case.connect - tcp_us, proxy.kind.trips * tcp_us
-    if took < case.connect / 2 or took < least + max(AT_ONCE_US, AT_ONCE_SHARE * least):
-        return None
-    failed = error and error.phase == "connect"
-    what = "did not open the way in this time" if failed else "took this long to open the way"
-    text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}"
-    return Finding("proxy", "connect", took, "seen", text, {**case.ms("connect"), "tcp_ms": to_ms(tcp_us)})
-
-
-def set_up(case: Case) -> Finding | None:
+def set_up(case: Case) -> Found:
     """Find that most of the time went into setting the connection up."""
-    cost, total = case.dns + case.connect + case.tls, case.step.timing.total
-    answer = case.step.answer
-    if not answer or answer.status >= 400 or cost < SET_UP_SHARE * total:
-        return None
-    warm = time_text(total - cost)
-    text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-    return Finding("setup", None, cost, "seen", text, {"set_up_ms": to_ms(cost), "total_ms": to_ms(total)})
-
-
-def closing_server(case: Case) -> Finding | None:
-    """Find that a server closes its connections (RFC 9112 section 9.3) although nobody asked for that."""
-    costly, response = set_up(case), case.step.response
-    if not costly or not response or not response.http_version.startswith("HTTP/1"):
-        return None
-    said, asked = connection_tokens(response.headers), connection_tokens(case.step.sent_headers)
-    old = response.http_version == "HTTP/1.0" and "keep-alive" not in said
-    if "close" in asked or not (old or "close" in said):
-        return None
-    how = "Connection: close" if "close" in said else "HTTP/1.0"
-    text = f"the server closes the connection ({how}): every request pays for setting it up"
-    evidence = {**costly.evidence, "http_version": response.http_version}
-    return costly._replace(id="closes", text=text, evidence=evidence)
+    cost, total, answer = case.dns + case.connect + case.tls, case.step.timing.total, case.step.answer
+    if answer and answer.status < 400 and cost >= SET_UP_SHARE * total:
+        warm = time_text(total - cost)
+        text = f"setting up is most of it: on a warm connection the request would take about {warm}"
+        yield Finding("setup", None, cost, "seen", text)
 
 
 # A note on one step, or on a number of runs. {}: for how long, which is said of a step alone.
@@ -9030,58 +8748,28 @@ def step_notes(step: Step) -> Iterator[tuple[str, str]]:
         yield "the client certificate of --cert was shown; the server refused the request", ""
 
 
-def short_of_cpu(case: Case) -> Finding | None:
+def short_of_cpu(case: Case) -> Found:
     """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
-    starved, waited = case.step.starved_us, wait_for_cpu(case.step)
-    evidence = {"starved_ms": to_ms(starved)}
-    return Finding("starved", None, starved, "seen", STARVED.format(waited), evidence) if waited else None
+    waited = wait_for_cpu(case.step)
+    if waited:
+        yield Finding("starved", None, case.step.starved_us, "seen", STARVED.format(waited))
 
 
-LOSS_RULES = (lost_syn, lost_request, late_answer, lossy_download)
-SET_UP_RULES = (failed_address, slow_lookup, slow_proxy, set_up, closing_server)
-PEER_RULES = (slow_server, held_upload, closed_window, held_back, paused_server)
-RULES = (*LOSS_RULES, *SET_UP_RULES, *PEER_RULES, short_of_cpu)
-FAR_RULES = (old_tls, repeated_hello, slow_tls, long_upload, mere_distance, slow_start, small_window)
-
-
-def is_outdone(general: Finding, made: Iterable[Finding]) -> bool:
-    """Tell whether findings that name a cause explain enough to leave out one that names none."""
-    causes = [found for found in made if found.id not in GENERAL]
-    if general.id == "distance":
-        return any(found.cost_us > general.cost_us for found in causes)
-    return any(found.cost_us > general.cost_us / 2 for found in causes if found.phase in PHASES[:3])
+SET_UP_RULES = (failed_address, long_lookup, slow_proxy, old_tls, slow_tls)
+RULES = (losses, *SET_UP_RULES, held_back, slow_server, closed_window, slow_start, silences, short_of_cpu)
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    rules = RULES + FAR_RULES if case.far else RULES
-    made = [found for found in (rule(case) for rule in rules) if found and found.cost_us >= least]
-    body = slow_body(case)
-    if body and all(found.phase != "xfer" for found in made):
-        made.append(body)
-    told = [found for found in made if found.id not in GENERAL or not is_outdone(found, made)]
-    return tuple(sorted(told, key=lambda found: -found.cost_us))
-
-
-def losses(step: Step) -> tuple[str, ...]:
-    """Name what of a step was lost, or at least late: some of LOSSES."""
-    case, connected = Case(step), step.evidence.connected
-    again = case.grown("retransmits", "connected", "ended")
-    found = {
-        "syn": connected and not step.network.reused and connected.retransmits,
-        "requests": again > case.grown("duplicates", "connected", "ended"),
-        "responses": case.late_segments,
-        "lookups": silent_resolver(case),
-    }
-    return tuple(what for what in LOSSES if found[what])
-
-
-def count_losses(samples: Iterable[Sample]) -> dict[str, int] | None:
-    """Count the runs that lost each of LOSSES; None without any."""
-    counts = {what: len({sample.run for sample in samples if what in sample.lost}) for what in LOSSES}
-    return counts if any(counts.values()) else None
+    made = [found for rule in RULES for found in rule(case) if found.cost_us >= least]
+    # What names no cause is left out where a cause explains the body, or more than half of setting up.
+    if all(found.phase != "xfer" for found in made):
+        made += slow_body(case)
+    causes = [found.cost_us for found in made if found.phase in PHASES[:3]]
+    made += [found for found in set_up(case) if found.cost_us >= max(least, 2 * max(causes, default=0))]
+    return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
 def repeats(asked: Iterable[tuple[int, object]]) -> dict[int, int]:
@@ -9114,21 +8802,6 @@ def loop_text(run: Run) -> str:
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
 
-def reopening(steps: Iterable[Step]) -> int:
-    """Return the time (us) spent on connections to an origin whose earlier one could have been kept."""
-    spent, kept = 0, set()
-    for step in steps:
-        origin, response = step.request.url.origin, step.response
-        if origin in kept:
-            spent += sum(filter(None, step.timing[:3]))  # dns, connect, tls
-        if response and (
-            response.http_version == "HTTP/2"
-            or not ends_connection(step.sent_headers, step.request.method, response)
-        ):
-            kept.add(origin)
-    return spent
-
-
 def chain_findings(run: Run) -> tuple[Finding, ...]:
     """Return what the times of a whole chain mean."""
     before = sum(step.timing.total for step in run.steps[:-1])
@@ -9137,12 +8810,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
         return ()
     count = len(run.steps) - 1
     text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
-    again = reopening(run.steps)
-    if again >= REOPENED_US:
-        text += f"; a client that keeps its connections would not pay {time_text(again)} of the whole"
-    evidence = {"redirects": count, "redirects_ms": to_ms(before), "total_ms": to_ms(total)}
-    evidence["reopening_ms"] = to_ms(again)
-    return (Finding("redirects", None, before, "seen", text + loop_text(run), evidence),)
+    return (Finding("redirects", None, before, "seen", text + loop_text(run)),)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9599,14 +9267,6 @@ def network_document(step: Step) -> dict[str, Any]:
     return document
 
 
-def gap_fields(step: Step) -> dict[str, object]:
-    """Return the longest pause within the body, and where it was."""
-    if not step.body_bytes:
-        return {"longest_gap_ms": None, "gap_at_bytes": None}
-    us, at, *_ = max((each for each in step.evidence.pauses if each.ends != "header"), default=(0, 0))
-    return {"longest_gap_ms": us / 1000, "gap_at_bytes": at}
-
-
 def response_document(step: Step) -> dict[str, Any] | None:
     """Return what came, and what it says of itself."""
     response = step.response
@@ -9626,7 +9286,6 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "server_timing": [metric._asdict() for metric in step.timings],
         "cache": response.cache and response.cache._asdict(),
         "keep_alive_s": read_keep_alive(response.headers),
-        **gap_fields(step),
     }
 
 
@@ -9637,7 +9296,6 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "cost_ms": finding.cost_us / 1000,
         "certainty": finding.certainty,
         "text": finding.text,
-        "evidence": dict(finding.evidence),
     }
 
 
@@ -9846,7 +9504,6 @@ def series_fields(report: Report) -> dict[str, Any]:
         "skipped": report.skipped,
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
-        "loss": count_losses(report.samples),
     }
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
@@ -10196,10 +9853,7 @@ def attribute_list(attributes: Mapping[str, object]) -> list[dict[str, Any]]:
 
 
 def finding_event(finding: Finding, at: int) -> dict[str, Any]:
-    fields = finding_document(finding)
-    for name, value in fields.pop("evidence").items():
-        fields[f"evidence.{name}"] = value
-    attributes = {f"httphases.finding.{name}": value for name, value in fields.items()}
+    attributes = {f"httphases.finding.{name}": value for name, value in finding_document(finding).items()}
     return {"timeUnixNano": str(at), "name": "httphases.finding", "attributes": attribute_list(attributes)}
 
 
@@ -10505,7 +10159,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
 
 def loss_text(step: Step) -> str:
     """Say how many segments were lost, and whose."""
-    again, late = step.network.retransmits or 0, Case(step).late_segments
+    again, late = step.network.retransmits or 0, Case(step).grown("disorder", "connected", "ended")
     if not (again or late):
         return "0 retransmits"
     text = f"{counted(again, 'segment')} sent again by this machine"
@@ -10601,11 +10255,11 @@ def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[R
     yield "Try", clip(error.hint)
 
 
-def reading_rows(findings: Iterable[Finding], often: Mapping[str, str] = {}) -> Iterator[Row]:
-    """Show the findings that matter most, what names a cause first; of a series, `often` each came, by id."""
+def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {}) -> Iterator[Row]:
+    """Show the findings that matter most, what names a cause first; of a series, how `often` each came."""
     told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
     for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
-        parts = [finding.phase, often.get(finding.id) or ms_text(finding.cost_us / 1000)]
+        parts = [finding.phase, often.get(finding) or ms_text(finding.cost_us / 1000)]
         yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
@@ -10732,7 +10386,7 @@ def shown_whole(numbers: Sequence[int], repeated: Collection[int]) -> list[int]:
 def further_readings(steps: Iterable[Step]) -> Iterator[Finding]:
     """Give what the times of steps mean that are not shown whole, the costliest of each kind."""
     made = [(finding, step.number) for step in steps for finding in step_findings(step)]
-    for alike in group_by(lambda pair: pair[0].id, made).values():
+    for alike in group_by(lambda pair: (pair[0].id, pair[0].phase), made).values():
         finding, number = max(alike, key=lambda pair: pair[0].cost_us)
         yield finding._replace(phase=", ".join(filter(None, (f"step {number}", finding.phase))))
 
@@ -10913,11 +10567,13 @@ def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
 
 
-def often_text(costs: Sequence[int], runs: int) -> str:
-    """Say in how many runs a finding was made, and what it cost (us): usually, and at most."""
-    usual, most = (time_text(cost) for cost in (nearest_rank(costs, 50), costs[-1]))
-    cost = usual if len(costs) == 1 else f"{usual} usually, {most.removesuffix(' ms')} at most"
-    return f"in {len(costs)} of {counted(runs, 'run')}, {cost}"
+def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Report) -> str:
+    """Say in how many runs a finding was made, or in which, and what it cost: usually, and at most."""
+    (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
+    if len(costs) == 1:
+        return f"in run {run} of {report.runs}, {time_text(usual)}"
+    cost = f"{time_text(usual)} usually, {number_text(most / 1000, 1)} at most"
+    return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
@@ -10934,8 +10590,8 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     cost = reuse_sentence(summary)
     if cost:
         yield "Reuse", cost
-    often = {finding.id: often_text(costs, summary.runs) for finding, costs in summary.findings}
-    yield from reading_rows((finding for finding, _ in summary.findings), often)
+    often = {finding: often_text(costs, summary, report) for finding, costs in summary.findings}
+    yield from reading_rows(often, often)
 
 
 # What a server shows, by the row that says it; in a series each is counted where it is not always the same.
@@ -11536,17 +11192,6 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     yield from comparison_notes(report, None, baseline.samples)
 
 
-def loss_rows(report: Report) -> Iterator[Row]:
-    """Say in how many runs packets were lost, when, and which."""
-    counts, hurt = count_losses(report.samples), [sample for sample in report.samples if sample.lost]
-    if counts:
-        numbers, runs = {each.run for each in hurt}, counted(report.runs, "run")
-        first, last = (clock_text(each.started_at) for each in (hurt[0], hurt[-1]))
-        when = f"between {first} and {last}" if len(numbers) > 1 else f"at {first}"
-        kinds = ", ".join(f"{what.replace('syn', 'SYN')} {count}" for what, count in counts.items() if count)
-        yield "Loss", Span(f"packets were lost in {len(numbers)} of {runs}, {when}: {kinds}", "warn")
-
-
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if report.runs < report.planned:
         runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
@@ -11565,7 +11210,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from steps_blocks(report, width)
     for summary in report.summaries if report.samples[0].variant else ():
         yield Fields(change_rows(summary, report))
-    yield Fields([*loss_rows(report), *failed_rows(report)])
+    yield Fields(failed_rows(report))
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
 
@@ -12415,10 +12060,9 @@ class Results:
                 refused=network.reuse_refused,
                 judged=step.number == max(answered, default=0),
                 last=step is run.steps[-1],
-                findings=tuple(finding._replace(evidence={}) for finding in findings),
+                findings=findings,
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
-                lost=losses(step),
                 asked=asked_of(step_document(step)) if compares and not self.samples else None,
                 server=self._known.setdefault(server, server),
                 traits=self._traits_of(response),

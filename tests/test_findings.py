@@ -28,7 +28,7 @@ from paths import ANY, FAR, OTHERS, Rule, path, silent
 from servers import Reply, dns_server, http2_server, http_server, redirect, scripted
 
 RTT = 0.04
-HEALTHY = {"distance", "setup", "tls12", "slow_start"}
+HEALTHY = {"setup", "tls12", "slow_start wait", "slow_start xfer"}
 """What a healthy request may be said to be."""
 TRIES = 8
 """A machine that is short of CPUs has slow servers too: what is to be silent may be asked so often."""
@@ -123,7 +123,12 @@ SMALL = Reply(body=b"x" * 10)
 
 
 def by_id(step: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {finding["id"]: finding for finding in step["findings"]}
+    """Return findings by id; those that several phases may have, with their phase."""
+    return {named(finding["id"], finding["phase"]): finding for finding in step["findings"]}
+
+
+def named(name: str, phase: str | None) -> str:
+    return f"{name} {phase}" if name in ("loss", "slow_start", "nagle") else name
 
 
 @pytest.fixture
@@ -142,16 +147,10 @@ def lab(run_tool, authority, tmp_path):
 def test_a_lost_syn_or_its_answer_is_seen(lab, way):
     url = lab.start().http()
     lab.way.change(rules=[Rule(way, "syn")])
-    words = ("sent again, once", "lost or late", "a full listen queue")
-    finding = lab.finds(costs("syn_lost", "seen", 1000, *words), url + "/")["syn_lost"]
-    assert finding["phase"] == "connect" and finding["evidence"]["retransmits"] == 1
-
-
-@on_a_path
-def test_a_late_syn_is_not_lost(lab):
-    url = lab.start().http()
-    lab.way.change(rules=[Rule("up", "syn", action="late", amount=0.3)])
-    assert "syn_lost" not in lab.read(url + "/")
+    words = ("the SYN had to be sent again, once", "lost or late", "a full listen queue")
+    lab.finds(costs("loss connect", "seen", 1000, *words), url + "/")
+    lab.way.change(rules=[Rule(way, "syn", action="late", amount=0.3)])
+    assert "loss connect" not in lab.read(url + "/"), "which is not lost"
 
 
 ADDRESSES = {
@@ -167,7 +166,7 @@ def test_an_address_that_gives_no_answer_is_named(lab):
     port = lab.start().http().rpartition(":")[2]
     lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
     lab.way.change(rules=silent(OTHERS[0]))
-    words = (f"{OTHERS[0]} gave no answer", f"{FAR} was used", "do not race")
+    words = (f"{OTHERS[0]} gave no answer", f"{FAR} (IPv4) was used", "do not race")
     lab.finds(costs("address_failed", "seen", 250, *words), f"http://two.test:{port}/")
     assert "address_failed" not in lab.read(f"http://first.test:{port}/")
 
@@ -188,9 +187,8 @@ def test_a_family_that_gives_no_answer_is_named(lab):
     port = lab.start().http().rpartition(":")[2]
     lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
     lab.way.change(rules=silent("2001:db8::9"))
-    silence = costs("family_fallback", "seen", 250, "2001:db8::9 gave no answer", "IPv4 was used")
-    findings = lab.finds(silence, f"http://six.test:{port}/")
-    assert "address_failed" not in findings
+    silence = costs("address_failed", "seen", 250, "2001:db8::9 gave no answer", "(IPv4) was used")
+    lab.finds(silence, f"http://six.test:{port}/")
 
 
 @on_a_path
@@ -239,7 +237,7 @@ def test_name_servers_that_do_not_answer_are_counted(lab):
     good = lab.serve(dns_server(ADDRESSES)).address
     lab.way.change(rules=[*silent(OTHERS[0]), *silent(OTHERS[1])])
     lab.way.name_servers(OTHERS[0], OTHERS[1], good)
-    words = ("fits the resolver's time-outs: 2 of the name servers", OTHERS[0], good)
+    words = ("fits 2 time-outs of 1 s: a name server gave no usable answer", OTHERS[0], good)
     found = lab.finds(costs("resolver_timeout", "fits", 2000, *words), f"http://far.test:{port}/")
     assert "slow_lookup" not in found
 
@@ -248,15 +246,7 @@ def test_name_servers_that_do_not_answer_are_counted(lab):
 def test_a_failed_lookup_says_that_nobody_answered(lab):
     lab.start().way.name_servers(OTHERS[0], options="timeout:1 attempts:1")
     lab.way.change(rules=silent(OTHERS[0]))
-    words = f"the name server {OTHERS[0]} did not answer"
-    lab.finds(costs("resolver_timeout", "fits", 1000, words), "http://far.test/", code=75)
-
-
-@on_a_path
-def test_a_local_resolver_is_called_that(lab):
-    server = lab.start().serve(dns_server({"far.test": None}))
-    lab.way.name_servers(server.address, options="timeout:1 attempts:1")
-    words = f"the local resolver ({server.address}) did not answer"
+    words = f"a time-out of 1 s: a name server gave no usable answer in time ({OTHERS[0]})"
     lab.finds(costs("resolver_timeout", "fits", 1000, words), "http://far.test/", code=75)
 
 
@@ -276,13 +266,11 @@ def test_a_slow_resolver_is_named_in_place_of_what_it_is_part_of(lab):
     port = lab.start().http().rpartition(":")[2]
     server = lab.serve(dns_server(ADDRESSES, delay=0.2))
     lab.way.name_servers(server.address)
-    words = f"the local resolver ({server.address}) took 2"
-    found = lab.finds(
-        costs("slow_lookup", "seen", 200, words, "may have asked others"), f"http://far.test:{port}/"
-    )
+    words = (f"the resolver ({server.address}) took 2", "may have asked others")
+    found = lab.finds(costs("slow_lookup", "seen", 200, *words), f"http://far.test:{port}/")
     assert found["slow_lookup"]["phase"] == "dns"
     assert "setup" not in found, "which explains no more"
-    lab.misses(*KNOWN - {"distance"}, ask=lambda: lab.read(f"http://{FAR}:{port}/"))
+    lab.misses(*KNOWN, ask=lambda: lab.read(f"http://{FAR}:{port}/"))
     lab.way.name_servers(server.address, OTHERS[0])
     words = f"the resolver ({server.address}, {OTHERS[0]}) took 2"
     lab.finds(costs("slow_lookup", "seen", 200, words), f"http://far.test:{port}/")
@@ -316,15 +304,6 @@ def test_tls_1_2_costs_a_round_trip(lab):
     assert "tls12" not in lab.read(lab.http(tls=lab.tls()) + "/")
 
 
-@on_a_path
-def test_a_hello_retry_request_costs_a_round_trip(lab):
-    lab.start()
-    retry = costs("hello_retry", "seen", RTT * 1000, "HelloRetryRequest")
-    findings = lab.finds(retry, lab.http(tls=lab.tls(curve="secp384r1")) + "/")
-    assert not {"tls_slow", "large_certificate"} & set(findings)
-    assert "hello_retry" not in lab.read(lab.http(tls=lab.tls()) + "/")
-
-
 def many_names(count):
     return [f"name-{number:04d}.some.long.example.test" for number in range(count)]
 
@@ -334,19 +313,22 @@ def many_names(count):
 def test_a_large_certificate_costs_round_trips(lab, version):
     lab.start()
     url = lab.http(tls=lab.tls(*many_names(600), version=version))
-    words = ("fits a certificate chain that is too large", "21 kB")
-    lab.finds(costs("large_certificate", "fits", RTT * 1000, *words), url + "/")
+    words = ("more than its round trips: its 21 kB", "do not fit the server's first window")
+    lab.finds(costs("tls_slow", "fits", RTT * 1000, *words), url + "/")
     small = lab.http(tls=lab.tls(*many_names(200), version=version))
-    lab.misses("large_certificate", "tls_slow", ask=lambda: lab.read(small + "/"))
+    lab.misses("tls_slow", ask=lambda: lab.read(small + "/"))
 
 
 @on_a_path
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_server_that_is_slow_to_shake_hands_fits(lab, version):
-    lab.start()
+@pytest.mark.parametrize("trip", [0, RTT])
+def test_a_server_that_is_slow_to_shake_hands_fits(lab, version, trip):
+    """On a path of next to nothing, too, where it is not only setting up."""
+    lab.start(trip)
     context = lab.tls(version=version)
     words = ("about", "the server, or a box in between", "or its answer was lost")
-    lab.finds(costs("tls_slow", "fits", 300, *words), lab.http(tls=context, tls_delay=0.3) + "/")
+    slow = costs("tls_slow", "fits", 300, *words)
+    assert "setup" not in lab.finds(slow, lab.http(tls=context, tls_delay=0.3) + "/")
     url = lab.http(tls=context, tls_delay=0.03)
     lab.misses("tls_slow", ask=lambda: lab.read(url + "/"))
 
@@ -355,7 +337,8 @@ def test_a_server_that_is_slow_to_shake_hands_fits(lab, version):
 def test_a_lost_segment_of_the_handshake_is_seen(lab):
     url = lab.start().http(tls=lab.tls())
     lab.way.change(rules=[Rule("up", "data")])
-    lab.finds(costs("tls_slow", "seen", 240, "segments of the handshake were lost"), url + "/")
+    words = ("1 segment had to be sent again: loss or reordering", "may be the server's own time")
+    assert "tls_slow" not in lab.finds(costs("loss tls", "seen", 240, *words), url + "/")
 
 
 @on_a_path
@@ -389,7 +372,7 @@ def test_a_process_that_was_stopped_does_not_blame_the_server(lab, start_tool):
         assert step["timing"]["tls_ms"] > 400, err
         return by_id(step)
 
-    lab.misses("tls_slow", "large_certificate", ask=ask)
+    lab.misses("tls_slow", ask=ask)
 
 
 # --- wait -----------------------------------------------------------------------------------------
@@ -401,9 +384,9 @@ def test_a_server_that_thinks_is_told_from_the_path(lab, secure):
     claims = [("Server-Timing", 'cache;desc="a, b;dur=9";dur=2.5'), ("server-timing", "db;dur=240.1, miss")]
     replies = [("/", Reply(body=b"x", wait=0.3, headers=claims)), ("/quick", Reply(wait=0.06))]
     url = lab.start().http(*replies, tls=lab.tls() if secure else None)
-    words = ("took about 3", "it accounts for 240 ms itself (db)")
+    words = ("took about 3", "it accounts for 240 ms itself (db); the path's round trip is 4")
     lab.finds(costs("server", "fits", 300, *words), url + "/")
-    lab.misses("server", "distance", ask=lambda: lab.read(url + "/quick"))
+    lab.misses("server", ask=lambda: lab.read(url + "/quick"))
 
 
 @on_a_path
@@ -411,52 +394,33 @@ def test_a_server_that_thinks_is_told_from_the_path(lab, secure):
 def test_a_near_server_that_thinks_is_found_however_near_it_is(lab, trip):
     replies = [("/", Reply(body=b"x", wait=0.1)), ("/quick", Reply(wait=0.03))]
     url = lab.start(trip).http(*replies)
-    found = lab.finds(
-        costs("server", "fits", 100, "the server, or what is behind it, took about 10"), url + "/"
-    )
-    assert found["server"]["evidence"]["rtt_ms"] < 20
+    words = "the server, or what is behind it, took about all of it"
+    lab.finds(costs("server", "fits", 100, words), url + "/")
     lab.misses("server", ask=lambda: lab.read(url + "/quick"))
 
 
-@on_a_path
-@pytest.mark.parametrize(("secure", "nth"), [(False, 1), (True, 3)])
-def test_a_lost_request_is_seen(lab, secure, nth):
-    url = lab.start().http(tls=lab.tls() if secure else None)
-    lab.way.change(rules=[Rule("up", "data", nth)])
-    findings = lab.finds(
-        costs("request_lost", "seen", 240, "was lost or late and sent again, once"), url + "/"
-    )
-    assert "server" not in findings
+LOST_REQUESTS = {
+    "once": (False, Rule("up", "data"), 240, 0, "1 segment had to be sent again"),
+    "over TLS": (True, Rule("up", "data", 3), 240, 0, "1 segment had to be sent again"),
+    "three times": (False, Rule("up", "data", times=3), 1000, 0, "3 segments had to be sent again"),
+    "to a slow server": (False, Rule("up", "data"), 470, 0.23, "may be the server's own time"),
+    "late": (
+        False,
+        Rule("up", "data", action="late", amount=0.3),
+        440,
+        0.2,
+        "1 segment had to be sent again",
+    ),
+}
 
 
 @on_a_path
-def test_a_request_lost_three_times_is_no_slow_server(lab):
-    url = lab.start().http()
-    lab.way.change(rules=[Rule("up", "data", times=3)])
-    words = ("3 times", "may be the server's own time")
-    findings = lab.finds(costs("request_lost", "seen", 1000, *words), url + "/")
-    assert "server" not in findings
-
-
-@on_a_path
-def test_a_lost_request_to_a_slow_server_names_both_causes(lab):
-    url = lab.start().http(("/", Reply(wait=0.23)))
-    lab.way.change(rules=[Rule("up", "data")])
-    words = "the server took about as long again, or its answer was lost too"
-    findings = lab.finds(costs("request_lost", "seen", 240, words), url + "/")
-    assert not costs("server", "fits", 220).objections(findings)
-
-
-@on_a_path
-def test_a_request_sent_again_for_nothing_was_not_lost(lab):
-    """The other side says that it had it already (DSACK)."""
-    url = lab.start().http(("/", Reply(wait=0.2)))
-    lab.way.change(rules=[Rule("up", "data", action="late", amount=0.3)])
-    document = lab.ask(url + "/")
-    assert document["steps"][0]["network"]["tcp_retransmits"] == 1
-    findings = by_id(document["steps"][0])
-    assert "request_lost" not in findings
-    assert "or the request was late on the way" in findings["server"]["text"]
+@pytest.mark.parametrize("name", LOST_REQUESTS)
+def test_a_lost_request_is_seen_and_no_server_is_blamed_for_it(lab, name):
+    secure, rule, cost, wait, words = LOST_REQUESTS[name]
+    url = lab.start().http(("/", SMALL._replace(wait=wait)), tls=lab.tls() if secure else None)
+    lab.way.change(rules=[rule])
+    assert "server" not in lab.finds(costs("loss wait", "seen", cost, words), url + "/")
 
 
 @on_a_path
@@ -464,8 +428,8 @@ def test_a_request_that_nobody_acknowledges_is_seen_in_a_failed_step(lab):
     url = lab.start().http()
     lab.way.change(rules=[Rule("up", "data", times=9)])
     findings = lab.read("-m", 1, url + "/", code=75)
-    assert findings["request_lost"]["evidence"]["retransmits"] >= 2
-    assert "server" not in findings
+    assert "segments had to be sent again" in findings["loss wait"]["text"]
+    assert "own time" not in findings["loss wait"]["text"] and "server" not in findings
 
 
 @on_a_path
@@ -474,23 +438,15 @@ def test_a_body_takes_round_trips_to_leave(lab, secure):
     url = lab.start().http(("/", SMALL), ("/slow", Reply(wait=0.3)), tls=lab.tls() if secure else None)
     body = lab.folder / "body"
     body.write_bytes(b"x" * 60_000)
-    fit = costs("upload", "fits", 2 * RTT * 1000, "fits 3 round trips that the body took to leave")
+    fit = costs("slow_start wait", "fits", 2 * RTT * 1000, "fits 3 round trips of slow start")
     lab.finds(fit, "-d", f"@{body}", url + "/")
-    lab.misses("upload", "server", ask=lambda: lab.read("-d", f"@{body}", url + "/slow"))
-    assert "upload" not in lab.read("-d", "x" * 1000, url + "/")
-
-
-@on_a_path
-def test_a_server_that_answers_at_once_is_far_away(lab):
-    url = lab.start().http(("/", SMALL), ("/late", Reply(wait=0.02)))
-    far = costs("distance", "seen", 2 * RTT * 1000, "at once", "2 round trips")
-    assert lab.finds(far, url + "/")["distance"]["phase"] is None
-    assert "distance" not in lab.read(url + "/late")
+    lab.misses("slow_start wait", "server", ask=lambda: lab.read("-d", f"@{body}", url + "/slow"))
+    assert "slow_start wait" not in lab.read("-d", "x" * 1000, url + "/")
 
 
 # --- xfer -----------------------------------------------------------------------------------------
 
-LARGE, HUGE = Reply(body=b"x" * 100_000), Reply(body=b"x" * 2_000_000)
+LARGE = Reply(body=b"x" * 100_000)
 
 
 @on_a_path
@@ -499,10 +455,12 @@ LARGE, HUGE = Reply(body=b"x" * 100_000), Reply(body=b"x" * 2_000_000)
 def test_loss_and_reordering_of_a_body_are_seen(lab, secure, action):
     url = lab.start().http(("/", LARGE), tls=lab.tls() if secure else None)
     lab.way.change(rules=[Rule("down", "data", 8, action, 0.02)])
-    # After a loss the window is halved for all that follows; what that costs is not counted. A late segment
-    # costs its lateness, and a round trip where the sender takes it for lost.
-    loss = costs("download_loss", "seen", 2 * RTT * 1000 if action == "drop" else 20, "out of order")
-    assert "slow_start" not in lab.finds(loss, url + "/")
+    # After a loss the window is halved for all that follows; what that costs is not counted.
+    words = "some of what came was late, behind what follows it: loss or reordering on the way"
+    found = lab.finds(
+        costs("loss xfer", "seen", 2 * RTT * 1000 if action == "drop" else 20, words), url + "/"
+    )
+    assert not {"slow_start xfer", "slow_body", "stalled"} & set(found)
 
 
 FLIGHT = Reply(body=b"x" * 13_900)
@@ -518,11 +476,11 @@ def test_a_segment_lost_in_the_only_flight_is_in_xfer(lab, secure, place):
     tls = lab.tls(version=ssl.TLSVersion.TLSv1_2) if secure else None
     url = lab.start().http(("/", reply), tls=tls)
     whole = lab.agree(lambda step: step["timing"]["xfer_ms"] >= 20, lambda: lab.ask(url + "/")["steps"][0])
-    assert "download_loss" not in by_id(whole)
+    assert "loss xfer" not in by_id(whole)
     lab.way.change(rules=[Rule("down", "data", place + 3 * secure, "late", 0.03)])
     # The path itself may be late with the first byte.
     late = lab.agree(lambda step: step["timing"]["xfer_ms"] < 20, lambda: lab.ask(url + "/")["steps"][0])
-    assert "download_loss" in by_id(late)
+    assert "loss xfer" in by_id(late)
 
 
 @on_a_path
@@ -539,7 +497,7 @@ def test_what_was_lost_before_the_first_byte_is_not_the_download(lab, action):
     server = lab.start().serve(scripted(pausing, host=ANY))
     lab.way.change(rules=[Rule("down", "data", 1, action, 0.02)])
     step = lab.ask(server.url("/", FAR))["steps"][0]
-    assert "download_loss" not in by_id(step)
+    assert "loss xfer" not in by_id(step)
     assert step["timing"]["wait_ms"] >= RTT * 1000 + 10
 
 
@@ -550,21 +508,8 @@ def test_slow_start_is_told_from_a_slow_sender(lab, secure):
     url = lab.start().http(*replies, tls=lab.tls() if secure else None)
     trips = 3 if secure else 2
     words = (f"fits {trips} round trips of slow start", "would look alike")
-    lab.finds(costs("slow_start", "fits", trips * RTT * 1000, *words), url + "/")
-    assert not {"slow_start", "download_loss"} & set(lab.read(url + "/halves"))
-
-
-@on_a_path
-def test_a_window_without_scaling_is_found(lab):
-    url = lab.start(ipv4__tcp_window_scaling="0").http(("/", HUGE), ("/less", LARGE))
-    lab.finds(costs("window", "fits", 1230, "fits a window of 64 KiB without scaling"), url + "/")
-    assert "window" not in lab.read(url + "/less")
-
-
-@on_a_path
-def test_a_window_with_scaling_is_not_found(lab):
-    url = lab.start(0.02).http(("/", HUGE))
-    assert "window" not in lab.read(url + "/")
+    lab.finds(costs("slow_start xfer", "fits", trips * RTT * 1000, *words), url + "/")
+    assert not {"slow_start xfer", "loss xfer"} & set(lab.read(url + "/halves"))
 
 
 class Writing(NamedTuple):
@@ -574,15 +519,24 @@ class Writing(NamedTuple):
     no_delay: bool = False
     pause: float = 0.0
     body: bytes = b"x" * 10
+    think: float = 0.0
+    tls: ssl.SSLContext | None = None
 
     def answer(self, peer: Any) -> None:
         peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, self.no_delay)
+        if self.tls:
+            peer.secure(self.tls)
         while peer.read_request():
+            peer.wait(self.think)
             head = b"HTTP/1.1 200 Fine\r\nContent-Length: %d\r\n\r\n" % len(self.body)
             pieces = [head + self.body] if self.at_once else [head, self.body]
             for piece in pieces:
                 peer.send(piece)
                 peer.wait(self.pause)
+
+    def serve(self, lab: Lab) -> str:
+        url = lab.serve(scripted(self.answer, host=ANY)).url("/", FAR)
+        return url.replace("http:", "https:") if self.tls else url
 
 
 def read_warm(lab: Lab, url: str) -> dict[str, dict[str, Any]]:
@@ -599,11 +553,18 @@ def read_warm(lab: Lab, url: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("trip", [0, 0.01])
 def test_a_body_that_waits_for_an_acknowledgement_is_found(lab, trip, secure):
     lab.start(trip)
-    url = lab.serve(scripted(Writing().answer, host=ANY, tls=lab.tls() if secure else None)).url("/", FAR)
-    words = ("Nagle", "40 ms", "TCP_NODELAY", "would look alike")
-    expected = costs("nagle", "fits", 40, *words)
-    found = lab.agree(expected.objections, lambda: read_warm(lab, url))
-    assert found["nagle"]["phase"] == "xfer" and found["nagle"]["evidence"]["segments"] == 1
+    url = Writing(tls=lab.tls() if secure else None).serve(lab)
+    expected = costs("nagle xfer", "fits", 40, "Nagle", "40 ms", "TCP_NODELAY", "would look alike")
+    lab.agree(expected.objections, lambda: read_warm(lab, url))
+
+
+@on_a_path
+@pytest.mark.parametrize("trip", [0, 0.005])
+def test_an_answer_that_waits_for_the_acknowledgement_of_session_tickets_is_found(lab, trip):
+    lab.start(trip)
+    words = ("Nagle", "its session tickets, after 40 ms", "would look alike, --reuse tells")
+    expected = costs("nagle wait", "fits", 40, *words)
+    assert "server" not in lab.finds(expected, Writing(tls=lab.tls()).serve(lab))
 
 
 SWIFT = {
@@ -620,22 +581,27 @@ SWIFT = {
 @pytest.mark.parametrize("name", SWIFT)
 def test_a_body_that_waits_for_no_acknowledgement_is_not_said_to(lab, name):
     trip, writing = SWIFT[name]
-    url = lab.start(trip).serve(scripted(writing.answer, host=ANY)).url("/", FAR)
-    lab.misses("nagle", ask=lambda: read_warm(lab, url))
+    url = writing.serve(lab.start(trip))
+    lab.misses("nagle xfer", ask=lambda: read_warm(lab, url))
+
+
+FRESH = {
+    "a server that pauses, where the kernel acknowledges at once": (0, Writing(no_delay=True, pause=0.043)),
+    "a server that thinks, and writes at once what it has": (0, Writing(no_delay=True, think=0.043)),
+    "a longer path": (0.03, Writing()),
+}
 
 
 @on_a_path
-def test_a_server_that_pauses_on_a_new_connection_is_not_blamed_on_nagle(lab):
-    """There the kernel acknowledges at once; on a busy machine it may be late, and then both look alike."""
-    writing = Writing(no_delay=True, pause=0.043)
-    url = lab.start(0).serve(scripted(writing.answer, host=ANY)).url("/", FAR)
-
-    def ask():
-        step = lab.ask(url)["steps"][0]
-        assert step["timing"]["xfer_ms"] > 40
-        return by_id(step)
-
-    lab.misses("nagle", ask=ask)
+@pytest.mark.parametrize("name", FRESH)
+def test_a_new_connection_that_waits_for_no_acknowledgement_is_not_said_to(lab, name):
+    """On a busy machine the kernel may be late, and then a server that pauses looks alike."""
+    trip, writing = FRESH[name]
+    lab.start(trip)
+    for tls in (None, lab.tls(), lab.tls(version=ssl.TLSVersion.TLSv1_2)):
+        url = writing._replace(tls=tls).serve(lab)
+        names = ["nagle wait"] if tls else ["nagle wait", "nagle xfer"]
+        lab.misses(*names, ask=lambda url=url: lab.read(url))
 
 
 # --- the whole ------------------------------------------------------------------------------------
@@ -649,29 +615,6 @@ def test_setting_up_is_most_of_a_small_answer(lab):
     lab.finds(warm, url + "/")
     for other in ("/slow", "/gone"):
         lab.misses("setup", ask=lambda other=other: lab.read(url + other))
-
-
-@on_a_path
-@pytest.mark.parametrize(
-    ("version", "field", "closes"),
-    [
-        ("1.1", "Connection: keep-alive, Close", True),
-        ("1.1", "Connection: keep-alive", False),
-        ("1.0", "X: y", True),
-        ("1.0", "Connection: Keep-Alive", False),
-    ],
-)
-def test_a_server_that_closes_is_named(lab, version, field, closes):
-    lab.start()
-
-    def script(peer):
-        peer.read_request()
-        peer.send(f"HTTP/{version} 200 Fine\r\nContent-Length: 2\r\n{field}\r\n\r\nhi")
-
-    url = lab.serve(scripted(script, host=ANY, tls=lab.tls())).url("/", FAR)
-    findings = lab.agree(lambda found: ("closes" in found) is not closes, lambda: lab.read(url))
-    assert not closes or findings["closes"]["cost_ms"] == findings["setup"]["cost_ms"]
-    assert "closes" not in lab.read("-H", "Connection: close", url)
 
 
 @on_a_path
@@ -689,7 +632,7 @@ def test_redirects_are_counted_for_the_whole_chain(lab):
 @on_a_path
 def test_the_waterfall_shows_three_of_the_findings(lab):
     slow = lab.tls(*many_names(600), version=ssl.TLSVersion.TLSv1_2)
-    url = lab.start().http(("/", SMALL._replace(headers=[("Connection", "close")])), tls=slow)
+    url = lab.start().http(("/", SMALL._replace(wait=0.085)), tls=slow, tls_delay=0.04)
     files = ("--har", lab.folder / "har", "--json", lab.folder / "json", "--cacert", lab.authority.file)
     results = []
 
@@ -697,13 +640,13 @@ def test_the_waterfall_shows_three_of_the_findings(lab):
         results.append(lab.run_tool(*files, url + "/", within=lab.way.near))
         return by_id(results[-1].json(lab.folder / "json")["steps"][0])
 
-    expected = {"setup", "closes", "tls12", "large_certificate"}
+    expected = {"setup", "tls12", "tls_slow", "server"}
     findings = list(lab.agree(lambda found: expected - set(found), ask).values())
     result = results[-1]
     assert json.loads((lab.folder / "har").read_text())["log"]["entries"][0]["_findings"] == findings
     shown = [finding for finding in findings if finding["id"] != "starved"]
     assert len(shown) > 3 and result.out.count("  Reading  ") == 3
-    shown.sort(key=lambda finding: finding["id"] in ("setup", "closes", "distance"))
+    shown.sort(key=lambda finding: finding["id"] == "setup")
     places = [flat(result.out).find(finding["text"]) for finding in shown]
     assert -1 not in places[:3] and places[:3] == sorted(places[:3]), "what names a cause comes first"
     assert places[3:] == [-1] * (len(shown) - 3)
@@ -742,25 +685,24 @@ def test_healthy_uploads_slow_lines_and_kept_connections_are_not_said_to_be_ill(
     url = lab.http(("/", SMALL), ("/body", Reply(body=b"x" * 100_000)))
     body = lab.folder / "body"
     body.write_bytes(b"x" * 10_000_000)
-    lab.misses(*KNOWN - HEALTHY - {"upload"}, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
+    lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
     lab.way.change(rules=[Rule("down", "any", 0, "rate", 125_000)])
     lab.misses(*KNOWN - HEALTHY - {"slow_body"}, ask=lambda: lab.read(url + "/body"))
     lab.misses(*KNOWN - HEALTHY - {"slow_body"}, ask=lambda: read_warm(lab, url + "/body"))
 
 
 KNOWN = set(
-    "syn_lost address_failed family_fallback resolver_timeout search_list slow_lookup tls12 hello_retry "
-    "large_certificate tls_slow server request_lost upload distance download_loss slow_start "
-    "answer_late http2_window tcp_window stalled slow_body "
-    "window nagle proxy setup closes".split()
+    "address_failed resolver_timeout search_list slow_lookup tls12 tls_slow server http2_window tcp_window "
+    "stalled slow_body proxy setup".split()
 )
+KNOWN |= {f"loss {phase}" for phase in ("connect", "tls", "wait", "xfer")}
+KNOWN |= {f"{name} {phase}" for name in ("slow_start", "nagle") for phase in ("wait", "xfer")}
 """What can be found in a step; `starved` is of the machine that runs the tests."""
 
 # --- what was recorded ----------------------------------------------------------------------------
 # Figures of runs on such paths, and of kernels that are not here; no network is needed.
 
 COUNTERS = tool.Counters(
-    window_scaling=True,
     segment=1448,
     segment_in=536,
     rtt_us=40_000,
@@ -773,7 +715,6 @@ COUNTERS = tool.Counters(
     segments_in=0,
     segments_out=1,
     acknowledgments=1,
-    duplicates=0,
     disorder=0,
     limited_us=0,
 )
@@ -794,8 +735,8 @@ def recorded(times: str, **known: Any) -> Any:
         changes = known.pop(instant, {})
         counted = None if changes is None or counted is None else counted._replace(**changes)
         counters[instant] = counted
-    version, retry = known.pop("tls", None), known.pop("retry", False)
-    agreed = tool.TlsInfo(version, hello_retry=retry) if version else tool.NO_TLS
+    version, kept = known.pop("tls", None), known.pop("kept", None)
+    agreed = tool.TlsInfo(version) if version else tool.NO_TLS
     attempts = known.pop("attempts", (tool.Attempt(FAR, (connect or 0), None),))
     headers = tuple((name, value.encode()) for name, value in known.pop("headers", ()))
     response = tool.Response(known.pop("status", 200), "", known.pop("http", "HTTP/1.1"), headers)
@@ -811,7 +752,7 @@ def recorded(times: str, **known: Any) -> Any:
         route=tool.Route(proxy, None),
         started_at=datetime.now(timezone.utc),
         timing=tool.Timing(*phases, sum(phase or 0 for phase in phases), 0, None),
-        network=tool.Network(None, 80, (), attempts, agreed, None, None),
+        network=tool.Network(None, 80, (), attempts, agreed, None, None, kept),
         response=response,
         body_bytes=0,
         interim=(),
@@ -823,7 +764,7 @@ def recorded(times: str, **known: Any) -> Any:
 
 
 def found(step: Any) -> set[str]:
-    return {finding.id for finding in tool.step_findings(step)}
+    return {named(finding.id, finding.phase) for finding in tool.step_findings(step)}
 
 
 def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
@@ -832,8 +773,7 @@ def attempts(*each: tuple[str, float, str | None]) -> tuple[Any, ...]:
 
 TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
 FAILED = tool.Failure("timeout", "wait", "no response came", "")
-AS_GIVEN = {"canonical_name": "a.test"}
-RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"), (5_000_000, 3_000_000, 6_000_000) * 2)
+RESOLVER = tool.Resolver(("10.0.0.1", "10.0.0.2", "10.0.0.3"))
 SIX = "2001:db8::9"
 
 NEARBY = {"connected": {"rtt_us": 200}}
@@ -851,18 +791,35 @@ def held(connected: int = 50, answered: int = 1, **ended: int) -> dict[str, Any]
 
 
 HELD = held()
-PAUSE = tool.Pause(500_000, 1024, 1000, "body")
+PAUSE = tool.Pause(500_000, 1024, 1000)
+LOST_SYN = {"connected": {"retransmits": 1}}
+RESOLVED = {"evidence": {"resolver": RESOLVER}}
+SEARCHED = {
+    "evidence": {
+        "resolver": RESOLVER._replace(search=("b.test", "c.test"), ndots=5),
+        "canonical_name": "a.test",
+    }
+}
+UPLOAD = {"answered": {"segments_out": 43}, "evidence": {"request_bytes": 60_149}}
+TICKETS = {
+    "tls": "TLSv1.3",
+    **NEARBY,
+    "answered": {"segments_in": 2, "acknowledgments": 2, "received": 667},
+}
+
+
+def flight(size: int) -> dict[str, Any]:
+    """Give what is known where the server's side of the handshake had so many bytes."""
+    return {"tls": TLS13, "sent": {"received": size}}
+
+
 RECORDED = {
-    "a far server": ("0 40.9 0 41.2 0", {}, {"distance"}),
-    "a far server over TLS 1.2": ("0 40.4 84.5 40.7 0", {"tls": TLS12}, {"distance", "setup", "tls12"}),
+    "a far server": ("0 40.9 0 41.2 0", {}, set()),
+    "a far server over TLS 1.2": ("0 40.4 84.5 40.7 0", {"tls": TLS12}, {"setup", "tls12"}),
     "a near server": ("0 1.2 3.9 1.4 0.1", {"tls": TLS12, "connected": {"rtt_us": 1100}}, {"setup"}),
     "a kernel that tells nothing": ("0 40.9 0 343.9 0", {"connected": None}, set()),
-    "a lost SYN": ("0 1092.7 0 40.8 104.3", {"connected": {"retransmits": 1}}, {"syn_lost"}),
-    "a lost SYN to a proxy": (
-        "0 1092.7 0 40.8 0",
-        {"connected": {"retransmits": 1}, "proxy": True},
-        {"syn_lost"},
-    ),
+    "a lost SYN": ("0 1092.7 0 40.8 104.3", LOST_SYN, {"loss connect"}),
+    "a lost SYN to a proxy": ("0 1092.7 0 40.8 0", {**LOST_SYN, "proxy": True}, {"loss connect"}),
     "an address that is silent": (
         "0 291.9 0 41.2 0",
         {"attempts": attempts((OTHERS[0], 291.9, tool.GIVEN_UP), (FAR, 41.3, None))},
@@ -871,46 +828,27 @@ RECORDED = {
     "an address that came second": (
         "0 41.9 0 41.2 0",
         {"attempts": attempts((FAR, 41.3, None), (OTHERS[0], 0.2, tool.GIVEN_UP))},
-        {"distance"},
-    ),
-    "a family that is silent": (
-        "0 295.2 0 59.4 0",
-        {"attempts": attempts((SIX, 295, tool.GIVEN_UP), (FAR, 41.3, None))},
-        {"family_fallback"},
+        set(),
     ),
     "two families that are silent": (
         "0 541.2 0 59.4 0",
         {"attempts": attempts((SIX, 541, tool.GIVEN_UP), (OTHERS[0], 291, tool.GIVEN_UP), (FAR, 41.3, None))},
         {"address_failed"},
     ),
-    "a silent name server": (
-        "5003 41 0 41 0",
-        {"evidence": {"resolver": RESOLVER}},
-        {"resolver_timeout"},
-    ),
-    "two silent name servers": (
-        "8210 41 0 41 0",
-        {"evidence": {"resolver": RESOLVER}},
-        {"resolver_timeout"},
-    ),
-    "a slow name server": ("5300 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"slow_lookup"}),
-    "a slower name server": (
-        "4980 41 0 41 0",
-        {"evidence": {"resolver": RESOLVER}},
-        {"slow_lookup"},
-    ),
-    "a search list": (
-        "100 41 0 41 0",
-        {"evidence": {"resolver": RESOLVER._replace(search=("b.test", "c.test"), ndots=5), **AS_GIVEN}},
-        {"search_list", "setup"},
-    ),
+    "a silent name server": ("5003 41 0 41 0", RESOLVED, {"resolver_timeout"}),
+    "one that answers 0.25 s later": ("5250 41 0 41 0", RESOLVED, {"resolver_timeout"}),
+    "one that answers later": ("5250.1 41 0 41 0", RESOLVED, {"slow_lookup"}),
+    "a time-out that ends early": ("9990 41 0 41 0", RESOLVED, {"resolver_timeout"}),
+    "one that ends earlier": ("4989.9 41 0 41 0", RESOLVED, {"slow_lookup"}),
+    "a search list": ("100 41 0 41 0", SEARCHED, {"search_list", "setup"}),
+    "one of quick names": ("19.9 41 0 41 0", SEARCHED, set()),
     "a search list that was not used": (
         "99 41 0 41 0",
-        {"evidence": {"resolver": RESOLVER._replace(search=("b.test", "c.test")), **AS_GIVEN}},
+        {"evidence": {**SEARCHED["evidence"], "resolver": RESOLVER._replace(search=("b.test", "c.test"))}},
         {"setup"},
     ),
     "an unknown name server": ("100 41 0 41 0", {}, {"slow_lookup"}),
-    "a name server that is nearly slow": ("99.9 41 0 41 0", {"evidence": {"resolver": RESOLVER}}, {"setup"}),
+    "a name server that is nearly slow": ("99.9 41 0 41 0", RESOLVED, {"setup"}),
     "a lookup on a starved machine": ("120 41 0 41 0", {"starved_us": 30_000}, {"setup", "starved"}),
     "a slow lookup that failed": (
         "300 - - - -",
@@ -919,39 +857,43 @@ RECORDED = {
     ),
     "a lookup ended by -m": (
         "5000 - - - -",
-        {"evidence": {"resolver": RESOLVER}, "error": FAILED._replace(phase="dns"), "response": None},
+        {**RESOLVED, "error": FAILED._replace(phase="dns"), "response": None},
         set(),
     ),
-    "a HelloRetryRequest": (
-        "0 40.5 81.2 41.1 0",
-        {"tls": TLS13, "retry": True},
-        {"distance", "setup", "hello_retry"},
-    ),
-    "a large certificate": (
-        "0 40.6 84.0 45.4 0",
-        {"tls": TLS13, "sent": {"received": 17_970}},
-        {"distance", "setup", "large_certificate"},
-    ),
-    "a certificate that fits": (
-        "0 40.6 84.0 45.4 0",
-        {"tls": TLS13, "sent": {"received": 7_900}},
-        {"distance", "setup"},
-    ),
+    "a large certificate": ("0 40.6 84.0 45.4 0", flight(17_970), {"setup", "tls_slow"}),
+    "a certificate that fits": ("0 40.6 84.0 45.4 0", flight(7_900), {"setup"}),
     "a large certificate on a starved machine": (
         "0 40.5 149.1 41.3 0",
-        {"tls": TLS13, "sent": {"received": 12_852}, "starved_us": 105_863},
-        {"distance", "setup", "starved"},
+        {**flight(12_852), "starved_us": 105_863},
+        {"setup", "starved"},
+    ),
+    "a large certificate nearby": (
+        "0 4.9 15 4.9 0",
+        {"tls": TLS13, "connected": {"rtt_us": 4_900}, "sent": {"received": 17_970}},
+        {"setup"},
     ),
     "a slow handshake": ("0 40.5 344.8 41.6 0", {"tls": TLS13}, {"tls_slow"}),
+    "a slow handshake nearby": ("0 0.1 50.2 0.2 0", {"tls": TLS13, **NEARBY}, {"tls_slow"}),
+    "a handshake nearby that computes": ("0 0.1 50.1 0.2 0", {"tls": TLS13, **NEARBY}, {"setup"}),
     "a handshake that is read late": (
         "0 40.5 544.8 41.6 0",
         {"tls": TLS13, "sent": {"quiet_us": 500_000}, "answered": {"quiet_us": 0}},
         {"setup"},
     ),
+    "a slow handshake through a proxy": (
+        "0 40.5 344.8 41.6 0",
+        {"tls": TLS13, "proxy": True, "sent": {"retransmits": 1}},
+        {"setup"},
+    ),
     "a lost ClientHello": (
         "0 40.5 306.6 41.0 0",
         {"tls": TLS13, "sent": {"retransmits": 1}},
-        {"tls_slow"},
+        {"loss tls"},
+    ),
+    "a handshake that failed after a loss": (
+        "0 40.5 906.6 - -",
+        {"tls": TLS13, "sent": None, "ended": {"retransmits": 1}, "response": None, "error": FAILED},
+        set(),
     ),
     "a thinking server": ("0 41.2 0 343.9 0", {}, {"server"}),
     "a thinking server behind a proxy": ("0 41.2 0 343.9 0", {"proxy": True}, set()),
@@ -982,29 +924,33 @@ RECORDED = {
         {"answered": None, "ended": None, "response": None, "error": FAILED},
         set(),
     ),
-    "a lost request": ("0 40.7 0 294.0 0", {"answered": {"retransmits": 1}}, {"request_lost"}),
-    "a request sent again for nothing": (
-        "0 40.7 0 390.0 0",
-        {"answered": {"retransmits": 1}, "ended": {"duplicates": 1}},
-        {"server"},
-    ),
-    "a kernel that knows no DSACK": (
+    "a lost request": ("0 40.7 0 294.0 0", {"answered": {"retransmits": 1}}, {"loss wait"}),
+    "a lost request to a proxy": (
         "0 40.7 0 294.0 0",
-        {"connected": {"duplicates": None}, "answered": {"retransmits": 1}},
-        set(),
+        {"answered": {"retransmits": 1}, "proxy": True},
+        {"loss wait"},
     ),
-    "an upload": (
+    "an answer whose beginning was late": (
+        "0 41.2 0 90 0",
+        {"evidence": {"gaps": (("wait", 90_000),)}},
+        {"loss wait"},
+    ),
+    "an answer that was in disorder and on time": ("0 41.2 0 42 0", {"answered": {"disorder": 2}}, set()),
+    "an upload": ("0 40.8 0 121.9 0", UPLOAD, {"slow_start wait"}),
+    "an upload to a slow server": ("0 40.8 0 421.9 0", UPLOAD, set()),
+    "an upload after a loss": (
         "0 40.8 0 121.9 0",
-        {"answered": {"segments_out": 43}, "evidence": {"request_bytes": 60_149}},
-        {"upload"},
+        {**UPLOAD, "answered": {"segments_out": 43, "retransmits": 1}},
+        {"loss wait"},
     ),
-    "an upload to a slow server": (
-        "0 40.8 0 421.9 0",
-        {"answered": {"segments_out": 43}, "evidence": {"request_bytes": 60_149}},
+    "an upload on a kept connection": ("- - - 121.9 0", {**UPLOAD, "kept": True}, set()),
+    "slow start": ("0 40.7 0 46.5 82.9", {"ended": {"segments_in": 70}}, {"slow_start xfer"}),
+    "a slow sender": ("0 40.7 0 46.5 182.9", {"ended": {"segments_in": 70}}, set()),
+    "slow start on a short path": (
+        "0 4.9 0 5 9.9",
+        {"connected": {"rtt_us": 4_900}, "ended": {"segments_in": 70}},
         set(),
     ),
-    "slow start": ("0 40.7 0 46.5 82.9", {"ended": {"segments_in": 70}}, {"slow_start"}),
-    "a slow sender": ("0 40.7 0 46.5 182.9", {"ended": {"segments_in": 70}}, set()),
     "slow start on a kernel that counts no disorder": (
         "0 40.7 0 46.5 82.9",
         {"connected": {"disorder": None}, "ended": {"segments_in": 70}},
@@ -1012,17 +958,12 @@ RECORDED = {
     ),
     "a lost segment": (
         "0 40.6 0 53.1 324.3",
-        {"ended": {"segments_in": 70, "received": 100_045, "disorder": 8}},
-        {"download_loss"},
+        {"ended": {"segments_in": 70, "disorder": 8}, "evidence": {"gaps": (("xfer", 250_000),)}},
+        {"loss xfer"},
     ),
-    "a window of 64 KiB": (
-        "0 44.2 0 42.5 1279.5",
-        {"connected": {"window_scaling": False}, "body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
-        {"window"},
-    ),
-    "a window that scales": (
-        "0 44.2 0 42.5 1279.5",
-        {"body_bytes": 2_000_000, "ended": {"segments_in": 1386}},
+    "one in a body that takes long": (
+        "0 40.6 0 53.1 5000",
+        {"body_bytes": 100_000, "evidence": {"gaps": (("xfer", 90_000),)}},
         {"slow_body"},
     ),
     "a silent body": ("0 41.2 0 41 600", {"evidence": {"pauses": (PAUSE,)}}, {"stalled"}),
@@ -1030,11 +971,6 @@ RECORDED = {
         "0 41.2 0 41 79",
         {"evidence": {"pauses": (PAUSE._replace(us=79_900),)}},
         set(),
-    ),
-    "one whose silence a late segment ended": (
-        "0 41.2 0 41 600",
-        {"evidence": {"pauses": (PAUSE._replace(ends="gap"),)}, "body_bytes": 2_000},
-        {"slow_body"},
     ),
     "one that pauses": (
         "0 41.2 0 41 900",
@@ -1047,19 +983,9 @@ RECORDED = {
         {"slow_body"},
     ),
     "a body of half a step": ("0 100 0 41 140", {"body_bytes": 2_000}, set()),
-    "an answer whose beginning was late": (
-        "0 41.2 0 90 0",
-        {"evidence": {"gaps": ("wait",)}, "answered": {"disorder": 2}},
-        {"answer_late"},
-    ),
-    "an answer that was in disorder and on time": (
-        "0 41.2 0 42 0",
-        {"answered": {"disorder": 2}},
-        {"distance"},
-    ),
     "an upload without credit": (
         "0 41.2 0 541 0",
-        {"evidence": {"request_bytes": 600_000, "held": tool.Held(400_000_000, 9, 65_535)}},
+        {"evidence": {"request_bytes": 600_000, "held_us": 400_000}},
         {"http2_window"},
     ),
     "an upload that nobody reads": (
@@ -1070,18 +996,22 @@ RECORDED = {
     "an upload that both windows held, in three round trips": (
         "0 41.2 0 541 0",
         {
-            "evidence": {"request_bytes": 60_000, "held": tool.Held(200_000_000, 9, 65_535)},
+            "evidence": {"request_bytes": 60_000, "held_us": 200_000},
             "answered": {"limited_us": 200_000, "segments_out": 60},
         },
-        {"http2_window", "tcp_window", "upload"},
+        {"http2_window", "tcp_window", "slow_start wait"},
     ),
-    "a body that waits for an acknowledgement": ("- - - 0.2 42.3", HELD, {"nagle"}),
-    "one that waits as long as can be": ("- - - 0.2 50", HELD, {"nagle"}),
+    "a body that waits for an acknowledgement": ("- - - 0.2 42.3", HELD, {"nagle xfer"}),
+    "one that waits as long as can be": ("- - - 0.2 50", HELD, {"nagle xfer"}),
     "one that waits too long for that": ("- - - 0.2 50.1", HELD, set()),
     "one that does not wait for so long": ("- - - 0.2 37.9", HELD, set()),
-    "one that waits for an acknowledgement on a path": ("- - - 20.2 62.3", held(connected=19_999), {"nagle"}),
+    "one that waits for an acknowledgement on a path": (
+        "- - - 20.2 62.3",
+        held(connected=19_999),
+        {"nagle xfer"},
+    ),
     "one that waits on a longer path": ("- - - 20.2 62.3", held(connected=20_000), set()),
-    "one in three segments": ("- - - 0.2 42.3", held(segments_in=4), {"nagle"}),
+    "one in three segments": ("- - - 0.2 42.3", held(segments_in=4), {"nagle xfer"}),
     "one in four segments": ("- - - 0.2 42.3", held(segments_in=5), set()),
     "one whose head was acknowledged at once": ("- - - 0.2 42.3", held(answered=2), set()),
     "one that nothing was acknowledged for": ("- - - 0.2 42.3", held(acknowledgments=1), set()),
@@ -1089,6 +1019,24 @@ RECORDED = {
     "one that came in disorder": ("- - - 0.2 42.3", held(disorder=1), set()),
     "one behind a proxy": ("- - - 0.2 42.3", {**HELD, "proxy": True}, set()),
     "one that did not come whole": ("- - - 0.2 42.3", {**HELD, "error": FAILED}, set()),
+    "an answer that waits for the tickets' acknowledgement": ("0 0.1 2 41.7 0", TICKETS, {"nagle wait"}),
+    "one on a longer path": (
+        "0 10.3 12 60.7 0",
+        {**TICKETS, "connected": {"rtt_us": 10_100}},
+        {"nagle wait"},
+    ),
+    "one over TLS 1.2": ("0 0.1 2 41.7 0", {**TICKETS, "tls": TLS12}, set()),
+    "one on a kept connection": ("- - - 41.7 0", {**TICKETS, "kept": True}, set()),
+    "one that came in small segments": (
+        "0 0.1 2 41.7 0",
+        {**TICKETS, "answered": {"segments_in": 3, "acknowledgments": 2, "received": 667}},
+        set(),
+    ),
+    "one before which nothing was acknowledged": (
+        "0 0.1 2 41.7 0",
+        {**TICKETS, "answered": {"segments_in": 2, "received": 667}},
+        set(),
+    ),
     "a slow proxy": (
         "0 331.6 44.3 44.7 0",
         {"tls": TLS13, "proxy": True, "evidence": {"connected_us": 40_416}},
@@ -1099,17 +1047,7 @@ RECORDED = {
         {"tls": TLS13, "proxy": True, "evidence": {"connected_us": 40_416}},
         {"setup"},
     ),
-    "an error page": ("0 40.4 44.5 40.7 0", {"tls": TLS13, "status": 404}, {"distance"}),
-    "a server that closes": (
-        "0 40.4 44.5 40.7 0",
-        {"tls": TLS13, "headers": [("connection", "close")]},
-        {"distance", "setup", "closes"},
-    ),
-    "a field of no meaning in HTTP/2": (
-        "0 40.4 44.5 40.7 0",
-        {"tls": TLS13, "headers": [("connection", "close")], "http": "HTTP/2"},
-        {"distance", "setup"},
-    ),
+    "an error page": ("0 40.4 44.5 40.7 0", {"tls": TLS13, "status": 404}, set()),
     "a starved process": ("0 1 0 100 0", {"starved_us": 20_001}, {"starved"}),
     "a process that waited a little": ("0 1 0 100 0", {"starved_us": 20_000}, set()),
     "next to nothing": ("0 1.3 2.6 1.2 0", {"tls": TLS13, "connected": {"rtt_us": 1100}}, set()),
@@ -1122,35 +1060,34 @@ def test_what_was_recorded_is_read(name):
     assert found(recorded(times, **known)) == expected
 
 
-def test_a_time_has_a_decimal_below_100_ms_and_the_evidence_is_exact():
+def test_a_time_has_a_decimal_below_100_ms():
     [server] = tool.step_findings(recorded("0 41.2 0 343.9 0"))
-    assert server.text.endswith("about 303 ms of these 344 ms")
-    assert server.evidence == {"wait_ms": 343.9, "rtt_ms": 40.0}
-    [distance] = tool.step_findings(recorded("0 40.9 0 41.2 0"))
-    assert "2 round trips of 40.0 ms" in distance.text
-    findings = {each.id: each for each in tool.step_findings(recorded("0 40.4 84.5 40.7 0", tls=TLS12))}
-    assert findings["setup"].text.endswith("take about 40.7 ms")
-    assert findings["setup"].evidence == {"set_up_ms": 124.9, "total_ms": 165.6}
+    assert server.text.endswith("about 303 of these 344 ms; the path's round trip is 41.2 ms")
+    setup, _ = tool.step_findings(recorded("0 40.4 84.5 40.7 0", tls=TLS12))
+    assert setup.text.endswith("take about 40.7 ms") and setup.cost_us == 124_900
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"), [(1000, "about all of it"), (999.9, "about 950 of these 1000 ms")]
+)
+def test_a_server_that_took_nearly_all_of_the_wait_took_all_of_it(wait, words):
+    [server] = tool.step_findings(recorded(f"0 50 0 {wait} 0", connected={"rtt_us": 50_000}))
+    assert words in server.text
 
 
 PROXY_TRIPS = {"http": 1, "https": 3, "socks5": 3, "socks5h": 3}
 """CONNECT; TLS 1.2 before it; SOCKS with a password: greeting, password, request (RFC 1928, 1929)."""
 
 
-def test_a_packet_that_the_network_doubled_was_not_lost():
-    assert tool.losses(recorded("0 41 0 41 0", ended={"duplicates": 1})) == ()
-    assert tool.losses(recorded("0 41 0 41 0", ended={"retransmits": 1})) == ("requests",)
-
-
 @pytest.mark.parametrize(("address", "options"), [("192.0.2.1", ["-4"]), (SIX, ["-6"]), (None, ["-4", "-6"])])
 def test_a_silent_lookup_advises_the_family_that_has_answers(address, options):
     """Where it failed altogether, nothing tells which that is."""
-    resolver = tool.Resolver(("10.0.0.1",), (5_000_000,) * 2, asks_both=True)
+    resolver = tool.Resolver(("10.0.0.1",))
     answered = {"canonical_name": "a.test"} if address else {}
     step = recorded("15003 - - - -", evidence={"resolver": resolver, **answered})
     network = step.network._replace(addresses=(address,) if address else ())
     [finding] = tool.step_findings(step._replace(network=network))
-    assert re.findall(r"--vs (-\d)", finding.text) == options
+    assert re.findall(r"-\d", finding.text) == options
 
 
 @pytest.mark.parametrize(("waited", "told"), [(149_000, 0), (151_000, 1)])
@@ -1178,30 +1115,16 @@ def test_every_rule_stands_in_the_table():
 
 def test_the_counters_stand_where_linux_has_them():
     info = bytearray(248)
-    info[0], info[5] = 1, 4
-    fields = {
-        16: 1448,
-        20: 1400,
-        28: 2,
-        52: 7,
-        100: 3,
-        136: 32,
-        148: 40_000,
-        152: 11,
-        156: 12,
-        216: 5,
-        224: 6,
-    }
-    for offset, value in fields.items():
+    info[0] = 1
+    places = {16: 1448, 20: 1400, 28: 2, 52: 7, 100: 3, 136: 32, 148: 40_000, 152: 11, 156: 12, 224: 6}
+    for offset, value in places.items():
         info[offset : offset + 4] = value.to_bytes(4, sys.byteorder)
     long = {120: 6_000_000_000, 128: 5_000_000_000, 176: 7_000_000_000, 200: 6_000_002_000, 208: 1_448}
     for offset, value in long.items():
         info[offset : offset + 8] = value.to_bytes(8, sys.byteorder)
     read = tool.parse_tcp_info(bytes(info))
     both_ways = (6_000_000_552, 6_000_000_000, 5_000_000_000)
-    assert read == tool.Counters(
-        True, 1448, 1400, 40_000, 7_000, 2, 3, *both_ways, 11, 12, 20, 5, 6, 7_000_000_000
-    )
+    assert read == tool.Counters(1448, 1400, 40_000, 7_000, 2, 3, *both_ways, 11, 12, 20, 6, 7_000_000_000)
 
 
 def test_a_counter_that_falls_has_not_grown():
@@ -1227,33 +1150,17 @@ def test_a_kernel_that_counts_too_little_gives_no_counters(length):
     assert tool.parse_tcp_info(b"\1" * length) is None
 
 
-@pytest.mark.parametrize(("length", "told"), [(160, (None, None)), (220, (0, None)), (228, (0, 0))])
-def test_what_an_older_kernel_does_not_count_is_unknown(length, told):
+@pytest.mark.parametrize(("length", "disorder"), [(160, None), (227, None), (228, 0)])
+def test_what_an_older_kernel_does_not_count_is_unknown(length, disorder):
     read = tool.parse_tcp_info(b"\1" + bytes(15) + b"\1" + bytes(length - 17))
-    assert (read.duplicates, read.disorder) == told
-    assert not read.window_scaling
+    assert read.disorder == disorder
 
 
 def test_a_struct_of_zeros_tells_nothing():
     assert tool.parse_tcp_info(b"\1" + bytes(247)) is None
 
 
-@pytest.mark.parametrize(
-    ("servers", "timeout", "attempts", "waits"),
-    [
-        (1, 5, 2, (5, 5)),
-        (2, 5, 1, (5, 5)),
-        (3, 5, 1, (5, 3, 6)),
-        (3, 1, 1, (1, 1, 1)),
-        (2, 2, 2, (2, 2, 2, 2)),
-    ],
-)
-def test_the_time_outs_of_glibc_are_known(servers, timeout, attempts, waits):
-    found = tool.resolver_waits("glibc", servers, timeout, attempts)
-    assert found == tuple(seconds * 1_000_000 for seconds in waits)
-
-
 def test_a_reading_begins_with_its_phase_and_its_cost():
-    finding = tool.Finding("server", "wait", 84_380, "fits", "the reason", {})
+    finding = tool.Finding("server", "wait", 84_380, "fits", "the reason")
     [(label, (head, text))] = tool.reading_rows([finding])
     assert (label, head.text, text.text) == ("Reading", "wait, 84.38 ms: ", "the reason")

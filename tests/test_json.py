@@ -242,10 +242,7 @@ def test_the_response_is_recorded(call_tool):
         "server_timing": [],
         "cache": None,
         "keep_alive_s": None,
-        "longest_gap_ms": pytest.approx(0, abs=1000),
-        "gap_at_bytes": response["gap_at_bytes"],
     }
-    assert response["gap_at_bytes"] in range(5)
 
 
 def test_what_a_response_does_not_say_is_null(call_tool):

@@ -449,31 +449,6 @@ def test_of_a_long_chain_the_ends_are_tables(run_tool, steps, tables):
         assert "Address, Protocol" in out.rpartition("Step 6: ")[2], "as before: as in step 2"
 
 
-def test_the_cost_of_redirects_tells_what_kept_connections_would_spare(call_tool, tls):
-    def cost(server, path):
-        result = call_tool("-L", "-k", "--json", "-", server.url(path))
-        document = result.json()
-        [finding] = document["summary"]["findings"]
-        return finding, [step["timing"] for step in document["steps"]]
-
-    closing = redirect("/end")._replace(wait=0.05, headers=[("Location", "/end"), ("Connection", "close")])
-    routes = {
-        "/": redirect("/2")._replace(wait=0.05),
-        "/2": redirect("/end"),
-        "/end": Reply(),
-        "/close": closing,
-    }
-    with http_server(routes, tls=tls) as server:
-        finding, times = cost(server, "/")
-        again = sum(each["dns_ms"] + each["connect_ms"] + each["tls_ms"] for each in times[1:])
-        assert finding["evidence"]["reopening_ms"] == pytest.approx(again, abs=0.002)
-        assert re.search(
-            r"; a client that keeps its connections would not pay \S+ ms of the whole$", finding["text"]
-        )
-        finding, _ = cost(server, "/close")
-        assert finding["evidence"]["reopening_ms"] == 0 and "keeps" not in finding["text"]
-
-
 def test_what_is_no_loop_is_not_called_one(call_tool):
     ways = iter(range(1000))
     routes = {"/start": lambda request: redirect(f"/start?{next(ways)}")}

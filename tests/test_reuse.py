@@ -985,55 +985,44 @@ def names(step):
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize("kind", ["tls13", "tls12", "retry"])
-def test_a_kept_connection_costs_one_round_trip_and_no_handshake(far, authority, kind):
-    context = authority.context(FAR)
-    if kind == "tls12":
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-    if kind == "retry":
-        context.set_ecdh_curve("secp384r1")
-    expected = {"tls12": "tls12", "retry": "hello_retry", "tls13": "setup"}[kind]
-    told, cold = [], set()
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_kept_connection_costs_no_handshake(far, authority, version):
+    context, expected = authority.context(FAR), {"setup"}
+    context.maximum_version = version
+    if version == ssl.TLSVersion.TLSv1_2:
+        expected.add("tls12")
+    found = set()
     for _ in range(8):  # a path that a busy machine holds up fits nothing
-        steps = far(None, tls=context, count=4)
-        cold |= names(steps[0])
-        for step in steps[1:]:
-            assert names(step) <= {"distance"}, step["findings"]
-        told += [finding for step in steps[1:] for finding in step["findings"] if finding["id"] == "distance"]
-        if told and expected in cold:
+        cold, *warm = far(None, tls=context, count=4)
+        assert not any(map(names, warm)), warm
+        found |= names(cold)
+        if expected <= found:
             break
-    assert told and expected in cold
-    for finding in told:
-        assert finding["evidence"]["round_trips"] == 1
-        assert "1 round trip of" in finding["text"]
-        assert finding["cost_ms"] == pytest.approx(RTT * 1000, abs=3)
+    assert expected <= found
 
 
 @pytest.mark.needs("root", "linux")
 def test_windows_of_kept_connections_explain_no_slow_start(far):
     """They have grown, or have shrunk again since: from one end that cannot be told."""
+    body, upload = ({"/": Reply(body=b"x" * 60_000)},), ({"/": Reply()}, "-d", "x" * 20_000)
     for pause in ("0", "0.7"):
-        for name, routes, options in (
-            ("slow_start", {"/": Reply(body=b"x" * 60_000)}, ()),
-            ("upload", {"/": Reply()}, ("-d", "x" * 20_000)),
-        ):
+        for routes, *options in (body, upload):
             # The cold one is the proof that there is something to be found, where the machine lets times fit.
-            series = []
-            while len(series) < 3 or (
-                not any(name in names(cold) for cold, *_ in series) and len(series) < 10
-            ):
-                series.append(far(routes, "--interval", pause, *options))
-            assert any(name in names(cold) for cold, *_ in series)
-            assert all(not names(step) & {"slow_start", "upload"} for _, *warm in series for step in warm)
+            found = set()
+            for tries in range(10):
+                cold, *warm = far(routes, "--interval", pause, *options)
+                found |= names(cold)
+                assert all("slow_start" not in names(step) for step in warm)
+                if tries >= 2 and "slow_start" in found:
+                    break
+            assert "slow_start" in found
 
 
 @pytest.mark.needs("root", "linux")
 def test_retransmits_of_a_warm_step_are_its_own(far):
     steps = far(None, rules=[Rule("up", "data", 2)], count=3)
     assert [step["network"]["tcp_retransmits"] for step in steps] == [0, 1, 0]
-    assert "request_lost" in names(steps[1])
-    assert "handshake" not in str(steps[1]["findings"])
-    assert "request_lost" not in names(steps[2])
+    assert ["loss" in names(step) for step in steps] == [False, True, False]
 
 
 def test_a_broken_record_while_idle_is_called_that(authority, tls):

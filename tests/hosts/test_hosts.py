@@ -161,7 +161,7 @@ def test_it_does_there_what_it_does_here(run, record_property, host, form, name)
 MUSL = [host for host in HOSTS if host.root.name == "musl"]
 NO_ANSWER = "the name servers gave no usable answer in time: they are silent, or refuse, or fail"
 EITHER = "try -4 or -6"
-COUNTED = f"all 2 name servers in resolv.conf ({FAR}, {OTHERS[0]}) gave no usable answer in time"
+COUNTED = f"a time-out of 2 s: a name server gave no usable answer in time ({FAR}, {OTHERS[0]})"
 ZONE = {
     "mute.test": None,
     "refused.test": REFUSED,
@@ -198,6 +198,6 @@ def test_what_musl_makes_of_name_servers(tmp_path, name):
             assert "was not found" in told and not read
         else:
             assert NO_ANSWER in told and EITHER in told and "nslookup" in told
-            assert COUNTED in read and "another did" not in read
+            assert COUNTED in read
             told, read = ask("-4")
             assert (told == "") == (name == "only-a") and EITHER not in told
