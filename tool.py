@@ -295,19 +295,15 @@ MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last byte that was announced
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
-MAX_SMALL_FILE = 1 << 20  # of budgets, a client certificate, its key, or the key's password
-MAX_CONNECTIONS_FILE = 64 * 1024 * 1024  # 150 bytes each
-MAX_SYSTEM_FILE = 64 * 1024  # of name servers, local ports
-MAX_CA_BUNDLE = 16 << 20
+MAX_FILE = 16 << 20  # that an option names, but for a body
+MAX_SYSTEM_FILE = 64 << 20  # of this machine's own, as its connections; of a device, which may have no end
 MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
-MAX_LINKS = 40  # symbolic links on the way to a file, as many as Linux follows
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
 LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
-MAX_DEVICE = 64 << 20  # of a character device, which may have no end: /dev/zero
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing
@@ -589,7 +585,7 @@ class Series(NamedTuple):
 
 
 class PemFile(NamedTuple):
-    """A file with certificates or a key, as it was read. Messages name it by option and path."""
+    """A file with CA certificates, as it was read. Messages name it by option and path."""
 
     option: str  # or the variable, SSL_CERT_FILE
     path: str
@@ -600,10 +596,10 @@ class PemFile(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A client certificate with its chain, and the file of its key, which may be the same."""
+    """The paths of a client certificate with its chain, and of its key, which may be the same."""
 
-    certificate: PemFile
-    key: PemFile
+    certificate: str
+    key: str
     password: bytes | None
 
 
@@ -1290,18 +1286,15 @@ def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
     raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-FILE_TICK = 0.02  # seconds: longer than a tick of the clock that gives files their times
+STREAMS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def descriptor_of(path: str) -> int | None:
-    """Return the number of the descriptor that a path like /dev/fd/3 stands for, None for any other path."""
-    if "/fd/" not in path and not path.endswith(("/stdin", "/stdout", "/stderr")):
-        return None  # every start comes here, and compiling the patterns below would take 0.1 ms
-    path = re.sub(r"/+(\./+)*", "/", path)
-    path = {"/dev/stdin": "/dev/fd/0", "/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}.get(path, path)
-    found = re.fullmatch(rf"/(?:dev|proc/(?:self|thread-self|{os.getpid()}))/fd/([0-9]{{1,9}})", path)
-    return int(found[1]) if found else None
+    """Return the number of the descriptor that a path to be written stands for, None for any other path."""
+    folder, _, number = path.rpartition("/")
+    if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() and len(number) < 10:
+        return int(number)
+    return STREAMS.get(path)
 
 
 def is_stdin(path: str | None) -> bool:
@@ -1309,16 +1302,15 @@ def is_stdin(path: str | None) -> bool:
 
 
 def is_stdout(path: str) -> bool:
-    return path == "-" or descriptor_of(path) == 1
+    return descriptor_of(path) == 1
 
 
-def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bool:
-    """Tell whether two paths lead to the same file or pipe; `is_standard` is `is_stdin` or `is_stdout`.
-
-    A device is no file: /dev/null may be named twice.
+def same_file(first: str, second: str) -> bool:
+    """Tell whether two paths to be written lead to the same file or pipe. A device is no file: /dev/null may
+    be named twice.
     """
-    if is_standard(first) or is_standard(second):
-        return is_standard(first) and is_standard(second)
+    if is_stdout(first) or is_stdout(second):
+        return is_stdout(first) and is_stdout(second)
     try:
         alike = os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)
         return alike and not (os.path.exists(first) and stat.S_ISCHR(os.stat(first).st_mode))
@@ -1326,181 +1318,51 @@ def same_file(first: str, second: str, is_standard: Callable[[str], bool]) -> bo
         return False
 
 
-# Opens a folder or a link only to look at it: what is open stays the same if its name is swapped. A system
-# without it opens folders for reading (0 is O_RDONLY), and cannot open a link.
-LOOK_ONLY = getattr(os, "O_PATH", 0)
+def is_trusted(found: os.stat_result) -> bool:
+    """Tell whether something belongs to root or to us: another user's link may be a trap."""
+    return found.st_uid in (0, os.geteuid())
 
 
-def is_shared(folder: os.stat_result) -> bool:
-    """Tell whether users other than root and us may put things into a folder."""
-    return folder.st_uid not in (0, os.geteuid()) or bool(folder.st_mode & OTHERS_WRITE)
+def check_link(path: str) -> None:
+    """Raise OSError if a file to be read is named by a link that another user may have planted there."""
+    link, folder = os.lstat(path), os.stat(os.path.dirname(path) or ".")
+    private = is_trusted(folder) and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if stat.S_ISLNK(link.st_mode) and not is_trusted(link) and not private:
+        raise OSError(errno.ELOOP, "it is another user's symbolic link: name the file itself")
 
 
-def leads_to(path: str, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), found)
-    except OSError:
-        return False
+def check_regular(path: str) -> None:
+    """Raise OSError unless OpenSSL, which opens the path itself, can read a regular file there."""
+    check_link(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    os.close(descriptor)
+    if not regular:
+        raise OSError(errno.EINVAL, "it is a folder, a device or a pipe")
 
 
-class Place:
-    """Where a file is, or is to be: a name in an open folder. Making one raises OSError.
+def check_folders(folder: str) -> None:
+    """Raise OSError if a link among the folders on the way to a file to be written is another user's."""
+    for name in re.finditer(r"[^/]+", folder):
+        passed = folder[: name.end()]
+        link = os.lstat(passed)
+        if not stat.S_ISLNK(link.st_mode):
+            continue
+        if not is_trusted(link):
+            raise OSError(errno.ELOOP, f"'{passed}' is another user's symbolic link: name the folder itself")
+        check_folders(os.path.join(os.path.dirname(passed), os.readlink(passed)))
 
-    Each folder on the way is opened from the one before, so that swapping one later changes nothing. A
-    symbolic link may be a trap: `_distrust` has the rule for the links on the way to every file of the
-    command line, whether it is written or only `read`.
+
+def read_file(path: str, limit: int = MAX_SYSTEM_FILE, seconds: float = 1.0) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input.
+
+    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_SYSTEM_FILE) or does not end
+    within `seconds`, and ValueError for a NUL in the path.
     """
-
-    def __init__(self, path: str, read: bool = False) -> None:
-        self.name = ""
-        self.found: os.stat_result | None = None  # under that name, when it was looked at
-        self.descriptor: int | None = None  # of this process, if the path leads to one
-        self._read = read
-        self._names_left = path.split("/")[::-1]  # what is still to be gone through, the next name last
-        self._links = 0  # that were followed
-        self.folder = os.open("/" if path.startswith("/") else path and ".", LOOK_ONLY)
-        try:
-            while self._names_left:
-                self._pass_name()
-        except BaseException:
-            os.close(self.folder)
-            raise
-
-    def __enter__(self) -> Place:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.folder)
-
-    def _lstat(self) -> os.stat_result:
-        return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
-
-    def _pass_name(self) -> None:
-        """Go on by one name."""
-        self.name, self.found = self._names_left.pop() or ".", None  # an empty name is the folder itself
-        try:
-            found = self._lstat()
-        except FileNotFoundError:
-            if self._names_left:
-                raise
-            return
-        if stat.S_ISLNK(found.st_mode):
-            self._follow_link()
-        elif self._names_left:
-            self._enter(self.name, os.O_NOFOLLOW)
-        else:
-            self.found = found
-
-    def _follow_link(self) -> None:
-        self._links += 1
-        if self._links > MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        link, target = self._read_link()
-        folder = os.fstat(self.folder)
-        in_proc = os.path.exists("/proc/self") and link.st_dev == os.lstat("/proc/self").st_dev
-        if in_proc and (leads_to("/proc/self/fd", folder) or leads_to("/proc/thread-self/fd", folder)):
-            if self._names_left:
-                self._enter(self.name, 0)
-            else:
-                self.descriptor = int(self.name)
-            return
-        why = self._distrust(link, folder, in_proc)
-        if why:
-            raise OSError(errno.EACCES, f"the symbolic link '{self.name}' {why}: name the file itself")
-        if target.startswith("/"):
-            self._enter("/", 0)
-        self._names_left += target.split("/")[::-1]
-
-    def _read_link(self) -> tuple[os.stat_result, str]:
-        """Return the status of a link, and its text; both of the same link where one can be opened."""
-        if not LOOK_ONLY:
-            return self._lstat(), os.readlink(self.name, dir_fd=self.folder)
-        descriptor = os.open(self.name, LOOK_ONLY | os.O_NOFOLLOW, dir_fd=self.folder)
-        try:
-            return os.fstat(descriptor), os.readlink("", dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _distrust(self, link: os.stat_result, folder: os.stat_result, in_proc: bool) -> str:
-        """Say why a symbolic link is not followed, "" where it is.
-
-        It must belong to us or to root, and have no second name: a hard link to root's link is root's. On the
-        way to a file that is only read, this matters only in a folder that others may write to. The kernel's
-        protected_symlinks is about sticky folders alone, and not on every machine.
-        """
-        shared = is_shared(folder)
-        if in_proc:  # all but these two lead elsewhere than their text says
-            followed = self.name in ("self", "thread-self")
-            return "" if followed else "is one of /proc, of which only descriptors are followed"
-        if self._read and not shared:
-            return ""
-        if link.st_uid not in (0, os.geteuid()):
-            return "is another user's"
-        # Some systems hard-link their own links in /, to share them between versions.
-        if link.st_nlink > 1 and (shared or not leads_to("/", folder)):
-            return "has a second name elsewhere"
-        if shared and not LOOK_ONLY:
-            return "is in a folder where others could swap it"
-        return ""
-
-    def _enter(self, name: str, flags: int) -> None:
-        """Enter a folder; O_DIRECTORY makes an automounter mount it."""
-        folder = os.open(name, LOOK_ONLY | os.O_DIRECTORY | flags, dir_fd=self.folder)
-        os.close(self.folder)
-        self.folder = folder
-
-    def open(self, flags: int, private: bool = False, mode: int = 0o600) -> int:
-        """Open or make the file; raises OSError, also for a planted one, see `_refuse_planted`."""
-        flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if self.descriptor is None else 0)
-        descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
-        if self._read or self.descriptor is not None:
-            return descriptor
-        try:
-            self._refuse_planted(os.fstat(descriptor), private)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _refuse_planted(self, opened: os.stat_result, private: bool) -> None:
-        """Raise OSError for a file that another user may have planted: that is another user's in a sticky
-        folder, with `private` in any; and one with a second name in a folder that others may write to.
-        """
-        folder = os.fstat(self.folder)
-        regular, sticky = stat.S_ISREG(opened.st_mode), folder.st_mode & stat.S_ISVTX
-        not_ours = opened.st_uid != os.geteuid() and (regular or stat.S_ISFIFO(opened.st_mode))
-        if not_ours and (private or sticky):
-            raise OSError(errno.EACCES, "it belongs to another user: name another file")
-        if not (regular and is_shared(folder)):
-            return
-        found = opened
-        if not sticky or folder.st_uid not in (0, os.geteuid()):
-            # The name may be a second one of a file, and others may remove it now. That changes the ctime.
-            time.sleep(FILE_TICK)
-            found = self._lstat()
-        same = os.path.samestat(found, opened) and found.st_ctime_ns == opened.st_ctime_ns
-        if not (same and found.st_nlink == opened.st_nlink == 1):
-            why = "it has a second name elsewhere, or is changed meanwhile"
-            raise OSError(errno.EACCES, f"{why}, and others may write to its folder: name another file")
-
-
-def read_file(path: str, limit: int, seconds: float = 1.0, any_link: bool = True) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input. With `any_link` every symbolic link is followed: the
-    system or the environment names the file, not the command line.
-
-    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_DEVICE) or does not end within
-    `seconds`, and ValueError for a NUL in the path.
-    """
-    if path == "-":
-        descriptor = 0
-    elif any_link or descriptor_of(path) is not None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    else:
-        with Place(path, read=True) as place:
-            descriptor = place.open(os.O_RDONLY)
+    descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-            limit = min(limit, MAX_DEVICE)
+            limit = min(limit, MAX_SYSTEM_FILE)
         return read_descriptor(descriptor, limit, time.monotonic() + seconds)
     finally:
         if path != "-":
@@ -1508,38 +1370,21 @@ def read_file(path: str, limit: int, seconds: float = 1.0, any_link: bool = True
 
 
 @cache
-def read_local(option: str, path: str, limit: int, seconds: float, any_link: bool = False) -> bytes:
+def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
     """Read what an `option` names, as `read_file` does; raises UsageError, or OSError when a limit of this
     machine forbids it.
 
     The cache is for pipes that several sides name: a second reading would give nothing.
     """
     try:
-        return read_file(path, limit, seconds, any_link)
+        if path != "-" and option.startswith("-"):  # the environment may name any link
+            check_link(path)
+        return read_file(path, limit, seconds)
     except (OSError, ValueError) as error:
         if refusal_of(error):
             raise
         shown = "standard input" if path == "-" else f"'{path}'"
         raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
-
-
-def lend(file: PemFile) -> io.FileIO:
-    """Put what was read into a file in memory, for a library that wants a path: `name` is that path.
-
-    Where the system has no such files, open the file itself; raises UsageError if it is no regular one.
-    """
-    try:
-        os.stat("/proc/self/fd")
-        memory = io.FileIO(os.memfd_create("httphases"), "w")
-        memory.name = f"/proc/self/fd/{memory.fileno()}"
-        memory.write(file.data)
-        return memory
-    except (OSError, AttributeError):  # it has no /proc, or no memfd_create
-        pass
-    if is_stdin(file.path) or not os.path.isfile(file.path):
-        needed = "this system has no files in memory (memfd_create, /proc): name a regular file"
-        raise UsageError(f"{file}: {needed}")
-    return io.FileIO(file.path)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1633,7 +1478,7 @@ def split_budgets(specification: str) -> list[str]:
 def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
-        text = read_local("--slo-file", path, MAX_SMALL_FILE, seconds).decode("utf-8-sig")
+        text = read_local("--slo-file", path, seconds).decode("utf-8-sig")
     except UsageError as error:
         raise SloError(error.message) from None
     except UnicodeDecodeError as error:
@@ -2028,7 +1873,7 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
             continue
         if text == "@":
             raise UsageError("-H '@': expected a file name after @, or @- for standard input")
-        data = read_local("-H", text[1:], MAX_HEADER_BYTES, seconds).removeprefix(codecs.BOM_UTF8)
+        data = read_local("-H", text[1:], seconds).removeprefix(codecs.BOM_UTF8)
         for line_number, line in enumerate(os.fsdecode(data).split("\n"), 1):
             if line.strip():
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
@@ -2269,7 +2114,7 @@ def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
         if path == "":
             raise UsageError(f"{option} '@': expected a file name after @, or @- for standard input")
         if path is not None:
-            data = read_local(option, path, MAX_BODY, seconds)
+            data = read_local(option, path, seconds, MAX_BODY)
             extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
         parts.append(data)
         if sum(map(len, parts)) > MAX_BODY:
@@ -2282,7 +2127,7 @@ def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | N
     """Return the certificates of a PEM file, if one is named; raises UsageError when it has none."""
     if not path:
         return None
-    data = read_local(option, path, MAX_CA_BUNDLE, seconds, any_link=option == "SSL_CERT_FILE")
+    data = read_local(option, path, seconds)
     pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
     if not pem:
         raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
@@ -2299,48 +2144,38 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8b. Identity. Who asks, and from where: a client certificate with its key, a unix socket, an interface.
-PEM_CERTIFICATE = rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----"
-PEM_KEY = rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
-def read_secret_file(option: str, path: str, seconds: float) -> PemFile:
-    """Read what an option of the client certificate names; raises UsageError."""
+def check_pem_path(option: str, path: str) -> str:
+    """Return the path of a file that OpenSSL opens itself; raises UsageError where it cannot."""
     try:
-        return PemFile(option, path, read_local(option, path, MAX_SMALL_FILE, seconds))
-    except UsageError:
+        check_regular(path)
+    except (OSError, ValueError) as error:
+        if refusal_of(error):
+            raise
         before, colon, _ = path.partition(":")
         if option == "--cert" and colon:  # as curl takes a password: not to be repeated
             message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
             raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
-        raise
-
-
-def check_pem(file: PemFile, wanted: bytes) -> None:
-    """Raise UsageError unless a file holds PEM of the wanted kind."""
-    if not re.search(wanted, file.data):
-        what = "private key" if wanted == PEM_KEY else "certificate"
-        takes = "--cert takes a certificate, --key its private key, if that is in another file"
-        raise UsageError(f"{file} holds no {what} in PEM: {takes}")
+        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}; name a regular file") from None
+    return path
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
-    """Return the client certificate of --cert with its key, each file read once; raises UsageError."""
+    """Return where the client certificate of --cert and its key are; raises UsageError."""
     if args.cert is None:
         return None
-    certificate = key = read_secret_file("--cert", args.cert, seconds)
-    check_pem(certificate, PEM_CERTIFICATE)
-    if args.key is not None and same_file(args.key, args.cert, is_stdin):
-        key = PemFile("--key", args.key, certificate.data)
-    elif args.key is not None:
-        key = read_secret_file("--key", args.key, seconds)
-    check_pem(key, PEM_KEY)
-    password = None
-    if args.key_password_file is not None:
-        file = read_secret_file("--key-password-file", args.key_password_file, seconds)
-        password = file.data.partition(b"\n")[0].removesuffix(b"\r")
+    certificate = key = check_pem_path("--cert", args.cert)
+    if args.key is not None:
+        key = check_pem_path("--key", args.key)
+    password, path = None, args.key_password_file
+    if path is not None:
+        first = read_local("--key-password-file", path, seconds).partition(b"\n")[0]
+        password = first.removesuffix(b"\r")
         if len(password) > MAX_PASSWORD:
-            raise UsageError(f"{file}: its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed")
+            wrong = f"its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed"
+            raise UsageError(f"--key-password-file '{path}': {wrong}")
     return Identity(certificate, key, password)
 
 
@@ -2353,24 +2188,28 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         asked = True
         if identity.password is None:
             wanted = "name a file whose first line is its password, --key-password-file"
-            raise UsageError(f"{identity.key} is encrypted: {wanted}")
+            raise UsageError(f"the key in '{identity.key}' is encrypted: {wanted}")
         return identity.password
 
+    certificate, key = f"--cert '{identity.certificate}'", f"'{identity.key}'"
     try:
-        with lend(identity.certificate) as certificate, lend(identity.key) as key:
-            context.load_cert_chain(certificate.name, key.name, password)
+        context.load_cert_chain(identity.certificate, identity.key, password)
     except ssl.SSLError as error:
-        unread = f"a certificate that cannot be read, or {identity.key} a private key that cannot be read"
-        wrong = f"{identity.certificate} holds {unread}, as PEM: {error}"
         if error.reason in MISMATCHES:
-            wrong = f"{identity.key} is not the key of the first certificate in {identity.certificate}"
+            wrong = f"{key} is not the key of the first certificate in {certificate}"
         elif asked:
-            wrong = f"{identity.key}: the password in --key-password-file does not open it"
+            wrong = f"the password in --key-password-file does not open the key in {key}"
+        else:
+            wrong = f"{key} holds no private key in PEM that can be read: --key names the file that does"
+            try:  # OpenSSL says alike of both
+                context.load_verify_locations(identity.certificate)
+            except ssl.SSLError:
+                wrong = f"{certificate} holds no certificate in PEM that can be read; its key goes with --key"
         raise UsageError(wrong) from None
     except OSError as error:
         if refusal_of(error):
             raise
-        raise UsageError(f"{identity.certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
+        raise UsageError(f"{certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2696,7 +2535,7 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
     if path is None:
         return None
     until = time.monotonic() + seconds
-    data = read_local("--baseline", path, MAX_BASELINE, seconds)
+    data = read_local("--baseline", path, seconds, MAX_BASELINE)
     read_local.cache_clear()  # or it would be held until the end
     try:
         return read_export(path, ExportReader(data, until), expected)
@@ -3082,9 +2921,8 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
     for args in sides:
         own = [("-H", text[1:]) for text in args.header if text.startswith("@")]
         own += [(option, data_file(option, text)) for option, text in args.data]
-        for option in ("--cacert", "--slo-file", "--baseline", "--cert", "--key-password-file"):
+        for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
             own.append((option, getattr(args, NAMES[option])))
-        own.append(("--key", None if is_stdin(args.cert) else args.key))  # one reading gives both
         found += [each for each in own if each not in found]
     readers = [reader for reader, path in found if is_stdin(path)]
     if len(readers) > 1:
@@ -3101,7 +2939,7 @@ def check_files(args: argparse.Namespace) -> None:
         message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
         raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        if same_file(earlier, path, is_stdout):
+        if same_file(earlier, path):
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
@@ -4099,8 +3937,8 @@ def no_port_left(peer: Peer) -> str:
     place = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
     try:
         listed = "/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp"
-        found = read_file(listed, MAX_CONNECTIONS_FILE)
-        ports = read_file("/proc/sys/net/ipv4/ip_local_port_range", MAX_SYSTEM_FILE)
+        found = read_file(listed)
+        ports = read_file("/proc/sys/net/ipv4/ip_local_port_range")
         first, last = map(int, ports.split())
     except (OSError, ValueError):
         return ""
@@ -4483,7 +4321,7 @@ def read_resolver(options: Options) -> Resolver | None:
     if options.environ.get("RES_OPTIONS") or options.environ.get("LOCALDOMAIN"):
         return None
     try:
-        text = decode(read_file("/etc/resolv.conf", MAX_SYSTEM_FILE))
+        text = decode(read_file("/etc/resolv.conf"))
     except OSError:
         return None
     servers = tuple(re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)[:3]) or ("127.0.0.1",)
@@ -5074,14 +4912,18 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
 
 def log_keys(context: ssl.SSLContext, path: str) -> str | None:
     """Have session keys written where SSLKEYLOGFILE says; return the reason why that cannot be done."""
-    if not os.path.exists("/proc/self/fd"):
-        return "this system has no /proc, through which OpenSSL is given the file"
     try:
-        # Opened here first: OpenSSL would follow any link, and wait for ever for the reader of a pipe.
-        with Place(path) as place:
-            descriptor = place.open(os.O_WRONLY | os.O_APPEND | os.O_CREAT, private=True)
-        with open(descriptor, "ab"):
-            context.keylog_filename = f"/proc/self/fd/{descriptor}"
+        check_folders(os.path.dirname(path))
+        # Opened here first: OpenSSL would follow any link, and give a new file to all readers.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            found = os.fstat(descriptor)
+            if not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1):
+                return "it is no regular file of one's own with one name"
+            context.keylog_filename = f"/dev/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         return reason_of(error)
     return None
@@ -11610,6 +11452,10 @@ def warn(options: Options, *messages: str) -> None:
         say(f"warning: {message}")
 
 
+# Opens a folder only to look at it; a system without it opens folders for reading (0 is O_RDONLY).
+LOOK_ONLY = getattr(os, "O_PATH", 0)
+
+
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
     """Write something and tell whether that worked; a reader that has left is no failure."""
     try:
@@ -11671,107 +11517,90 @@ def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = N
         os.close(descriptor)
 
 
-def overwrite(descriptor: int, data: bytes) -> None:
-    """Write over a file in its place and close it; raises OSError. On a full disk its old content stays."""
-    size = os.fstat(descriptor).st_size
-    try:
-        os.posix_fallocate(descriptor, 0, max(1, len(data)))
-    except AttributeError:
-        pass  # this system has no such call
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            os.ftruncate(descriptor, size)
-            os.close(descriptor)
-            raise
-    os.ftruncate(descriptor, len(data))
-    write_all(descriptor, [data])
-
-
 def replace_file(
-    place: Place, mode: int | None, group: int, data: Iterable[bytes], tell: Callable[[str], None]
+    folder: int, name: str, found: os.stat_result | None, mode: int | None, data: Iterable[bytes]
 ) -> None:
-    """Write a new file beside the old one and rename it; raises OSError, and leaves nothing then. Without a
-    `mode` it has that of any new file (umask). The mode's bits for a group are for `group` (-1: for any).
-    """
-    temporary = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    """Write a new file beside the old one that was `found`, and rename it; raises OSError, and leaves nothing
+    then. Without a `mode` it has that of any new file (umask).
 
-    def undo() -> bool:
-        """Remove the new file, and tell whether it is gone."""
+    An old file of our own keeps its mode (of that 0666: no set-uid bit, whoever set it) and its group; where
+    that cannot be had, no group gets rights.
+    """
+    group, temporary = -1, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    if found and not os.access(name, os.W_OK, dir_fd=folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if found and found.st_uid == os.geteuid():
+        mode, group = found.st_mode & 0o666, found.st_gid
+
+    def undo() -> None:
         try:
-            os.unlink(temporary, dir_fd=place.folder)
-        except OSError as error:
-            return error.errno == errno.ENOENT
-        return True
+            os.unlink(temporary, dir_fd=folder)
+        except OSError:
+            pass
 
     UNFINISHED.append(undo)
     try:
         # It never has more rights than at the end: a reader who opened it before they changed could read on.
         first = 0o666 if mode is None else mode & ~stat.S_IRWXG
-        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=place.folder)
+        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=folder)
         if mode is not None:
             try:
                 os.fchown(new, -1, group)
             except OSError:  # we are not in that group
-                mode = mode if group in (-1, os.fstat(new).st_gid) else first
+                mode = first
             os.fchmod(new, mode)
         write_all(new, data)
-        os.replace(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        if not undo():
-            tell(f"a temporary file cannot be removed: '{temporary}', beside '{place.name}'")
+        undo()
         raise
     finally:
         UNFINISHED.remove(undo)
 
 
-# The folder is not writable, takes only new files (chattr +a), or is sticky and the file another's, which
-# `open` refuses; or the file is a mount of its own.
-IRREPLACEABLE = (errno.EACCES, errno.EPERM, errno.EBUSY)
+def open_directly(folder: int, name: str) -> int:
+    """Open a device or a named pipe for writing; raises OSError, also where it may be another user's trap."""
+    descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    opened, sticky = os.fstat(descriptor), os.fstat(folder).st_mode & stat.S_ISVTX
+    planted = stat.S_ISFIFO(opened.st_mode) and sticky and not is_trusted(opened)
+    if planted or stat.S_ISREG(opened.st_mode):  # it was none when it was looked at
+        os.close(descriptor)
+        raise OSError(errno.EACCES, "it is another user's, or is changed meanwhile: name another file")
+    return descriptor
 
 
-def write_regular(
-    place: Place, make: Callable[[], Iterable[bytes]], mode: int | None, tell: Callable[[str], None]
-) -> None:
-    """Put a whole new file in the place of another, if there is one; its mode and group stay if it was ours.
-
-    Where that is forbidden, call `make` again and write the file itself. Raises OSError.
-    """
-    found, group = place.found, -1
-    if found and not os.access(place.name, os.W_OK, dir_fd=place.folder):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if found and found.st_uid == os.geteuid():
-        mode, group = found.st_mode & 0o666, found.st_gid  # no set-uid bit, whoever set it
-    try:
-        replace_file(place, mode, group, make(), tell)
-    except OSError as error:
-        if error.errno not in IRREPLACEABLE:
-            raise
-        data = b"".join(make())
-        flags = os.O_WRONLY if found else os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        overwrite(place.open(flags, mode=0o666 if mode is None else mode), data)
-
-
-def write_file(
-    path: str, make: Callable[[], Iterable[bytes]], mode: int | None, tell: Callable[[str], None] = say
-) -> None:
+def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) -> None:
     """Write a file so that an old one survives every failure; raises OSError. `mode` is that of a new one.
 
     A regular file is replaced; everything else (device, pipe) is written directly, and a pipe that nobody
-    reads is an error, not a wait. `tell` gets what the user must know besides.
+    reads is an error, not a wait. The folder stays the one that was opened, whoever swaps its name.
     """
-    if is_stdout(path) and sys.stdout is None:
-        raise OSError(errno.EBADF, "standard output is closed")
-    number = sys.stdout.fileno() if is_stdout(path) else descriptor_of(path)
+    number = descriptor_of(path)
     if number is not None:
-        write_all(os.dup(number), make())
+        if number == 1 and sys.stdout is None:
+            raise OSError(errno.EBADF, "standard output is closed")
+        write_all(os.dup(sys.stdout.fileno() if number == 1 else number), data)
         return
-    with Place(path) as place:
-        if place.descriptor is not None:  # a link of ours leads to /dev/stdout, for example
-            write_file(f"/dev/fd/{place.descriptor}", make, mode, tell)
-        elif place.found and not stat.S_ISREG(place.found.st_mode):
-            write_all(place.open(os.O_WRONLY), make(), PIPE_PATIENCE)
-        else:
-            write_regular(place, make, mode, tell)
+    way, name = os.path.split(path)
+    folder = os.open(way or ".", LOOK_ONLY | os.O_DIRECTORY)
+    try:
+        check_folders(way)
+        try:
+            found = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            found = None
+        if found and stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
+        if found and not stat.S_ISREG(found.st_mode):
+            write_all(open_directly(folder, name or "."), data, PIPE_PATIENCE)
+            return
+        try:
+            replace_file(folder, name, found, mode, data)
+        except OSError as error:
+            advice = f"write it by the shell: {option} - > FILE"
+            raise OSError(error.errno, f"{reason_of(error)}; {advice}") from None
+    finally:
+        os.close(folder)
 
 
 def json_items(run: Run, single: bool) -> Iterator[str]:
@@ -12366,8 +12195,10 @@ def write_export(option: str, report: Report, results: Results, crashed: bool) -
     export, path = EXPORTS[option], report.options.exports[option]
     if crashed and not export.of_crash:
         return True
-    tell = partial(warn, report.options)
-    write = partial(write_file, path, lambda: export.make(report, results.items(option)), export.mode, tell)
+
+    def write() -> None:
+        write_file(option, path, export.make(report, results.items(option)), export.mode)
+
     return try_to_write(f"{option} '{path}'", write)
 
 

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from checks import calm, check_document
-from conftest import TOOL, storm
+from conftest import storm
 from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted
 
@@ -65,15 +65,6 @@ def test_a_new_file_has_the_mode_of_the_umask(start_tool, server, tmp_path, umas
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-@pytest.mark.parametrize("target", ["out.json", "not-yet.json"])
-def test_a_symlink_is_followed_and_stays(run_tool, server, export, target):
-    link = export.parent.parent / "link.json"
-    link.symlink_to(export.parent / target)
-    assert run_tool("--compact", "--json", link, server.url()).code == 0
-    assert link.is_symlink()
-    check_written(export.parent / target)
-
-
 def test_a_relative_path_is_relative_to_the_current_folder(run_tool, server, tmp_path):
     assert run_tool("--compact", "--json", "new.json", server.url(), cwd=tmp_path).code == 0
     check_written(tmp_path / "new.json")
@@ -121,18 +112,6 @@ def test_both_files_that_cannot_be_written_are_both_named(run_tool, server, tmp_
     assert "one.json" in result.err and "two.har" in result.err
 
 
-def test_a_writable_file_in_an_unwritable_folder_is_written_in_place(run_tool, server, export):
-    if os.geteuid() == 0:
-        pytest.skip("to root every folder is writable")
-    export.parent.chmod(0o555)
-    try:
-        result = run_tool("--compact", "--json", export, server.url())
-    finally:
-        export.parent.chmod(0o755)
-    assert (result.code, result.err) == (0, "")
-    check_written(export)
-
-
 def test_a_full_disk_leaves_the_old_file_as_it_was(start_tool, server, export):
     def limit():
         import resource
@@ -169,32 +148,6 @@ def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_pa
     result = call_tool("--compact", "-H", "X: " + "a" * 90_000, "--json", fifo, server.url())
     os.close(reader)
     assert result.code == 73 and "nobody reads from this pipe" in result.err
-
-
-@pytest.mark.needs("root", "linux")
-def test_a_file_that_is_written_over_in_its_place_survives_a_full_disk(tmp_path):
-    """On a file system of 16 KB, of which only the test knows."""
-    script = """
-import errno, os, sys
-import tool
-with open("old", "w") as file:
-    file.write("old")
-descriptor = os.open("old", os.O_WRONLY)
-try:
-    tool.overwrite(descriptor, b"x" * 40_000)
-except OSError as error:
-    assert error.errno == errno.ENOSPC
-    sys.exit(open("old").read() != "old")
-sys.exit(2)
-"""
-    place = tmp_path / "small"
-    place.mkdir()
-    command = f"mount -t tmpfs -o size=16k none {place} && cd {place} && exec {sys.executable} -c '{script}'"
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOL.parent)}
-    done = subprocess.run(["unshare", "-m", "sh", "-c", command], env=env, capture_output=True, text=True)
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip("needs the right to mount")
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_fifo_with_a_reader_gets_the_document(run_tool, server, tmp_path):

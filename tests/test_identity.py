@@ -12,7 +12,6 @@ import select
 import shutil
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -513,50 +512,26 @@ def test_a_password_has_at_most_1023_bytes(authority, holder, tmp_path, size, fi
         assert "1024 bytes" in result.err and "1023" in result.err
 
 
-def feed(path: Path, data: bytes) -> threading.Thread:
-    """Write data once into a named pipe, in a thread."""
-    os.mkfifo(path)
-    thread = threading.Thread(target=path.write_bytes, args=(data,), daemon=True)
-    thread.start()
-    return thread
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("option", ["--cert", "--key"])
+@pytest.mark.parametrize("path", ["-", "{}/pipe", "{}", "/dev/null"])
+def test_certificate_and_key_are_regular_files(holder, tmp_path, option, path):
+    os.mkfifo(tmp_path / "pipe")
+    given = {"--cert": holder.certificate, option: path.format(tmp_path)}
+    words = [word for pair in given.items() for word in pair]
+    check_usage_error(here(*words, "https://127.0.0.1:1/")._replace(out=""), option, "name a regular file")
 
 
-def test_each_file_may_be_a_pipe(authority, holder, tmp_path):
-    key = holder.encrypted(b"secret")
-    sources = {
-        "cert": holder.certificate.read_bytes(),
-        "key": key.read_bytes(),
-        "key-password-file": b"secret",
-    }
-    threads = [feed(tmp_path / name, data) for name, data in sources.items()]
-    given = [word for name in sources for word in (f"--{name}", tmp_path / name)]
+def test_the_password_of_a_key_may_come_from_standard_input(authority, holder, run_tool):
+    given = ("--cert", holder.certificate, "--key", holder.encrypted(b"secret"), "--key-password-file", "-")
     with remembering(asking(authority)) as (server, seen):
-        only_step(here("-m", "10", "--cacert", authority.file, *given, server.url()))
-    assert seen == ["me"]
-    for thread in threads:
-        thread.join(PATIENCE)
-
-
-def test_one_pipe_may_hold_both(authority, holder, tmp_path):
-    thread = feed(tmp_path / "both", holder.both.read_bytes())
-    given = ("--cert", tmp_path / "both", "--key", tmp_path / "both")
-    with remembering(asking(authority)) as (server, seen):
-        only_step(here("-m", "10", "--cacert", authority.file, *given, server.url()))
-    assert seen == ["me"]
-    thread.join(PATIENCE)
-
-
-def test_standard_input_may_hold_both(authority, holder, run_tool):
-    with remembering(asking(authority)) as (server, seen):
-        trust = ("--cacert", authority.file)
-        run_tool(*trust, "--cert", "-", server.url(), stdin=holder.both.read_bytes())
+        run_tool("--cacert", authority.file, *given, server.url(), stdin=b"secret")
     assert seen == ["me"]
 
 
 def test_standard_input_is_read_for_one_option_alone(holder):
-    check_usage_error(
-        here("--cert", "-", "-d", "@-", "https://127.0.0.1:1/")._replace(out=""), "-d", "--cert"
-    )
+    given = ("--cert", holder.both, "--key-password-file", "-", "-d", "@-")
+    check_usage_error(here(*given, "https://127.0.0.1:1/")._replace(out=""), "-d", "--key-password-file")
 
 
 def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], tuple[str, ...]]]:
@@ -584,21 +559,27 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
             ("--cert", cert, "--key", encrypted, "--key-password-file", missing),
             ("--key-password-file:", str(missing), "No such file"),
         ),
-        "folder": (("--cert", tmp_path), ("--cert", "directory")),
+        "folder": (("--cert", tmp_path), ("--cert", "name a regular file")),
         "empty": (("--cert", paths["empty"]), ("--cert", "no certificate", "empty")),
         "text": (("--cert", paths["text"]), ("--cert", "no certificate in PEM")),
         "DER": (("--cert", paths["DER"]), ("--cert", "no certificate in PEM")),
         "key as certificate": (("--cert", key), ("--cert", "no certificate", "--key")),
         "no key in it": (("--cert", cert), ("no private key", "--key")),
-        "certificate as key": (("--cert", cert, "--key", cert), ("--key", "no private key", "certificate")),
+        "certificate as key": (
+            ("--cert", cert, "--key", cert),
+            (str(cert), "no private key in PEM", "--key"),
+        ),
         "bad certificate": (
             ("--cert", paths["bad certificate"], "--key", key),
-            ("certificate that cannot be",),
+            (str(paths["bad certificate"]), "no certificate in PEM that can be read"),
         ),
-        "bad key": (("--cert", cert, "--key", paths["bad key"]), ("private key that cannot be read",)),
+        "bad key": (
+            ("--cert", cert, "--key", paths["bad key"]),
+            (str(paths["bad key"]), "no private key in PEM that can be read"),
+        ),
         "encrypted": (
             ("--cert", cert, "--key", encrypted),
-            ("--key ", "is encrypted", "--key-password-file"),
+            (str(encrypted), "is encrypted", "--key-password-file"),
         ),
         "wrong password": (("--cert", cert, "--key", encrypted, *password), ("password", "does not open")),
         "no path": (("--cert", ""), ("--cert '': expected a path",)),
@@ -609,7 +590,7 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
 
 
 CASES = (
-    "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, "
+    "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, DER, "
     "key as certificate, no key in it, certificate as key, bad certificate, bad key, encrypted, "
     "wrong password, no path, no key path, curl, curl without a file"
 ).split(", ")
@@ -694,34 +675,6 @@ def test_the_key_reaches_no_file(authority, holder, tmp_path, run_tool):
         run_tool(*options(authority, holder), server.url(), within=within)
     assert seen == ["me"]
     assert [line for line in trace.read_text().splitlines() if "O_CREAT" in line] == []
-
-
-@pytest.fixture
-def without_proc() -> list[str]:
-    """The beginning of a command that finds no /proc, where memory has no path."""
-    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
-    if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to mount")
-    return hidden
-
-
-@pytest.mark.needs("root", "linux")
-def test_without_proc_openssl_reads_the_files_itself(authority, holder, run_tool, without_proc):
-    with remembering(asking(authority)) as (server, seen):
-        result = run_tool(*options(authority, holder), server.url(), within=without_proc)
-    assert result.code == 0, result.err
-    assert seen == ["me"]
-
-
-@pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize("option", ["--cert", "--key"])
-def test_without_proc_a_pipe_will_not_do(holder, run_tool, without_proc, option):
-    given = {"--cert": holder.certificate, "--key": holder.key}
-    data = given[option].read_bytes()
-    given[option] = "-"
-    words = [word for pair in given.items() for word in pair]
-    result = run_tool(*words, "https://127.0.0.1:1/", stdin=data, within=without_proc)
-    check_usage_error(result, f"{option} '-'", "regular file")
 
 
 # --- help ------------------------------------------------------------------------------------------

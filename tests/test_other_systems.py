@@ -23,7 +23,7 @@ from servers import http_server
 LACKING = """
 import os, runpy, socket, sys
 for module, names in {
-    os: "O_PATH posix_fallocate memfd_create",
+    os: "O_PATH",
     socket: "TCP_INFO MSG_MORE SO_TIMESTAMPNS SO_BINDTODEVICE",
 }.items():
     for name in names.split():
@@ -78,38 +78,14 @@ def test_an_export_goes_to_stdout(lacking, server, path):
     assert network["tcp_rtt_ms"] is None and network["tcp_retransmits"] is None
 
 
-def test_an_export_goes_through_links_where_nobody_else_may_write(lacking, server, tmp_path):
+def test_an_export_goes_through_links_of_the_system(lacking, server, tmp_path):
     """As /tmp and /var are where they lead to /private."""
     (tmp_path / "folder").mkdir()
-    (tmp_path / "way").symlink_to(tmp_path / "folder")
-    (tmp_path / "out").symlink_to("way/file")
+    (tmp_path / "way").symlink_to("folder")
     for _ in range(2):
-        done = lacking("-s", "--json", tmp_path / "out", server.url())
+        done = lacking("-s", "--json", tmp_path / "way" / "file", server.url())
         assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(tmp_path / "folder") == ["file"]
-
-
-def test_a_file_is_written_over_where_it_cannot_be_replaced(lacking, server, tmp_path):
-    path = tmp_path / "folder" / "file"
-    path.parent.mkdir()
-    path.write_text("old" * 10_000)
-    if subprocess.run(["chattr", "+a", path.parent], capture_output=True, check=False).returncode:
-        pytest.skip("needs root, chattr and a file system that has it")
-    try:
-        assert lacking("-s", "--json", path, server.url()).returncode == 0
-    finally:
-        subprocess.run(["chattr", "-a", path.parent], check=True)
-    check_document(json.loads(path.read_text(encoding="utf-8")))
-
-
-def test_a_link_that_could_be_swapped_meanwhile_is_not_followed(lacking, server, tmp_path):
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared").chmod(0o1777)
-    (tmp_path / "shared" / "out").symlink_to(tmp_path / "file")
-    done = lacking("-s", "--json", tmp_path / "shared" / "out", server.url())
-    assert done.returncode == 73
-    assert "symbolic link 'out' is in a folder where others could swap it" in done.stderr
-    assert not (tmp_path / "file").exists()
 
 
 @pytest.mark.parametrize("words", [("-d", "@{}"), ("-H", "@{}"), ("--cacert", "{}"), ("--json", "{}")])
@@ -122,9 +98,9 @@ def test_a_pipe_that_nobody_opens_is_not_waited_for(lacking, server, tmp_path, w
     assert time.monotonic() - began < PATIENCE / 2
 
 
-def test_the_key_log_says_what_is_missing(lacking, tls, authority, tmp_path, request):
+def test_a_key_log_that_cannot_be_is_a_warning(lacking, tls, authority, tmp_path, request):
     with http_server(tls=tls) as server:
         env = {"SSLKEYLOGFILE": str(tmp_path / "keys")}
         done = lacking("--metrics-only", "--cacert", authority.file, server.url(), env=env)
     assert done.returncode == 0
-    assert ("has no /proc" in done.stderr) == ("without-proc" in request.node.name)
+    assert ("warning: SSLKEYLOGFILE" in done.stderr) == ("without-proc" in request.node.name)

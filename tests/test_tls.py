@@ -412,17 +412,6 @@ def test_keys_for_a_pipe_that_nobody_reads_hold_nothing_up(run_tool, tls, author
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_a_disk_that_is_too_full_for_the_keys_costs_the_keys_alone(run_tool, authority, version):
-    with http_server(tls=limited(authority, version)) as server:
-        env = {"SSLKEYLOGFILE": "/dev/full"}
-        result = run_tool("--json", "-", "--cacert", authority.file, server.url(), env=env)
-    assert (result.code, result.json()["summary"]["final_status"]) == (0, 200)
-    [warning] = [line for line in result.err.splitlines() if "SSLKEYLOGFILE" in line]
-    assert "warning" in warning and "/dev/full" in warning and "disk" in warning
-
-
-@pytest.mark.needs("linux")
 @pytest.mark.parametrize("room", [60, 200, 350, 500, 700])
 def test_a_disk_that_fills_up_among_the_keys_costs_the_keys_alone(start_tool, tls, authority, tmp_path, room):
     """One line of the log after the other: in the handshake, at its end, and while the answer is read."""
