@@ -8578,8 +8578,8 @@ def wait_for_cpu(step: Step) -> str:
 
 
 def step_notes(step: Step) -> Iterator[tuple[str, str]]:
-    """Say what makes the times of a step doubtful, and if it may have been refused for its client certificate
-    or the lack of one: each a sentence, and what stands for {} in it.
+    """Say what makes the times of a step doubtful, if it may have been refused for its client certificate or
+    the lack of one, and if its redirect forgets TLS: each a sentence, and what stands for {} in it.
     """
     if wait_for_cpu(step):
         yield STARVED, wait_for_cpu(step)
@@ -8588,6 +8588,11 @@ def step_notes(step: Step) -> Iterator[tuple[str, str]]:
         yield "the server asked for a client certificate, and none was given: --cert PATH", ""
     if tls.client_cert and status in (400, 401, 403, 421):
         yield "the client certificate of --cert was shown; the server refused the request", ""
+    url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
+    plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
+    if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
+        why = "the server does not know that it is asked over TLS (X-Forwarded-Proto)"
+        yield f"the redirect leads from https to http on the same port: {why}", ""
 
 
 def short_of_cpu(case: Case) -> Found:

@@ -290,6 +290,21 @@ def test_the_same_name_over_tls_is_another_origin(call_tool, tls, authority):
         assert steps[1]["network"]["tls_version"].startswith("TLS")
 
 
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("HTTP://Localhost:{port}/in", True),
+        ("http://localhost:{port}1/", False),
+        ("https://localhost:{port}/", False),
+    ],
+)
+def test_a_redirect_that_forgets_tls_is_explained(call_tool, tls, location, told):
+    with http_server({"/": lambda _: redirect(location.format(port=server.port))}, tls=tls) as server:
+        result = call_tool("--compact", "-k", server.url("/", "localhost"))
+    note = "in step 1 the redirect leads from https to http on the same port: the server does not know that"
+    assert result.code == 0 and (note in result.err) == told
+
+
 def test_credentials_in_a_location_are_neither_used_nor_shown(call_tool):
     def start(request):
         return redirect(f"http://user:hunter2@{server.authority}/end")
