@@ -3927,6 +3927,14 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
     return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, reason_of(error))
 
 
+def own_machine(host: str, ip: str) -> str:
+    """Say that a name leads to this machine; empty where it does not, or is expected to."""
+    ours = ip.startswith("127.") or ip in ("::1", "0.0.0.0", "::")
+    if not ours or is_ip(host) or "localhost" in host:
+        return ""
+    return f"{clip(host)} is {ip}, this machine itself"
+
+
 def no_port_left(peer: Peer) -> str:
     """Say that this machine has no port left for a connection to a peer; empty where it has some.
 
@@ -6362,6 +6370,10 @@ class Tcp(Hop):
         first = history.dials[0].peer if history.dials else None
         if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and first and not self.options.interface:
             used_up = no_port_left(first)
+        peer = failed[0].peer if failed and self.looks_up else None
+        own = peer and own_machine(self.place[0], peer.ip)
+        if own:
+            hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
         if used_up:
             hint = "`ss -tan` or `netstat -tan` lists them: keep connections in use, or give more ports."
         return NetworkError("network", message, hint, self._where(failed[:1]), used_up or words)
@@ -10020,6 +10032,9 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"
     if route.unix_socket is not None:
         yield "Socket", route.unix_socket
+    own = network.peer and own_machine(route.first_hop(step.request.url)[0], network.peer.ip)
+    if own and step.evidence.canonical_name is not None:  # else --resolve named the address
+        yield "Note", Span(own, "warn")
     if len(network.addresses) > 1:
         yield "Resolved", and_more(network.addresses, 8, ", …")
     yield from attempt_rows(network.attempts)

@@ -184,6 +184,18 @@ def test_a_refused_connection_says_where_and_what_to_check(call_tool):
     assert "refused" in failed.step["network"]["attempts"][0]["error"]
 
 
+@pytest.mark.parametrize("ip", ["127.0.0.1", "127.3.2.1", "0.0.0.0"])
+def test_a_name_that_leads_to_this_machine_is_told(run_tool, ip):
+    told = f"shop.test is {ip}, this machine itself"
+    zone = {"shop.test": [ip], "my.localhost.test": [ip]}
+    with dns_server(zone) as names, refused_port(ip) as port, http_server(host=ip) as server:
+        failed = fail(run_tool, f"http://shop.test:{port}/", resolver=names.address)
+        assert failed.hint == f"Look at /etc/hosts, and at who answers for that name: {told}."
+        assert f"  Note         {told}" in run_tool(server.url("/", "shop.test"), resolver=names.address).out
+        says(fail(run_tool, f"http://my.localhost.test:{port}/", resolver=names.address).hint, "listens")
+    says(fail(run_tool, "--resolve", f"shop.test:1:{ip}", "http://shop.test:1/").hint, "listens")
+
+
 def test_every_address_that_was_tried_is_in_the_report(run_tool):
     with dns_server({"two.test": ["127.0.0.1", "127.0.0.2"]}) as names, refused_port() as port:
         failed = fail(run_tool, f"http://two.test:{port}/", resolver=names.address, drawn=True)
