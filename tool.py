@@ -43,7 +43,7 @@ What the records are, and which is made of which:
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Sample     the little that is kept of a step, because a series may have ten thousand runs
     Summary    what the samples of one step have in common
-    Level, Groups  how the totals of a step are not the same all through a series, and what goes with it
+    Slow       the slow runs of a step of a series: which they are, when they come, and what goes with them
     Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
     SeriesEvent  what has changed from one run of a series to the next
     Report     all runs, summed up: what is shown, written and judged
@@ -200,7 +200,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, partial
-    from itertools import accumulate, combinations, groupby, islice, zip_longest
+    from itertools import combinations, groupby, islice, zip_longest
     from operator import itemgetter, mul
 
     http_client = import_http_client()
@@ -285,7 +285,6 @@ MAX_DEPTH = 20
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
-MAX_GROUP = 100  # runs of a group, in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_HEADER_LINES = 1000
@@ -7329,7 +7328,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
 STAT_KEYS = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")  # of Timing
-OUTLIER_KEYS = ("total", "wait")
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
@@ -7350,15 +7348,10 @@ def median(values: Iterable[float]) -> float:
     return (ordered[half - 1] + ordered[half]) / 2
 
 
-def from_median(values: Sequence[float]) -> list[float]:
-    """Return by how much each value lies above the median of all."""
-    middle = median(values)
-    return [value - middle for value in values]
-
-
 def spread(values: Sequence[float]) -> float:
     """Return the median distance of values from their median."""
-    return median(map(abs, from_median(values)))
+    middle = median(values)
+    return median(abs(value - middle) for value in values)
 
 
 def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
@@ -7446,12 +7439,6 @@ def usual_range(values: Sequence[int]) -> tuple[float, float]:
     return median(values), OUTLIER_DISTANCE * max(LEAST_MAD_US, spread(values))
 
 
-def find_outliers(values: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Return the numbers of the runs whose value lies far from the median; `values` are (value, run)."""
-    middle, reach = usual_range([value for value, _ in values])
-    return tuple(run for value, run in values if abs(value - middle) > reach)
-
-
 def usable(samples: Iterable[Sample]) -> list[Sample]:
     """Return the samples for statistics: the good ones; if there are none, those without an error. With
     --reuse of these the ones on a kept connection, if there are such.
@@ -7498,14 +7485,13 @@ def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
     return bad_codes(sample for sample in samples if sample.last)
 
 
-LEVEL_RUNS, GROUP_RUNS = 24, 20  # fewer cannot show a level, or two groups
-LEVEL_RISK = 0.001  # of finding a level where there is none
+FAR_US = 5_000  # above the median: less is not called slow
+GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
+GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
+RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance may make a pattern of rows
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
-LEVEL_SHARE, LEVEL_US = 0.1, 1_000  # a smaller change of the median is not worth telling
-GROUP_SHARE, GROUP_MADS, GROUP_GAP_US = 0.15, 3, 5_000  # least group; least gap, in spreads and in us
-LEAST_RUNS = 5  # of each group or part
-MOST, FEW = 0.9, 0.1  # a trait goes with some runs: most of them have it, few others
-TRAIT_RISK = 0.01  # of naming something that goes with them by chance alone
+LEAST_OTHERS, MAX_VALUES = 15, 8  # a field goes with 5 runs or more, beside so many others; its values
+MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
 
 
 class Companion(NamedTuple):
@@ -7523,178 +7509,101 @@ class Companion(NamedTuple):
         return f"{self.name}: {self.value}"
 
 
-class Level(NamedTuple):
-    """How the median of total (us) changed during a series: at once (`shift`) or slowly (`trend`)."""
+class Slow(NamedTuple):
+    """The slow runs of a series, in rows of runs one after the other; and how often a row begins, where that
+    is no chance.
+    """
 
-    kind: str
-    until: int | None  # the last run before a shift
-    since: int | None  # the first one after it
-    before: float  # of a trend: in the first quarter
-    after: float  # of a trend: in the last quarter
-    quarters: tuple[float, ...]
-    phases: dict[str, float]  # what makes it (us), the largest first
+    runs: Sequence[Sample]
+    others: Sequence[Sample]
+    rows: Sequence[Sequence[Sample]]
+    every_runs: int | None
+    every_us: float | None
     companion: Companion | None
-
-
-class Groups(NamedTuple):
-    """Quick and slow runs of a series in which nothing lies between them."""
-
-    low: Sequence[Sample]
-    high: Sequence[Sample]
-    companion: Companion | None  # of the slow ones
-
-    @property
-    def smaller(self) -> Sequence[Sample]:
-        return min(self.low, self.high, key=len)
 
 
 def family_of(ip: str) -> str:
     return "IPv6" if ":" in ip else "IPv4"
 
 
-def traits_of(sample: Sample) -> Iterable[tuple[str, str]]:
-    """Return the names and values that may go with the time or the status of a run."""
-    traits = {**dict(sample.traits), **sample.server.facts}
-    if sample.server.ip:
-        traits["family"] = family_of(sample.server.ip)
-    if sample.reused is not None:
-        traits["connection"] = "kept" if sample.reused else "new"
-    if sample.status:
-        traits["status"] = str(sample.status)
-    return traits.items()
+def traits_of(sample: Sample) -> dict[str, str]:
+    """Return by name what may go with the time or the status of a run."""
+    family = {"family": family_of(sample.server.ip)} if sample.server.ip else {}
+    return {**dict(sample.traits), **sample.server.facts, **family}
 
 
-def count_traits(samples: Iterable[Sample]) -> collections.Counter[tuple[str, str]]:
-    return collections.Counter(trait for sample in samples for trait in traits_of(sample))
-
-
-def by_chance(having: int, elsewhere: int, count: int, every: int) -> float:
-    """Return an upper bound of the probability that `count` of `every` runs, chosen at random, include
-    `having` or more with a trait, where `having + elsewhere` of all runs have it: the expected number of ways
-    to choose `having` runs that are all among the `count` and all have it.
+def find_companion(these: Sequence[Sample], others: Sequence[Sample]) -> Companion | None:
+    """Return what nearly all of these have and hardly any of the others, where it has few values in all: what
+    parts them best, of several the shortest.
     """
-    return math.comb(count, having) * math.comb(having + elsewhere, having) / math.comb(every, having)
-
-
-def find_companion(
-    these: Sequence[Sample], others: Sequence[Sample], of_status: bool = False
-) -> Companion | None:
-    """Return what nearly all of these have and hardly any of the others; with `of_status`, also what all of
-    these and some of the others have. None where it may be chance: of hundreds of traits one may fit.
-    """
-    if min(len(these), len(others)) < LEAST_RUNS:
+    if len(these) < LEAST_RUNS or len(others) < LEAST_OTHERS:
         return None
-    mine, theirs = map(count_traits, (these, others))
-    count, rest = len(these), len(others)
-    every = count + rest
-    tried = sum(1 for both in (mine + theirs).values() if both < every)
+    mine, theirs = (list(map(traits_of, part)) for part in (these, others))
+    frequent = collections.Counter(name for traits in mine for name in traits)
     found = []
-    for trait, having in mine.items():
-        share, elsewhere = having / count, theirs[trait] / rest
-        distinct = share >= MOST and elsewhere <= FEW
-        if of_status:
-            distinct = trait[0] != "status" and (distinct or (share == 1 and elsewhere < 1))
-        if distinct and by_chance(having, theirs[trait], count, every) * tried <= TRAIT_RISK:
-            companion = Companion(*trait, having, theirs[trait], count, rest)
-            found.append((elsewhere - share, len("".join(trait)), companion))
-    return min(found)[-1] if found else None  # the one that separates best, of these the shortest
-
-
-def distances(values: Iterable[float]) -> list[float]:
-    """Return the sum of distances from the median: of the first value, of the first two, and so on."""
-    from bisect import insort
-
-    ordered: list[float] = []
-    total, sums = 0.0, []
-    for value in values:
-        if ordered:
-            low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-            total += max(0, low - value, value - high)
-        insort(ordered, value)
-        sums.append(total)
-    return sums
-
-
-def may_be_chance(values: Sequence[float], factor: float) -> bool:
-    """Tell whether chance alone may have put values in this order (Pettitt 1979); `factor` is their
-    dependence.
-    """
-    count = len(values)
-    greatest = max(map(abs, accumulate(centred_ranks(values))))
-    return 2 * math.exp(-6 * greatest**2 / (factor * (count**3 + count**2))) > LEVEL_RISK
-
-
-def best_split(values: Sequence[float]) -> int:
-    """Return how many values lie before the shift that fits them best."""
-    before, after, count = distances(values), distances(reversed(values)), len(values)
-    places = range(LEAST_RUNS, count - LEAST_RUNS + 1)
-    return min(places, key=lambda place: before[place - 1] + after[count - place - 1])
-
-
-def without_line(values: Sequence[float], quarters: Sequence[float]) -> list[float]:
-    """Return values less a straight line through the medians of their quarters."""
-    quarter = len(values) / 4
-    slope = median(
-        (end - begin) / (at * quarter) for at in (1, 2, 3) for begin, end in zip(quarters, quarters[at:])
+    for name in (name for name, count in frequent.items() if count >= MOST * len(these)):
+        own, other = (collections.Counter(traits.get(name) for traits in part) for part in (mine, theirs))
+        value, having = own.most_common(1)[0]
+        distinct = having >= MOST * len(these) and other[value] <= FEW * len(others)
+        if value and distinct and len({*own, *other}) <= MAX_VALUES:
+            found.append(Companion(name, value, having, other[value], len(these), len(others)))
+    return min(
+        found,
+        key=lambda each: (each.others_having / each.others - each.having / each.these, len(each.trait)),
+        default=None,
     )
-    return from_median([value - slope * number for number, value in enumerate(values)])
 
 
-def changed_phases(before: Sequence[Sample], after: Sequence[Sample], change: float) -> dict[str, float]:
-    """Return the phases that make a large part of a change of total, and by how much (us) they changed."""
-    sums = {}
-    for phase in PHASES:
-        values = [times_of(phase, part) for part in (before, after)]
-        if all(values):
-            sums[phase] = median(values[1]) - median(values[0])
-    large = [phase for phase in sums if sums[phase] / change >= LARGE_PART]
-    return {phase: sums[phase] for phase in sorted(large, key=lambda phase: -abs(sums[phase]))}
+def in_rows(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Return runs that came one after the other as a row each."""
+    rows: list[list[Sample]] = []
+    for sample in samples:
+        if rows and sample.round == rows[-1][-1].round + 1:
+            rows[-1].append(sample)
+        else:
+            rows.append([sample])
+    return rows
 
 
-def find_level(samples: Sequence[Sample]) -> Level | None:
-    """Return how the total of good runs of one step changed while they were measured. None if it did not, or
-    if they are fewer than LEVEL_RUNS.
+def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | None, float | None]:
+    """Return that each so many runs a row of slow ones begins, or about each so many us; None for neither.
 
-    It is a trend if a line fits better than the best shift. The distances from what fits tell how much the
-    runs depend on each other, and so how much chance may do.
+    It is a rhythm if gaps at random, between so many rows in `count` runs, would seldom be so much alike.
     """
-    values = times_of("total", samples)
-    count = len(values)
-    if count < LEVEL_RUNS or may_be_chance(values, 1):
-        return None
-    place = best_split(values)
-    quarters = tuple(median(values[count * at // 4 : count * (at + 1) // 4]) for at in range(4))
-    by_shift = from_median(values[:place]) + from_median(values[place:])
-    by_trend = without_line(values, quarters)
-    monotonic = sorted(quarters) in (list(quarters), list(reversed(quarters)))
-    is_trend = monotonic and sum(map(abs, by_trend)) < sum(map(abs, by_shift))
-    if may_be_chance(values, dependence(by_trend if is_trend else by_shift)):
-        return None
-    first, last = (count // 4, count * 3 // 4) if is_trend else (place, place)
-    parts = samples[:first], samples[last:]
-    before, after = (median(times_of("total", part)) for part in parts)
-    if abs(after - before) < max(LEVEL_US, LEVEL_SHARE * before):
-        return None
-    phases = changed_phases(*parts, after - before)
-    if is_trend:
-        return Level("trend", None, None, before, after, quarters, phases, None)
-    until, since, companion = parts[0][-1].run, parts[1][0].run, find_companion(parts[1], parts[0])
-    return Level("shift", until, since, before, after, quarters, phases, companion)
+    starts = [row[0] for row in rows]
+    gaps = [after.round - before.round for before, after in zip(starts, starts[1:])]
+    if len(rows) < RHYTHM_ROWS or max(gaps) > 1.5 * min(gaps):
+        return None, None
+    rest, width = 1 - len(rows) / count, max(gaps) - min(gaps) + 1
+    # With this chance, summed over m >= 2, all gaps lie in the window of `width` that begins at m: one gap
+    # lies there with the chance rest^(m-1) * (1 - rest^width).
+    if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > RHYTHM_RISK:
+        return None, None
+    times = [after.started_at - before.started_at for before, after in zip(starts, starts[1:])]
+    return gaps[0] if width == 1 else None, median(each.total_seconds() * 1e6 for each in times)
 
 
-def find_groups(samples: Sequence[Sample]) -> Groups | None:
-    """Part runs at the widest gap between their totals; None if it is too narrow, or they are too few."""
-    ordered = sorted(samples, key=lambda sample: sample.timing.total)
-    totals = times_of("total", ordered)
-    least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(totals)))
-    if len(totals) < max(GROUP_RUNS, 2 * least):
+def find_slow(samples: Sequence[Sample]) -> Slow | None:
+    """Return the runs far above the median; where there are none, those above the widest gap between totals,
+    if it is wide enough for two groups.
+    """
+    ordered = sorted(times_of("total", samples))
+    if len(ordered) < OUTLIER_VALUES:
         return None
-    gap, place = max((totals[at] - totals[at - 1], at) for at in range(least, len(totals) - least + 1))
-    widest = max(spread(totals[:place]), spread(totals[place:]))
-    if gap <= max(GROUP_GAP_US, GROUP_MADS * widest):
-        return None
-    low, high = (sorted(part, key=lambda sample: sample.run) for part in (ordered[:place], ordered[place:]))
-    return Groups(low, high, find_companion(high, low))
+    limit = median(ordered) + max(FAR_US, OUTLIER_DISTANCE * spread(ordered))
+    least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(ordered)))
+    if ordered[-1] <= limit:
+        if len(ordered) < GROUP_RUNS:
+            return None
+        places = range(least, len(ordered) - least + 1)
+        gap, place = max((ordered[place] - ordered[place - 1], place) for place in places)
+        if gap <= max(FAR_US, GROUP_MADS * max(spread(ordered[:place]), spread(ordered[place:]))):
+            return None
+        limit = ordered[place - 1]
+    runs = [sample for sample in samples if sample.timing.total > limit]
+    others = [sample for sample in samples if sample.timing.total <= limit]
+    rows = in_rows(runs)
+    return Slow(runs, others, rows, *find_rhythm(rows, len(samples)), find_companion(runs, others))
 
 
 class Summary:
@@ -7734,31 +7643,15 @@ class Summary:
         resent = present("retransmits", samples)
         self.retransmits = sum(resent) if resent else None
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
-        middle = self.stat("total") or 0  # a typical run is the nearest to it
-        self.typical = min(self.used, key=lambda sample: abs(sample.timing.total - middle), default=None)
 
     @cached_property
-    def level(self) -> Level | None:
-        return find_level([sample for sample in self.used if sample.good])
-
-    @cached_property
-    def groups(self) -> Groups | None:
-        """Return the two groups of totals; a shift is not also two groups."""
-        if self.level and self.level.kind == "shift":
-            return None
-        return find_groups([sample for sample in self.used if sample.good])
-
-    @cached_property
-    def outliers(self) -> dict[str, tuple[int, ...]]:
-        """Return the runs far from the median, by key; none of the smaller group, which is no accident."""
-        of_group = {sample.run for sample in self.groups.smaller} if self.groups else set()
-        found = {key: find_outliers(values_of_key(key, self.used)) for key in OUTLIER_KEYS}
-        return {key: tuple(run for run in runs if run not in of_group) for key, runs in found.items()}
+    def slow(self) -> Slow | None:
+        return None if self.none_good else find_slow(self.used)
 
     def companion_of(self, status: int) -> Companion | None:
         """Return what goes with a status that is not good."""
         these = [sample for sample in self.answered if sample.status == status and not sample.good]
-        return find_companion(these, [sample for sample in self.answered if sample.good], of_status=True)
+        return find_companion(these, [sample for sample in self.answered if sample.good])
 
     @property
     def errors(self) -> dict[str, int]:
@@ -7802,8 +7695,6 @@ class Comparison(NamedTuple):
     statuses: tuple[int | None, int | None] = (None, None)  # the usual ones
     good: tuple[int, int] = (0, 0)  # how many values there are
     slow: tuple[int, int] = (0, 0)  # how many of these are outliers above the median of all these
-    levels: tuple[Level | None, Level | None] = (None, None)  # how each changed while it was measured alone
-    steady: bool | None = None  # neither changed; None where runs are too few to tell, or were in turn
 
     @property
     def n(self) -> int:
@@ -7887,16 +7778,6 @@ def usual_statuses(parts: Sequence[Sequence[Sample]], rivals: int) -> tuple[int 
     return own_status, other_status
 
 
-def levels_of(
-    own: Sequence[Sample], other: Sequence[Sample]
-) -> tuple[tuple[Level | None, Level | None], bool | None]:
-    """Return how two series changed while each was measured, and whether both are steady."""
-    good = [[each for each in part if each.good] for part in (own, other)]
-    levels = find_level(good[0]), find_level(good[1])
-    tells = any(levels) or min(map(len, good)) >= LEVEL_RUNS
-    return levels, not any(levels) if tells else None
-
-
 def compare_one(
     number: int | None, own: Sequence[Sample], other: Sequence[Sample], rivals: int
 ) -> Comparison:
@@ -7912,7 +7793,6 @@ def compare_one(
     middle, reach = usual_range(times_of("total", [*mine, *theirs]))
     slow, others_slow = (sum(each.timing.total - middle > reach for each in part) for part in (mine, theirs))
     statuses = usual_statuses(parts, rivals)
-    levels, steady = ((None, None), None) if rivals else levels_of(mine, theirs)
     return Comparison(
         side=own[0].variant if rivals else None,
         against=str(other[0].variant),
@@ -7923,8 +7803,6 @@ def compare_one(
         good=(len(mine), len(theirs)),
         slow=(slow, others_slow),
         needed=needed_values(rivals),
-        levels=levels,
-        steady=steady,
     )
 
 
@@ -8678,9 +8556,9 @@ def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
     return length_text((end - begin) / datetime.timedelta(microseconds=1))
 
 
-def whole_ms(us: float, least: float | None = None) -> str:
-    """Return a time in whole ms; with a decimal where it, or `least` of several, is below 10 ms."""
-    return f"{us / 1000:.{int(abs(us if least is None else least) < 10_000)}f}"
+def whole_ms(us: float) -> str:
+    """Return a time in whole ms; with a decimal where it is below 10 ms."""
+    return f"{us / 1000:.{int(us < 10_000)}f}"
 
 
 def failed_where(failure: Failure) -> str:
@@ -9242,40 +9120,21 @@ def companion_document(companion: Companion | None) -> dict[str, Any] | None:
     return {"name": companion.name, "value": companion.value, **counts}
 
 
-def level_document(level: Level, report: Report) -> dict[str, Any]:
+def slow_document(slow: Slow | None) -> dict[str, Any] | None:
+    if slow is None:
+        return None
+    pattern: dict[str, Any] | None = None
+    if slow.every_runs:
+        pattern = {"every_runs": slow.every_runs}
+    elif slow.every_us:
+        pattern = {"every_s": round(slow.every_us / 1e6, 3)}
     return {
-        "kind": level.kind,
-        "run_number": level.since,
-        "at": level.since and instant_text(report.start_of(level.since)),
-        "before_ms": to_ms(level.before),
-        "after_ms": to_ms(level.after),
-        "quarters_ms": [to_ms(us) for us in level.quarters],
-        "phases": {phase: to_ms(us) for phase, us in level.phases.items()},
-        "goes_with": companion_document(level.companion),
+        "runs": [sample.run for sample in slow.runs],
+        "median_ms": to_ms(median(times_of("total", slow.runs))),
+        "others_ms": to_ms(median(times_of("total", slow.others))),
+        "pattern": pattern,
+        "goes_with": companion_document(slow.companion),
     }
-
-
-def groups_document(groups: Groups) -> dict[str, Any]:
-    return {
-        "low_ms": to_ms(median(times_of("total", groups.low))),
-        "high_ms": to_ms(median(times_of("total", groups.high))),
-        "low_n": len(groups.low),
-        "high_n": len(groups.high),
-        "high_runs": [sample.run for sample in groups.high[:MAX_GROUP]],
-        "goes_with": companion_document(groups.companion),
-    }
-
-
-def change_fields(report: Report) -> dict[str, Any]:
-    """Return what was not the same all through a series, of each variant and step."""
-    lists: dict[str, list[dict[str, Any]]] = {"levels": [], "groups": []}
-    for summary in report.summaries:
-        step = {**variant_fields(summary.variant), "step_number": summary.number}
-        if summary.level:
-            lists["levels"].append({**step, **level_document(summary.level, report)})
-        if summary.groups:
-            lists["groups"].append({**step, **groups_document(summary.groups)})
-    return lists
 
 
 def statistics_document(summary: Summary) -> dict[str, Any]:
@@ -9299,7 +9158,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
             for status, (count, middle) in summary.statuses.items()
         },
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
-        "outliers": {f"{key}_ms": list(runs) for key, runs in summary.outliers.items()},
+        "slow": slow_document(summary.slow),
     }
 
 
@@ -9319,7 +9178,6 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "n": comparison.n,
         "dependence": comparison.dependence and round(comparison.dependence, 3),
         "verdict": comparison.verdict,
-        "steady": comparison.steady,
         **differences,
     }
 
@@ -9377,7 +9235,6 @@ def series_fields(report: Report) -> dict[str, Any]:
         **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
-        **change_fields(report),
         "events": list(map(event_document, report.events[:MAX_EVENTS])),
         "runs": [],
     }
@@ -10271,8 +10128,11 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 # 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
-SHOWN_ROWS = 8  # of runs that failed, one after the other
-COLD = ": it may have met what was cold (names, caches, routes)"
+SHOWN_ROWS = 8  # of runs, one after the other
+TABLE_RUNS = 3  # fewer have no table of their times
+OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
+LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
+LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
@@ -10341,18 +10201,6 @@ def status_sentence(summary: Summary) -> str:
     return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
-def outlier_sentences(summary: Summary, first_run: int) -> Iterator[str]:
-    alike = len(set(summary.outliers.values())) == 1
-    for key, runs in summary.outliers.items():
-        if not runs or (alike and key != OUTLIER_KEYS[0]):
-            continue
-        listed = and_more(list(map(str, runs)), 8, ", …")
-        words = f"{len(runs)} of {len(summary.used)} far from the median ({key}): run {listed}"
-        if runs[0] == first_run:
-            words += "; the first run is one" + (COLD if key == OUTLIER_KEYS[0] else "")
-        yield words
-
-
 def reuse_sentence(summary: Summary) -> str | None:
     """Say how many runs opened a connection, what that cost, and whether their answers were slower too."""
     opened = summary.opened
@@ -10371,62 +10219,96 @@ def reuse_sentence(summary: Summary) -> str | None:
     return words
 
 
-def level_text(level: Level, report: Report) -> str:
-    """Say how total changed during a series."""
-    if level.kind == "trend":
-        times = ", ".join(whole_ms(us, min(level.quarters)) for us in level.quarters)
-        return f"total {'rises' if level.after > level.before else 'falls'}: {times} ms in the four quarters"
-    least = min(level.before, level.after)
-    before, after = whole_ms(level.before, least), whole_ms(level.after, least)
-    share = signed(100 * (level.after / max(1, level.before) - 1), 0)
-    decimals = int(least < 10_000)
-    phases = ", ".join(f"{phase} {signed(us / 1000, decimals)}" for phase, us in level.phases.items())
-    text = f"total {before} ms until run {level.until}"
-    if level.since:
-        at = clock_text(report.start_of(level.since))
-        text += f", {after} from run {level.since} on ({at}), {share} %"
-    return f"{text}: {phases}" if phases else text
+def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
+    """Draw the totals of a series as they came: the median of each of its slices, from the least to the
+    largest of these.
+    """
+    room = width - 15 - len("99999 ms  99999 ms")
+    cells, count = min(OVER_TIME_CELLS, room, len(samples)), len(samples)
+    if count < OVER_TIME_RUNS:
+        return
+    totals = times_of("total", samples)
+    medians = [median(totals[count * at // cells : count * (at + 1) // cells]) for at in range(cells)]
+    least, most = min(medians), max(medians)
+    if most - least < max(LEAST_CHANGE_US, LEAST_CHANGE * least):
+        return
+    drawn = "".join(LEVELS[round((each - least) / (most - least) * (len(LEVELS) - 1))] for each in medians)
+    yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
+    yield "", f"from {clock_text(samples[0].started_at)} to {clock_text(samples[-1].started_at)}"
 
 
-def companion_text(companion: Companion, since: int | None = None, status: int | None = None) -> str:
-    """Say what slow runs have and others have not, or those `since` a run, or answers with a bad `status`."""
-    trait, also, others = companion.trait, companion.others_having, companion.others
-    every, own = companion.having == companion.these, f"{companion.having} of {companion.these}"
-    if since:
-        counts = "" if every and not also else f" ({own}; before {also} of {others})"
-        return f"since run {since} {trait}{counts}"
-    if status and every and also:
-        own = f"all {companion.these} answers with {status}"
-        return f"{own} have {trait}; so have {also} of {others} good ones"
-    if status:
-        good = f"; of good ones {also} of {others}" if also else ""
-        return f"{status} comes with {trait} ({own}{good})"
-    own = f"all {companion.these}" if every else own
-    return f"{own} have {trait}, {also or 'none'} of the {others} others"
+def companion_text(companion: Companion) -> str:
+    """Say what some runs have and others have not."""
+    every = companion.having == companion.these
+    own = f"all {companion.these}" if every else f"{companion.having} of {companion.these}"
+    return (
+        f"{own} have {companion.trait}, {companion.others_having or 'none'} of the {companion.others} others"
+    )
 
 
-def change_rows(summary: Summary, report: Report) -> Iterator[Row]:
-    """Say what is not the same all through a series, and what goes with it."""
-    name = f"{summary.variant}: " if summary.variant else ""
-    if name and max(each.number for each in report.summaries) > 1:
-        name += f"step {summary.number}: "
-    level, groups = summary.level, summary.groups
-    if level:
-        yield "Level", Span(name + level_text(level, report), "slow")
-        if level.companion and level.since:
-            yield "", companion_text(level.companion, since=level.since)
-    if groups:
-        low, high = (median(times_of("total", part)) for part in (groups.low, groups.high))
-        near = f"{counted(len(groups.low), 'run')} near {whole_ms(low, low)} ms"
-        yield "Groups", f"{name}{near}, {len(groups.high)} near {whole_ms(high, low)}"
-        if groups.companion:
-            yield "", companion_text(groups.companion)
+def status_rows(summary: Summary) -> Iterator[Row]:
+    """Say what goes with a status that is not good, and what 429 may mean."""
+    name = f"{summary.variant}, step {summary.number}: " if summary.variant else ""
     for status in summary.statuses:
         companion = summary.companion_of(status)
         if companion:
-            yield "Statuses", Span(name + companion_text(companion, status=status), "warn")
+            yield "Statuses", Span(f"{name}{status}: {companion_text(companion)}", "warn")
     if 429 in summary.statuses and len(summary.statuses) > 1:
         yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
+
+
+def row_text(row: Sequence[Sample]) -> str:
+    """Name a row of runs by its ends."""
+    return f"{row[0].run}-{row[-1].run}" if len(row) > 1 else str(row[0].run)
+
+
+def when_text(slow: Slow, summary: Summary) -> str | None:
+    """Say in what rhythm slow runs came, or when the only row of them was."""
+    row, *rest = slow.rows
+    if slow.every_us:
+        number, apart = slow.every_runs, length_text(slow.every_us)
+        if not number:
+            return f"about every {apart}"
+        ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        return f"every {number}{ending} run, {apart} apart"
+    if rest:
+        return None
+    begin, end = (clock_text(sample.started_at) for sample in (row[0], row[-1]))
+    if len(row) == 1:
+        cold = "the first run alone: it may have met what was cold (names, caches, routes)"
+        return cold if row[0].round == 1 else f"at {begin}"
+    return f"from {begin} to {'the end' if row[-1] is summary.used[-1] else end}"
+
+
+def finding_of(slow: Slow) -> Finding | None:
+    """Return the costliest finding that nearly all slow runs have and hardly any of the others."""
+    others = collections.Counter(finding.id for sample in slow.others for finding in sample.findings)
+    for finding, costs in gather_findings(slow.runs):
+        if len(costs) >= MOST * len(slow.runs) and others[finding.id] <= FEW * len(slow.others):
+            return finding
+    return None
+
+
+def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
+    """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
+    own, usual = (median(times_of("total", part)) for part in (slow.runs, slow.others))
+    counts = f"{len(slow.runs)} of {counted(len(summary.used), 'run')}"
+    listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
+    words = f"{counts}, {whole_ms(own)} ms usually, the others {whole_ms(usual)}: run {listed}"
+    yield "Slow", Span(words, "slow")
+    phases = {}
+    for phase in PHASES:
+        values = [times_of(phase, part) for part in (slow.runs, slow.others)]
+        phases[phase] = median(values[0]) - median(values[1]) if all(values) else 0
+    large = sorted(phases, key=lambda phase: -phases[phase])[:2]
+    parts = [
+        f"{phase} {whole_ms(phases[phase])}" for phase in large if phases[phase] >= LARGE_PART * (own - usual)
+    ]
+    excess = f"most of it {' and '.join(parts)}" if parts else None
+    companion = slow.companion and companion_text(slow.companion)
+    for text in (when_text(slow, summary), companion, why.text if why else excess):
+        if text:
+            yield "", text
 
 
 def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Report) -> str:
@@ -10444,15 +10326,18 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
         yield "Statuses", Span(status_sentence(summary), "warn")
-    yield from change_rows(summary, report)
-    for sentence in outlier_sentences(summary, report.samples[0].run):
-        yield "Outliers", sentence
+    yield from status_rows(summary)
+    slow, why = summary.slow, None
+    if slow:
+        why = finding_of(slow)
+        yield from slow_rows(slow, summary, why)
     for reason, count in summary.refused.items():
         yield "Not reused", Span(f"{counted(count, 'run')}: {reason}", "warn")
     cost = reuse_sentence(summary)
     if cost:
         yield "Reuse", cost
-    often = {finding: often_text(costs, summary, report) for finding, costs in summary.findings}
+    told = [each for each in summary.findings if each[0].id != (why and why.id)]
+    often = {finding: often_text(costs, summary, report) for finding, costs in told}
     yield from reading_rows(often, often)
 
 
@@ -10480,8 +10365,8 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
     yield row_of((f"Step {summary.number}: ", title), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
-    typical = summary.typical
-    if typical:
+    used = summary.used
+    if used:
         counts = varying(summary)
         step = report.newest.get((summary.variant, summary.number))
         if step and summary.url in (step.url, without_query(step.url)):
@@ -10493,11 +10378,12 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
                 shown = [f"{value} ×{count}" for value, count in each.items()]
                 rows.append((label, and_more(shown, 8, ", …")))
             yield Fields(rows)
-        own = ", ".join(filter(None, (SHOWN[label](typical.server) for label in counts)))
-        nearest = ", whose total is nearest to the median" if len(summary.used) > 1 else ""
-        yield f"Run {typical.run} of {report.runs}{f' ({own})' if own else ''}{nearest}:"
-        yield waterfall_table(typical.timing)
-        yield from spread_blocks(summary, width)
+        if len(used) < TABLE_RUNS:
+            yield f"Run {used[0].run} of {report.runs}:"
+            yield waterfall_table(used[0].timing)
+        else:
+            yield from spread_blocks(summary, width)
+            yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))
 
 
@@ -10529,9 +10415,8 @@ def failed_rows(report: Report) -> Iterator[Row]:
             if not row[0].good:
                 begun = report.start_of(row[0].run)
                 span = f"for {span_text(begun, report.start_of(after[0].run))}" if after else "to the end"
-                runs = "-".join(dict.fromkeys((str(row[0].run), str(row[-1].run))))
                 labels = ", ".join(dict.fromkeys(map(label_of, row)))
-                told.append(f"{runs} ({clock_text(begun)} {span}: {labels})")
+                told.append(f"{row_text(row)} ({clock_text(begun)} {span}: {labels})")
         if told:
             failed = sum(not sample.good for sample in samples)
             name = f"{variant}: " if variant else ""
@@ -10896,14 +10781,6 @@ def verdict_sentence(found: Comparison) -> str:
     return words
 
 
-def level_sentence(name: str, level: Level) -> str:
-    """Say that a series changed while it was measured, so that what differs may be the time."""
-    rose, ends = "rose" if level.after > level.before else "fell", (level.before, level.after)
-    before, after = (number_text(to_ms(us)) for us in ends)
-    words = f"{name.capitalize()} {rose} from {before} to {after} ms while it was measured"
-    return f"{words}: what differs may be the time of day"
-
-
 # Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
     "method": lambda end: end.method,
@@ -10962,9 +10839,6 @@ def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) 
     tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
     named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
     yield Span(named + verdict_sentence(whole), tone)
-    for name, level in zip((NOW, whole.against), whole.levels):
-        if level:
-            yield Span(level_sentence(name, level), "warn")
     families = {each.options.family for each in report.options.sides if each.name in (side, SIDES[0])}
     intended = ("address family",) if len(families) > 1 else ()
     words = ", ".join(unlike_words(report.samples_of(side), other, intended))
@@ -11071,7 +10945,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     else:
         yield from steps_blocks(report, width)
     for summary in report.summaries if report.samples[0].variant else ():
-        yield Fields(change_rows(summary, report))
+        yield Fields(status_rows(summary))
     yield Fields(failed_rows(report))
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
@@ -11131,9 +11005,19 @@ class Glyphs(NamedTuple):
     bottom: str
 
 
-UNICODE = Glyphs("▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
+UNICODE = Glyphs("▏▎▍▌▋▊▉█", f" {LEVELS}", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
 ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
-ASCII_FORMS = {"×": "x", "←": "<-", "−": "-", "≤": "<=", "…": "...", "✓": "OK", "✗": "X", "•": "*"}
+ASCII_FORMS = {
+    **dict(zip(LEVELS, ASCII.levels[1:])),
+    "×": "x",
+    "←": "<-",
+    "−": "-",
+    "≤": "<=",
+    "…": "...",
+    "✓": "OK",
+    "✗": "X",
+    "•": "*",
+}
 
 
 def choose_glyphs(encoding: str) -> Glyphs:
@@ -11723,8 +11607,7 @@ SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to
 BRIEF_HEADER = 4096  # bytes of header fields that exports of a series have of a response
 MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
 MANY_QUERIES = 3  # so many URLs that differ in the query alone are summed up together
-MAX_TRAITS, MAX_VALUES, MAX_TRAIT = 32, 8, 40  # fields of responses, values of each, characters of a value
-MAX_DROPPED = 1000  # names of such fields that are left out; with more, no further field is looked at
+MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, or of its body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
     *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
@@ -11765,7 +11648,7 @@ def show_server(step: Step) -> ServerInfo:
 def is_trait(name: str, value: bytes) -> bool:
     """Tell whether a field may go with slow answers: it is short, no credential, not about this one alone."""
     about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
-    return not about_it and len(value) <= MAX_TRAIT and not is_credential(name, value)
+    return not about_it and len(max(name, value, key=len)) <= MAX_TRAIT and not is_credential(name, value)
 
 
 class Results:
@@ -11790,8 +11673,6 @@ class Results:
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[int, dict[str, set[str]]] = {}  # by the number of the step, then without the query
-        self._traits: dict[str, dict[bytes, tuple[str, str]]] = {}  # of responses: field -> value -> both
-        self._dropped: set[str] = set()  # fields with too many values, or too long ones, and credentials
         self._listings = listings(options)
         kept = () if self._single else self._listings
         self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
@@ -11850,37 +11731,14 @@ class Results:
         same: str = self._known.setdefault(name, name)
         return same
 
-    def _leaves_out(self, name: str) -> bool:
-        full = len(self._dropped) >= MAX_DROPPED and name not in self._traits
-        return full or name in self._dropped or len(name) > MAX_FOREIGN
-
-    def _traits_of(self, response: Response | None) -> tuple[tuple[str, str], ...]:
-        """Return the fields of a response that may go with its time: those with few values, all short."""
-        traits = {}
-        for name, value in response.headers if response and not self._single else ():
-            if self._leaves_out(name):
-                continue
-            values = self._traits.setdefault(name, {})
-            if value not in values:
-                if len(values) == MAX_VALUES or len(self._traits) > MAX_TRAITS or not is_trait(name, value):
-                    self._dropped.add(name)
-                    del self._traits[name]
-                    continue
-                values[value] = (name.lower(), decode(value))
-            traits[name] = values[value]
-        if traits and response and response.cache and response.cache.status:
-            traits["cache"] = ("cache", response.cache.status)
-        found = tuple(traits.values())
-        same: tuple[tuple[str, str], ...] = self._known.setdefault(found, found)
-        return same
-
-    def _without_dropped(self) -> None:
-        """Take the fields that were dropped from the samples that came before."""
-        dropped = {name.lower() for name in self._dropped}
-        for index, sample in enumerate(self.samples):
-            if not dropped.isdisjoint(name for name, _ in sample.traits):
-                kept = tuple(trait for trait in sample.traits if trait[0] not in dropped)
-                self.samples[index] = sample._replace(traits=kept)
+    def _traits(self, response: Response | None) -> tuple[tuple[str, str], ...]:
+        """Return the first short fields of a response, each text once for all runs."""
+        headers = response.headers if response else ()
+        short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
+        traits = {name.lower(): decode(value) for name, value in short}
+        if response and response.cache and response.cache.status:
+            traits["cache"] = response.cache.status
+        return tuple(self._known.setdefault(trait, trait) for trait in traits.items())
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
@@ -11914,7 +11772,7 @@ class Results:
                 retransmits=network.retransmits,
                 asked=asked_of(step_document(step)) if compares and not self.samples else None,
                 server=self._known.setdefault(server, server),
-                traits=self._traits_of(response),
+                traits=self._traits(response),
             )
 
     def warnings(self, report: Report) -> Iterator[str]:
@@ -11942,7 +11800,6 @@ class Results:
 
     def report(self, planned: int, skipped: int) -> Report:
         """Sum up all runs; there were to be `planned` ones, and `skipped` rounds did not start."""
-        self._without_dropped()
         options, verdicts, comparisons = self.options, {}, []
         order = {variant: index for index, variant in enumerate(self.variants)}
         samples = sorted(self.samples, key=lambda sample: order.get(sample.variant, 0))

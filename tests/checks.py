@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -52,19 +52,17 @@ SLO_FIELDS = "pass thresholds_ms violations"
 VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
 SERIES_FIELDS = (
     "schema_version tool_version started_at initial_url count duration_s interval_s host label summary "
-    "statistics levels groups events runs"
+    "statistics events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
-COMPARISON_FIELDS = "side against step_number n dependence verdict steady"
+COMPARISON_FIELDS = "side against step_number n dependence verdict"
 EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered address certificate protocol".split()
-LEVEL_FIELDS = "target step_number kind run_number at before_ms after_ms quarters_ms phases goes_with"
-GROUPS_FIELDS = "target step_number low_ms high_ms low_n high_n high_runs goes_with"
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late skipped errors duration_ms"
 RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
 SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
 STATISTICS_FIELDS = (
-    "target step_number url reused n failed bad_status errors statuses by_status outliers " + TIMING_FIELDS
+    "target step_number url reused n failed bad_status errors statuses by_status slow " + TIMING_FIELDS
 )
 SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 SHARES = {"min": 0, "p25": 25, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
@@ -414,13 +412,6 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
     assert 1 <= max(run["round"] for run in runs) <= (document["count"] or 10_000)
     for event in document["events"]:
         check_event(event, runs)
-    for level in document["levels"]:
-        check_fields(level, LEVEL_FIELDS + " side" * sides)
-        check_level(level, runs)
-    for groups in document["groups"]:
-        check_fields(groups, GROUPS_FIELDS + " side" * sides)
-        assert groups["low_ms"] + 5 < groups["high_ms"] and min(groups["low_n"], groups["high_n"]) >= 5
-        assert len(groups["high_runs"]) == min(100, groups["high_n"])
     failures = [step["error"]["kind"] for run in runs for step in run["steps"] if step["error"]]
     check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     assert summary["runs"] == len(runs)
@@ -454,16 +445,6 @@ def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
     assert event["target"] == run["target"]
 
 
-def check_level(level: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
-    """Prove that a change of level is told of a run, or of none if it is a trend."""
-    assert level["kind"] in ("shift", "trend") and len(level["quarters_ms"]) == 4
-    assert abs(level["after_ms"] - level["before_ms"]) >= max(1, level["before_ms"] / 10) - 0.001
-    if level["kind"] == "trend":
-        assert (level["run_number"], level["at"]) == (None, None)
-        return
-    assert level["at"] == runs[level["run_number"] - 1]["started_at"]
-
-
 def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
     """Return what is summed up by itself: a step and URL, of one variant."""
     return variant_of(run), step["step_number"], step["url"]
@@ -493,23 +474,14 @@ def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
         check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))
-        high = [other for other in document["groups"] if step_of(other) == step_of(each)]
-        check_group(each, groups[name], good, {run for other in high for run in other["high_runs"]})
-
-
-def step_of(record: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the variant and the step that something in a document is about."""
-    return variant_of(record), record["step_number"]
+        check_group(each, groups[name], good)
 
 
 def check_group(
-    found: dict[str, Any],
-    members: Sequence[tuple[int, dict[str, Any]]],
-    good: Sequence[dict[str, Any]],
-    grouped: Collection[int],
+    found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]], good: Sequence[dict[str, Any]]
 ) -> None:
     """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers, and
-    of these the ones on a kept connection, if there are such. Runs `grouped` with others are no outliers.
+    of these the ones on a kept connection, if there are such.
     """
     answered = [(run, step) for run, step in members if step["error"] is None]
     used = [(run, step) for run, step in answered if step in good]
@@ -532,10 +504,31 @@ def check_group(
     for key in TIMING_FIELDS.split():
         times = [exact(step["timing"][key]) for _, step in used if step["timing"][key] is not None]
         check_spread(found[key], times)
-    check_fields(found["outliers"], "total_ms wait_ms")
-    for key, runs in found["outliers"].items():
-        far = far_away([(exact(step["timing"][key]), run) for run, step in used])
-        assert runs == far or (grouped and set(runs) <= set(far))
+    check_slow(
+        found["slow"], [(exact(step["timing"]["total_ms"]), run) for run, step in used if step in good]
+    )
+
+
+def check_slow(found: dict[str, Any] | None, totals: Sequence[tuple[Decimal, int]]) -> None:
+    """Prove which of these runs are called slow, and their medians."""
+    values = [value for value, _ in totals]
+    far = []
+    if len(values) >= 8:
+        middle = statistics.median(values)
+        reach = Decimal("14.826") * statistics.median(abs(value - middle) for value in values)
+        far = [run for value, run in totals if value - middle > max(5, reach)]
+    if found is None:
+        assert not far
+        return
+    check_fields(found, "runs median_ms others_ms pattern goes_with")
+    slow = [ms for ms, run in totals if run in found["runs"]]
+    others = [ms for ms, run in totals if run not in found["runs"]]
+    assert near(found["median_ms"], statistics.median(slow))
+    assert near(found["others_ms"], statistics.median(others))
+    if far:
+        assert found["runs"] == far
+    else:
+        assert len(totals) >= 20 and min(len(slow), len(others)) >= 5 and min(slow) > max(others) + 5
 
 
 def near(printed: Any, value: Decimal) -> bool:
@@ -578,18 +571,6 @@ def check_interval(found: list[Any] | None, values: Sequence[Decimal], sides: in
         return
     assert found is not None
     assert [exact(end) for end in found] == [ordered[ranks[-1] - 1], ordered[-ranks[-1]]]
-
-
-def far_away(
-    values: Sequence[tuple[Decimal, int]], others: Sequence[tuple[Decimal, int]] | None = None
-) -> list[int]:
-    """List the runs whose value is an outlier; or of `others`, beside these values."""
-    if len(values) < 8:
-        return []
-    middle = statistics.median(value for value, _ in values)
-    deviation = max(Decimal("0.05"), statistics.median(abs(value - middle) for value, _ in values))
-    reach = Decimal("14.826") * deviation
-    return [run for value, run in (others or values) if abs(value - middle) > reach]
 
 
 def check_series_slo(
@@ -685,7 +666,7 @@ def check_comparison(
     """Prove the difference of a step, or of whole chains, and the verdict; `sides` are compared with A."""
     number = found["step_number"]
     keys = TIMING_FIELDS.split() if number else ["total_ms"]
-    check_fields(found, " ".join(["side against step_number n dependence verdict steady", *keys]))
+    check_fields(found, " ".join(["side against step_number n dependence verdict", *keys]))
     (mine, statuses), (theirs, others) = (steps_by_round(runs, number, good) for runs in (own, other))
     rounds = sorted(mine.keys() & theirs.keys())
     assert found["against"] == "A" and found["n"] == len(rounds)

@@ -1246,29 +1246,5 @@ def test_each_budget_that_is_not_judged_has_a_reason_of_its_own():
         "total": "not judged, the runs depend on each other: more of them, further apart",
         "total.p95": "not judged, too few good answers",
     }
-    assert list(tool.refusals(report)) == [f"{key} {text}" for key, text in reasons.items()]
+    assert list(tool.refusals(report)) == [f"{key}: {text}" for key, text in reasons.items()]
     assert list(results.warnings(report)) == [f"{key}: {text}" for key, text in reasons.items()]
-
-
-def drifted(values):
-    return [sample(run, round(us)) for run, us in enumerate(values, 1)]
-
-
-def test_a_series_that_changed_while_it_was_measured_is_told_beside_the_verdict():
-    chance = random.Random(1)
-    level = [150_000 + chance.gauss(0, 3000) for _ in range(48)]
-    rising = [137_000 + 900 * place + chance.gauss(0, 1500) for place in range(48)]
-    before = [each._replace(variant="before") for each in drifted(rising)]
-    [found] = tool.compare(drifted(level), before, 0)
-    assert found.steady is False
-    [told] = [tool.level_sentence("before", each) for each in found.levels if each]
-    assert re.fullmatch(
-        r"Before rose from 1[34]\d(\.\d)? to 17\d(\.\d)? ms while it was measured: "
-        "what differs may be the time of day",
-        told,
-    )
-    [found] = tool.compare(drifted(level), [each._replace(variant="before") for each in drifted(level)], 0)
-    assert (found.steady, found.levels) == (True, (None, None))
-    short = [each._replace(variant="before") for each in drifted(level[:23])]
-    assert tool.compare(drifted(level), short, 0)[0].steady is None
-    assert tool.compare(drifted(level), before, 1)[0].steady is None, "pairs drift together"

@@ -248,8 +248,6 @@ def test_the_report_is_of_good_answers_and_says_how_many_were_not(run_tool, fift
     assert "Times of the 16 good runs, in ms; distribution from 0 to " in words
     assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
     assert re.search(r"503: 4 of 20, median [\d.]+ ms; 200: [\d.]+ ms", words)
-    typical = int(re.search(r"Run (\d+) of 20, whose total", words)[1])
-    assert typical % 5
 
 
 @pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])

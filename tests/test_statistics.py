@@ -119,36 +119,9 @@ def test_the_interval_is_of_measured_values_and_holds_the_median(values):
     assert max(below, above) < tool.interval_rank(len(values))
 
 
-# --- outliers -------------------------------------------------------------------------------------
-
-
-@quick
-@given(some.lists(some.one_of(some.integers(0, 400), times), min_size=1, max_size=60))
-def test_outliers_are_those_of_a_second_computation(values):
-    runs = [(value, number) for number, value in enumerate(values, 1)]
-    expected = []
-    if len(values) >= 8:
-        middle = Fraction(statistics.median(values))
-        deviation = max(Fraction(50), Fraction(statistics.median(abs(value - middle) for value in values)))
-        limit = Fraction(14826, 1000) * deviation
-        expected = [run for value, run in runs if abs(value - middle) > limit]
-    assert list(tool.find_outliers(runs)) == expected
-
-
-@pytest.mark.parametrize(("late", "found"), [(741, ()), (742, (8,))])
-def test_a_deviation_under_a_twentieth_of_a_millisecond_counts_as_that(late, found):
-    """14.826 x 50 us are 741.3 us."""
-    runs = [(1000, number) for number in range(1, 8)] + [(1000 + late, 8)]
-    assert tool.find_outliers(runs) == found
-
-
-def test_seven_values_have_no_outliers():
-    assert tool.find_outliers([(1, number) for number in range(6)] + [(10**9, 7)]) == ()
-
-
 # --- many samples, one summary --------------------------------------------------------------------
 
-NOW = datetime.datetime(2026, 1, 1)
+NOW = datetime.datetime(2026, 1, 1).astimezone()
 
 
 def sample(run, total, *, error=None, status=200, reused=None, number=1, url="http://a.test/"):
@@ -163,7 +136,7 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
         number=number,
         url=url,
         method="GET",
-        started_at=NOW,
+        started_at=NOW + datetime.timedelta(seconds=run),
         timing=timing,
         code=None if error else status,
         body_bytes=0,
@@ -211,15 +184,6 @@ def test_failed_runs_count_and_never_enter_a_time_and_bad_ones_only_where_none_i
     for status in (200, 503):
         own = [total for total, given in answered if given == status]
         assert summary.statuses.get(status) == ((len(own), statistics.median(own)) if own else None)
-
-
-@quick
-@given(some.lists(times, min_size=1, max_size=40))
-def test_the_typical_run_is_the_one_nearest_to_the_median_the_earlier_of_two(totals):
-    typical = tool.Summary([sample(run, total) for run, total in enumerate(totals, 1)]).typical
-    middle = statistics.median(totals)
-    distances = [abs(total - middle) for total in totals]
-    assert typical.run == distances.index(min(distances)) + 1
 
 
 def test_of_a_kept_connection_the_phases_of_setting_up_have_no_values():
@@ -379,13 +343,7 @@ def test_dependence_tells_a_series_that_wanders_from_one_that_does_not():
     assert tool.dependence(range(1000)) == pytest.approx(39)  # the most
 
 
-# --- levels, groups, and what goes with them ------------------------------------------------------
-
-NOISE = [98_000, 103_000, 99_000, 97_000, 101_000, 100_000, 102_000]
-
-
-def totals(count, times=1.0, noise=NOISE):
-    return [round(noise[number % len(noise)] * times) for number in range(count)]
+# --- slow runs, and what goes with them -----------------------------------------------------------
 
 
 def made(values, traits=()):
@@ -396,71 +354,123 @@ def made(values, traits=()):
     return samples
 
 
-def test_a_shift_is_where_the_totals_changed_and_names_the_phase():
-    samples = made(totals(60) + totals(40, 1.25))
-    shared = [
-        each._replace(timing=each.timing._replace(wait=50_000, dns=each.timing.total)) for each in samples
+@quick
+@given(some.lists(some.one_of(some.integers(0, 400), times), min_size=1, max_size=60))
+def test_slow_runs_are_those_of_a_second_computation(values):
+    """Far above the median; where there are none, above a gap that parts two groups."""
+    found = tool.find_slow(made(values))
+    far = []
+    if len(values) >= 8:
+        middle = Fraction(statistics.median(values))
+        deviation = Fraction(statistics.median(abs(value - middle) for value in values))
+        limit = max(5000, Fraction(14826, 1000) * deviation)
+        far = [run for run, value in enumerate(values, 1) if value - middle > limit]
+    if far or found is None:
+        assert [each.run for each in (found.runs if found else ())] == far
+        return
+    low, high = ([each.timing.total for each in part] for part in (found.others, found.runs))
+    assert len(values) >= 20 and min(len(low), len(high)) >= max(5, 0.15 * len(values))
+    assert min(high) - max(low) > max(5000, 3 * tool.spread(low), 3 * tool.spread(high))
+
+
+BY_CLOCK = (None, 14)
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "every"),
+    [
+        ([1000] * 7 + [6001], [[8]], None),
+        ([1000] * 7 + [6000], None, None),
+        ([1000] * 6 + [10**9], None, None),  # seven runs
+        ([20_000] * 19 + [10], None, None),  # quick ones are not told
+        ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], [[1], [14, 15, 16]], None),
+        ([56_000, 57_000, 86_000, 55_000] * 10, [[run] for run in range(3, 41, 4)], (4, 4)),
+        ([86_000, 55_000] * 10, [[run] for run in range(1, 20, 2)], (2, 2)),
+        ([55_000] * 15 + [86_000] * 15, [[*range(16, 31)]], None),
+        ([56_000, 57_000, 86_000, 55_000] * 4, [[3], [7], [11], [15]], None),  # four are too few of 16
+        ([20_000, 24_900] * 20, None, None),  # 4.9 ms apart
+        ([20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6, None, None),  # less than three spreads
+        (([20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]) * 3, [[13], [27], [40], [54], [67], [81]], BY_CLOCK),
+    ],
+)  # fmt: skip
+def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
+    """One run a second."""
+    slow = tool.find_slow(made(values))
+    assert (slow and [[each.run for each in row] for row in slow.rows]) == rows
+    number, seconds = every or (None, None)
+    if slow:
+        assert (slow.every_runs, slow.every_us) == (number, seconds and seconds * 1e6)
+
+
+def test_slow_runs_at_random_have_no_rhythm():
+    """The bench rhythms.py has the figures."""
+    named = 0
+    for seed in range(200):
+        chance = random.Random(seed)
+        slow = tool.find_slow(made([90_000 if chance.random() < 0.3 else 20_000 for _ in range(50)]))
+        named += slow is not None and slow.every_us is not None
+    assert named <= 2
+
+
+WHEN = NOW.strftime("%H:%M:")
+
+
+@pytest.mark.parametrize(
+    ("values", "when"),
+    [
+        ([90_000] + [20_000] * 9, "the first run alone: it may have met what was cold"),
+        ([20_000] * 3 + [90_000] * 2 + [20_000] * 9, f"from {WHEN}04 to {WHEN}05"),
+        ([20_000] * 7 + [90_000] * 2, f"from {WHEN}08 to the end"),
+        ([20_000] * 8 + [90_000], f"at {WHEN}09"),
+        ([20_000, 20_000, 90_000] * 8, "every 3rd run, 3.0 s apart"),
+        (([90_000] + [20_000] * 20) * 6, "every 21st run, 21.0 s apart"),
+        ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], None),
+    ],
+)  # fmt: skip
+def test_it_is_told_when_slow_runs_came(values, when):
+    summary = tool.Summary(made(values))
+    told = tool.when_text(summary.slow, summary)
+    assert (told and told.partition(" (")[0]) == when
+
+
+def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
+    found = tool.Finding("nagle", "xfer", 40_000, "fits", "it fits", {})
+    common = tool.Finding("server", "wait", 9_000, "seen", "always", {})
+    samples = made([60_000, 20_000, 20_000] * 10)
+    samples = [
+        each._replace(findings=(found, common) if each.timing.total > 20_000 else (common,))
+        for each in samples
     ]
-    level = tool.find_level(shared)
-    assert (level.kind, level.until, level.since) == ("shift", 60, 61)
-    assert (level.before, level.after) == (100_000, 125_000)
-    assert level.phases == {"dns": 25_000}
+    texts = [
+        "".join(span.text for span in ((line,) if isinstance(line, tool.Span) else line))
+        if not isinstance(line, str)
+        else line
+        for _, line in tool.series_rows(tool.Summary(samples))
+    ]
+    assert texts[:3] == [
+        "10 of 30 runs, 60 ms usually, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …",
+        "every 3rd run, 3.0 s apart",
+        "it fits",
+    ]
+    assert [text.endswith("always") for text in texts[3:]] == [True]
+    plain = [each._replace(findings=()) for each in samples]
+    assert [line for _, line in tool.series_rows(tool.Summary(plain))][2:] == ["most of it wait 40"]
 
 
-def test_a_trend_has_no_run_and_the_medians_of_the_quarters():
-    level = tool.find_level(made([each + 600 * place for place, each in enumerate(totals(100))]))
-    assert (level.kind, level.since, level.until) == ("trend", None, None)
-    assert list(level.quarters) == sorted(level.quarters)
-    assert (level.before, level.after) == (level.quarters[0], level.quarters[3])
-    assert (level.before, level.after) == pytest.approx((107_200, 152_200), abs=1500)
+def strip_of(values):
+    return [line for _, line in tool.over_time_rows(made(values), 80)]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        totals(11) + totals(12, 2),  # 23 runs
-        totals(60) + totals(40, 1.09),  # less than a tenth
-        [value // 20 for value in totals(60)] + [value // 20 + 900 for value in totals(40)],  # less than 1 ms
-        totals(50) + totals(4, 3) + totals(46),  # a burst
-        [4, 4, 4, 4, *totals(60)],
-        [100_000] * 100,
-    ],
-)
-def test_what_is_no_change_of_level(values):
-    assert tool.find_level(made(values)) is None
-
-
-def test_the_step_may_be_anywhere_that_leaves_five_runs_on_both_sides():
-    for place in (20, 50, 80):
-        level = tool.find_level(made(totals(place) + totals(100 - place, 1.5)))
-        assert level.since == place + 1
-
-
-def test_two_groups_are_told_where_nothing_lies_between_them():
-    values = [56_000, 57_000, 86_000, 55_000] * 10
-    groups = tool.find_groups(made(values))
-    assert [len(groups.low), len(groups.high)] == [30, 10]
-    assert [each.run for each in groups.high][:3] == [3, 7, 11]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [56_000, 57_000, 86_000, 55_000] * 4,  # 16 runs
-        [56_000] * 37 + [86_000] * 4,  # less than five, and less than 15 %
-        [20_000, 24_900] * 20,  # 4.9 ms apart
-        [20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6,  # less than three deviations
-    ],
-)
-def test_what_are_no_two_groups(values):
-    assert tool.find_groups(made(values)) is None
-
-
-def test_no_run_of_the_smaller_group_is_an_outlier_and_a_shift_is_not_two_groups():
-    mixed = tool.Summary(made([56_000, 56_100, 86_000, 55_900] * 10))
-    assert tool.find_outliers([(each.timing.total, each.run) for each in mixed.used]) != ()
-    assert mixed.outliers == {"total": (), "wait": ()}
-    assert tool.Summary(made(totals(30) + totals(30, 2))).groups is None
+def test_the_strip_over_time_has_the_medians_of_slices():
+    assert strip_of([20_000] * 10 + [90_000] * 9) == []
+    drawn, when = strip_of([20_000] * 10 + [90_000] * 10)
+    assert drawn == f"20 ms {'▁' * 10}{'█' * 10} 90 ms"
+    assert when == f"from {WHEN}01 to {WHEN}20"
+    assert strip_of([100_000 + run * 49 for run in range(100)]) == []
+    rising, _ = strip_of([100_000 + run * 1000 for run in range(100)])
+    strip = rising.split(" ")[2]
+    assert len(strip) == 40 and list(strip) == sorted(strip) and set(strip) == set(tool.LEVELS)
+    assert strip_of([1000, 1900] * 20) == []
 
 
 def answers(count, slow, noise_fields=20):
@@ -476,46 +486,33 @@ def answers(count, slow, noise_fields=20):
 def test_what_goes_with_the_slow_runs_is_found_among_fields_that_mean_nothing():
     slow = range(2, 40, 4)
     values = [86_000 if run in slow else 56_000 + run * 10 for run in range(40)]
-    groups = tool.find_groups(made(values, answers(40, slow)))
-    assert groups.companion == ("x-served-by", "web-2", 10, 0, 10, 30)
+    found = tool.find_slow(made(values, answers(40, slow)))
+    assert found.companion == ("x-served-by", "web-2", 10, 0, 10, 30)
     nothing = [{name: value for name, value in each.items() if "noise" in name} for each in answers(40, slow)]
-    assert tool.find_groups(made(values, nothing)).companion is None
+    assert tool.find_slow(made(values, nothing)).companion is None
 
 
-def test_nine_of_ten_are_enough_and_two_of_ten_others_are_too_many():
-    def companion(having, elsewhere):
-        samples = made([1] * 60, [{"a": "x"}] * having)
-        others = made([1] * 60, [{"a": "x"}] * elsewhere)
-        return tool.find_companion(samples[:10], others[:40])
-
-    assert companion(9, 4) == ("a", "x", 9, 4, 10, 40)
-    assert companion(8, 0) is companion(10, 5) is None
-
-
-def test_of_several_the_best_is_told_and_then_the_shortest():
-    traits = [{"server": "b", "x-backend": "c"}] * 10 + [{"server": "a"}] * 29 + [{"server": "b"}]
-    samples = made([1] * 40, traits)
-    assert tool.find_companion(samples[:10], samples[10:]) == ("x-backend", "c", 10, 0, 10, 30)
-    samples = made([1] * 40, [{"server": "b", "x-backend": "c"}] * 10)
-    assert tool.find_companion(samples[:10], samples[10:]) == ("server", "b", 10, 0, 10, 30)
-
-
-def test_of_a_bad_status_also_what_good_ones_have_now_and_then_but_never_the_status_itself():
-    bad = [each._replace(code=503, good=False) for each in made([1] * 12, [{"x-backend": "c"}] * 12)]
-    good = [each._replace(run=each.run + 12) for each in made([1] * 48, [{"x-backend": "c"}] * 14)]
-    assert tool.Summary(bad + good).companion_of(503) == ("x-backend", "c", 12, 14, 12, 48)
-    assert tool.Summary(bad + good).companion_of(200) is None
-    assert tool.find_companion(bad, good) is None or tool.find_companion(bad, good).name == "status"
-    plain = [each._replace(traits=()) for each in bad + good]
-    assert tool.Summary(plain).companion_of(503) is None
-
-
-def test_chance_is_never_named():
-    """Five runs that share one of two values do so by chance in one of 32 cases."""
-    samples = made([1] * 12, [{"a": "x"}] * 5)
-    assert tool.find_companion(samples[:5], samples[5:]) == ("a", "x", 5, 0, 5, 7)
-    many = [
-        {"a": "x" if run < 5 else "y", **{f"b{n}": str(run % (n + 2)) for n in range(30)}}
-        for run in range(12)
-    ]
-    assert tool.find_companion(*(lambda each: (each[:5], each[5:]))(made([1] * 12, many))) is None
+@pytest.mark.parametrize(
+    ("these", "others", "values", "found"),
+    [
+        ([{"a": "x"}] * 9 + [{}], [{"a": "x"}] * 4 + [{}] * 36, 2, ("a", "x", 9, 4, 10, 40)),
+        ([{"a": "x"}] * 8 + [{}] * 2, [{}] * 40, 2, None),
+        ([{"a": "x"}] * 10, [{"a": "x"}] * 5 + [{}] * 35, 2, None),
+        ([{"a": "x"}] * 5, [{}] * 15, 2, ("a", "x", 5, 0, 5, 15)),
+        ([{"a": "x"}] * 4, [{}] * 15, 2, None),
+        ([{"a": "x"}] * 5, [{}] * 14, 2, None),
+        ([{"a": "x"}] * 5, [{"a": str(run % 7)} for run in range(15)], 8, ("a", "x", 5, 0, 5, 15)),
+        ([{"a": "x"}] * 5, [{"a": str(run % 8)} for run in range(15)], 9, None),
+        ([{"a": "x"}] * 5, [{"a": "x"}] * 15, 1, None),
+        # of several the one that parts them best, then the shortest
+        ([{"s": "b", "long": "c"}] * 10, [{"s": "a"}] * 29 + [{"s": "b"}], 2, ("long", "c", 10, 0, 10, 30)),
+        ([{"s": "b", "long": "c"}] * 10, [{}] * 30, 2, ("s", "b", 10, 0, 10, 30)),
+    ],
+)  # fmt: skip
+def test_what_goes_with_some_runs_is_counted(these, others, values, found):
+    samples = made([1] * (len(these) + len(others)), [*these, *others])
+    assert len({dict(each.traits).get("a") for each in samples}) == values or "a" not in these[0]
+    assert tool.find_companion(samples[: len(these)], samples[len(these) :]) == found
+    bad = [each._replace(code=503, good=False) for each in samples[: len(these)]]
+    assert tool.Summary(bad + samples[len(these) :]).companion_of(503) == found
+    assert tool.Summary(bad + samples[len(these) :]).companion_of(200) is None

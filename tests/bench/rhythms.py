@@ -1,0 +1,79 @@
+"""How often is a rhythm of slow runs named where there is none, and how often is one that there is found?
+
+The program's own function is fed with series whose slow runs were drawn from fixed seeds. All in percent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import common
+
+sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
+tool: Any = importlib.import_module("tool")
+
+COUNTS = (12, 16, 20, 30, 50, 70, 100, 200)
+INTERVAL = 0.15  # seconds, of a series that meets a server that stands still for 0.3 s every 2 s
+Draw = Callable[[random.Random, int], list[float]]
+
+
+def slow_where(is_slow: Callable[[random.Random, int], bool]) -> Draw:
+    """Draw times (ms) one by one; `is_slow` knows the number of the run."""
+    return lambda chance, count: [
+        chance.gauss(20, 1) + 200 * is_slow(chance, number) for number in range(count)
+    ]
+
+
+def in_bursts(chance: random.Random, count: int) -> list[float]:
+    """Draw times that stay slow for some runs, and quick for some more."""
+    slow, times = False, []
+    for _ in range(count):
+        slow = chance.random() < (0.6 if slow else 0.08)
+        times.append(chance.gauss(20, 1) + 200 * slow)
+    return times
+
+
+def standing_still(chance: random.Random, count: int) -> list[float]:
+    begin = chance.uniform(0, 2)
+    return [chance.gauss(20, 1) + 1000 * max(0, 0.3 - (begin + INTERVAL * run) % 2) for run in range(count)]
+
+
+NONE: dict[str, Draw] = {
+    **{
+        f"{share:.0%} at random": slow_where(lambda chance, _, share=share: chance.random() < share)
+        for share in (0.1, 0.2, 0.33, 0.45)
+    },
+    "bursts": in_bursts,
+    "heavy tail (Pareto)": lambda chance, count: [20 * chance.paretovariate(1.2) for _ in range(count)],
+}
+SOME: dict[str, Draw] = {
+    "every 2nd run": slow_where(lambda _, run: run % 2 == 1),
+    "every 3rd run": slow_where(lambda _, run: run % 3 == 1),
+    "every 7th run": slow_where(lambda _, run: run % 7 == 2),
+    "0.3 s every 2 s": standing_still,
+}
+
+
+def main() -> None:
+    options = common.parse_arguments(
+        "How often a rhythm is named where there is none, and found where there is.", 3000, sys.executable
+    )
+    rows = []
+    for name, draw in {**NONE, **SOME}.items():
+        row = [name]
+        for count in COUNTS:
+            chance, named = random.Random(f"{name} {count}"), 0
+            for _ in range(options.rounds):
+                slow = tool.find_slow(common.samples_of(tool, draw(chance, count)))
+                named += bool(slow and slow.every_us)
+            row.append(f"{100 * named / options.rounds:.2f}")
+        rows.append(row)
+    common.print_table(["slow runs", *map(str, COUNTS)], rows)
+
+
+if __name__ == "__main__":
+    main()
