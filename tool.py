@@ -10125,7 +10125,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a series. A header, the median run, how the times lie, and what is odd.
+# 28c. Views of a series. A header, how the times lie, and what is odd.
 QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
 LEAST_STRIP = 12  # cells, as many as its heading takes
 SHOWN_ROWS = 8  # of runs, one after the other

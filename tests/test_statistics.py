@@ -373,7 +373,7 @@ def test_slow_runs_are_those_of_a_second_computation(values):
     assert min(high) - max(low) > max(5000, 3 * tool.spread(low), 3 * tool.spread(high))
 
 
-BY_CLOCK = (None, 14)
+BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ BY_CLOCK = (None, 14)
         ([56_000, 57_000, 86_000, 55_000] * 4, [[3], [7], [11], [15]], None),  # four are too few of 16
         ([20_000, 24_900] * 20, None, None),  # 4.9 ms apart
         ([20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6, None, None),  # less than three spreads
-        (([20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]) * 3, [[13], [27], [40], [54], [67], [81]], BY_CLOCK),
+        (BY_CLOCK * 3, [[13], [27], [40], [54], [67], [81]], (None, 14)),
     ],
 )  # fmt: skip
 def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
