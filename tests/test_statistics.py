@@ -433,28 +433,27 @@ def test_it_is_told_when_slow_runs_came(values, when):
     assert (told and told.partition(" (")[0]) == when
 
 
+def told_of(samples):
+    """Return what the rows of a series say."""
+    report = tool.Results(tool.parse_options(["--count", "30", "http://a.test/"], {}, 80))
+    report.samples = samples
+    lines = [line for _, line in tool.series_rows(tool.Summary(samples), report.report(30, 0))]
+    spans = ([line] if isinstance(line, (str, tool.Span)) else line for line in lines)
+    return ["".join(span if isinstance(span, str) else span.text for span in each) for each in spans]
+
+
 def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
-    found = tool.Finding("nagle", "xfer", 40_000, "fits", "it fits", {})
-    common = tool.Finding("server", "wait", 9_000, "seen", "always", {})
-    samples = made([60_000, 20_000, 20_000] * 10)
+    found = tool.Finding("nagle", "xfer", 40_000, "fits", "it fits")
+    common = tool.Finding("server", "wait", 9_000, "seen", "always")
+    plain = made([60_000, 20_000, 20_000] * 10)
     samples = [
-        each._replace(findings=(found, common) if each.timing.total > 20_000 else (common,))
-        for each in samples
+        each._replace(findings=(found, common) if each.timing.total > 20_000 else (common,)) for each in plain
     ]
-    texts = [
-        "".join(span.text for span in ((line,) if isinstance(line, tool.Span) else line))
-        if not isinstance(line, str)
-        else line
-        for _, line in tool.series_rows(tool.Summary(samples))
-    ]
-    assert texts[:3] == [
-        "10 of 30 runs, 60 ms usually, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …",
-        "every 3rd run, 3.0 s apart",
-        "it fits",
-    ]
-    assert [text.endswith("always") for text in texts[3:]] == [True]
-    plain = [each._replace(findings=()) for each in samples]
-    assert [line for _, line in tool.series_rows(tool.Summary(plain))][2:] == ["most of it wait 40"]
+    first, when, why, *readings = told_of(samples)
+    assert first == "10 of 30 runs, 60 ms usually, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
+    assert (when, why) == ("every 3rd run, 3.0 s apart", "it fits")
+    assert [text.endswith(": always") for text in readings] == [True]
+    assert told_of(plain)[2:] == ["most of it wait 40"]
 
 
 def strip_of(values):
