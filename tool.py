@@ -7485,7 +7485,7 @@ def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
     return bad_codes(sample for sample in samples if sample.last)
 
 
-FAR_US = 5_000  # above the median: less is not called slow
+LEAST_SLOW_US = 5_000  # above the median: less is not called slow
 GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
 GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
 RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance may make a pattern of rows
@@ -7590,14 +7590,14 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
     ordered = sorted(times_of("total", samples))
     if len(ordered) < OUTLIER_VALUES:
         return None
-    limit = median(ordered) + max(FAR_US, OUTLIER_DISTANCE * spread(ordered))
+    limit = median(ordered) + max(LEAST_SLOW_US, OUTLIER_DISTANCE * spread(ordered))
     least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(ordered)))
     if ordered[-1] <= limit:
         if len(ordered) < GROUP_RUNS:
             return None
         places = range(least, len(ordered) - least + 1)
         gap, place = max((ordered[place] - ordered[place - 1], place) for place in places)
-        if gap <= max(FAR_US, GROUP_MADS * max(spread(ordered[:place]), spread(ordered[place:]))):
+        if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:place]), spread(ordered[place:]))):
             return None
         limit = ordered[place - 1]
     runs = [sample for sample in samples if sample.timing.total > limit]
