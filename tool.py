@@ -1332,12 +1332,14 @@ def check_link(path: str) -> None:
 
 def check_regular(path: str) -> None:
     """Raise OSError unless OpenSSL, which opens the path itself, can read a regular file there."""
-    check_link(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    os.close(descriptor)
+    regular = path != "-"
+    if regular:
+        check_link(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        os.close(descriptor)
     if not regular:
-        raise OSError(errno.EINVAL, "it is a folder, a device or a pipe")
+        raise OSError(errno.EINVAL, "name a regular file")
 
 
 def check_folders(folder: str) -> None:
@@ -2157,7 +2159,7 @@ def check_pem_path(option: str, path: str) -> str:
         if option == "--cert" and colon:  # as curl takes a password: not to be repeated
             message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
             raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
-        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}; name a regular file") from None
+        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}") from None
     return path
 
 

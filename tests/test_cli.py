@@ -586,9 +586,9 @@ def test_a_bad_line_of_headers_is_named_by_its_number(call_tool, server, tmp_pat
     assert "hunter2" not in result.err and server.accepted == 0
 
 
-def test_a_file_of_headers_is_a_megabyte_at_most(call_tool, server, tmp_path):
-    (tmp_path / "head").write_bytes(b"\n" * ((1 << 20) + 1))
-    check_usage_error(call_tool("-H", f"@{tmp_path / 'head'}", server.url()), "-H", "1 MiB")
+def test_a_file_of_headers_has_a_limit_and_a_name(call_tool, server, tmp_path):
+    (tmp_path / "head").write_bytes(b"\n" * (tool.MAX_FILE + 1))
+    check_usage_error(call_tool("-H", f"@{tmp_path / 'head'}", server.url()), "-H", "16 MiB")
     check_usage_error(call_tool("-H", "@", server.url()), "file name")
     check_usage_error(call_tool("-H", f"@{tmp_path / 'none'}", server.url()), "-H", "No such file")
     assert server.accepted == 0

@@ -590,8 +590,8 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
 
 
 CASES = (
-    "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, DER, "
-    "key as certificate, no key in it, certificate as key, bad certificate, bad key, encrypted, "
+    "key alone, password alone, no certificate there, no key there, no password there, folder, empty, text, "
+    "DER, key as certificate, no key in it, certificate as key, bad certificate, bad key, encrypted, "
     "wrong password, no path, no key path, curl, curl without a file"
 ).split(", ")
 
