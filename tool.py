@@ -296,7 +296,6 @@ END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last by
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_SYSTEM_FILE = 64 << 20  # of this machine's own, as its connections; of a device, which may have no end
-MAX_PASSWORD = 1023  # bytes; OpenSSL's buffer for it has 1,024
 MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
@@ -2170,13 +2169,10 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     certificate = key = check_pem_path("--cert", args.cert)
     if args.key is not None:
         key = check_pem_path("--key", args.key)
-    password, path = None, args.key_password_file
-    if path is not None:
-        first = read_local("--key-password-file", path, seconds).partition(b"\n")[0]
-        password = first.removesuffix(b"\r")
-        if len(password) > MAX_PASSWORD:
-            wrong = f"its first line has {len(password)} bytes, {MAX_PASSWORD} are allowed"
-            raise UsageError(f"--key-password-file '{path}': {wrong}")
+    password = None
+    if args.key_password_file is not None:
+        lines = read_local("--key-password-file", args.key_password_file, seconds)
+        password = lines.partition(b"\n")[0].removesuffix(b"\r")
     return Identity(certificate, key, password)
 
 
@@ -2207,7 +2203,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
             except ssl.SSLError:
                 wrong = f"{certificate} holds no certificate in PEM that can be read; its key goes with --key"
         raise UsageError(wrong) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: OpenSSL has room for 1,024 bytes of a password
         if refusal_of(error):
             raise
         raise UsageError(f"{certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
