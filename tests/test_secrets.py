@@ -883,7 +883,7 @@ SHOWN = '"proxy_source": route.source,'
 ADDED = {  # a field is declared, filled and shown: what is put behind a text of the program, or in its place
     "Response": [
         ("    cache: CacheUse | None = None\n", '+    added: str = ""\n'),
-        ("reason, version, headers)", "reason, version, headers, added=reason)"),
+        ("version, (), odd)", "version, (), odd, added=decode(found[4]))"),
         ('"status": response.status,', '+ "added": response.added,'),
     ],
     "Network": [
