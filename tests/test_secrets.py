@@ -793,7 +793,6 @@ def test_a_credential_of_the_query_is_masked_where_the_server_repeats_it(run_too
     [
         "ftp://a.test/?token={}",
         "a.test/?token={}",
-        "http:a.test?token={}",
         "http://a b/?key={}",
         "http://a/?key={}\x01",
     ],
@@ -818,19 +817,14 @@ def test_a_baseline_is_compared_by_the_masked_forms(run_tool, tmp_path, server):
         assert "id=1" in other.out and MARK not in other.out, "the URL differs"
 
 
-def test_of_more_than_64_credentials_the_longest_are_masked_and_it_is_said(run_tool, tmp_path):
-    values = [f"{MARK}-{number:03d}" + "y" * number for number in range(66)]
+def test_a_hundred_credentials_are_masked(run_tool, tmp_path):
+    values = [f"{MARK}-{number:03d}" + "y" * number for number in range(100)]
     cookies = "Cookie: " + "; ".join(f"c{number}={value}" for number, value in enumerate(values))
     with http_server({"/": Reply(headers=[("X-Echo", " ".join(values)), ("X-Copy", cookies)])}) as server:
         result = run_tool("--json", tmp_path / "out.json", "-i", "-H", cookies, server.url())
         [step] = result.json(tmp_path / "out.json")["steps"]
-        few = run_tool(
-            "--json", "-", "-H", "Cookie: " + "; ".join(f"a={value}" for value in values[2:]), server.url()
-        )
-    assert "warning: of more than 64 credentials only the longest are masked" in result.err
-    assert "warning" not in few.err
     [echo] = [field["value"] for field in step["response"]["headers"] if field["name"] == "X-Echo"]
-    assert echo.split() == [*values[:2], *["***"] * 64]
+    assert echo.split() == ["***"] * 100
     assert {"name": "Cookie", "value": "***"} in step["request"]["headers"], "its own field is always masked"
 
 
