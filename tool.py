@@ -10129,7 +10129,8 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     own, usual = (median(times_of("total", part)) for part in (slow.runs, slow.others))
     counts = f"{len(slow.runs)} of {counted(len(summary.used), 'run')}"
     listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
-    words = f"{counts}, {whole_ms(own)} ms usually, the others {whole_ms(usual)}: run {listed}"
+    often = " usually" if len(slow.runs) > 1 else ""
+    words = f"{counts}, {whole_ms(own)} ms{often}, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
     phases = {}
     for phase in PHASES:

@@ -295,6 +295,7 @@ def test_a_slow_first_run_is_called_that_and_counted(run_tool):
     assert 1 in found["slow"]["runs"] and found["slow"]["pattern"] is None
     assert found["total_ms"]["max"] >= 1500
     if found["slow"]["runs"] == [1]:  # on a busy machine others may be slow too
+        assert re.search(r"Slow 1 of 10 runs, 15\d\d ms, the others \d+: run 1 the first", flat(result.err))
         assert "the first run alone: it may have met what was cold" in flat(result.err)
 
 
