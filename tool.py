@@ -1023,7 +1023,7 @@ class Sample(NamedTuple):
     round: int
     variant: str | None
     number: int
-    url: str  # where a step has too many different URLs, one name for all further ones
+    url: str  # clipped where it is not that of the first run
     method: str
     started_at: datetime.datetime
     timing: Timing
@@ -7442,7 +7442,7 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
 
 
 class Summary:
-    """What the samples of a step and URL have in common, of one variant.
+    """What the samples of a step have in common, of one variant.
 
     Its statistics are of the samples in `used`: how soon a step failed, or an error page came, says nothing
     about good answers.
@@ -7452,7 +7452,7 @@ class Summary:
         first = samples[0]
         self.variant = first.variant
         self.number = first.number
-        self.url = first.url
+        self.urls = list(dict.fromkeys(sample.url for sample in samples))
         self.method = first.method
         self.newest = samples[-1]
         self.runs = len(samples)
@@ -7489,6 +7489,11 @@ class Summary:
         return find_companion(these, [sample for sample in self.answered if sample.good])
 
     @property
+    def title(self) -> str:
+        url = clip(self.urls[0]) if len(self.urls) == 1 else f"various ({len(self.urls)} URLs)"
+        return f"{self.method} {url}"
+
+    @property
     def errors(self) -> dict[str, int]:
         return {kind: count for kind, (count, _) in self.failures.items()}
 
@@ -7503,8 +7508,8 @@ class Summary:
 
 
 def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
-    """Sum up each step and URL of a chain by itself: by variant, then step."""
-    groups = group_by(lambda each: (each.variant, each.number, each.url), samples)
+    """Sum up each step of a chain by itself: by variant, then step."""
+    groups = group_by(lambda each: (each.variant, each.number), samples)
     variants = list(dict.fromkeys(variant for variant, *_ in groups))
     ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
     return tuple(Summary(groups[kind]) for kind in ordered)
@@ -8602,25 +8607,20 @@ def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) 
         yield from verdict_tokens(verdict)
 
 
-def summary_line(summary: Summary, report: Report, compact: bool, url: bool, last: bool) -> str:
-    """Return the key=value line of a summary, with its `url` if asked for; `last`: see `outcome_tokens`."""
+def summary_line(summary: Summary, report: Report, compact: bool, last: bool) -> str:
+    """Return the key=value line of a summary; `last`: see `outcome_tokens`."""
     tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
     times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
     tokens += time_tokens(times, compact)
-    if url:
-        tokens.append(f"url={clip(summary.url).replace(' ', '')}")
     tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
     tokens += outcome_tokens(summary, report, compact, last)
     return f"Summary {summary.number}: " + " ".join(tokens)
 
 
 def summary_lines(report: Report, compact: bool) -> Iterator[str]:
-    """Give the line of each summary; with its URL where other URLs of the step are summed up too."""
     last = {summary.variant: summary for summary in report.summaries}
-    for step in group_by(lambda each: (each.variant, each.number), report.summaries).values():
-        url = len({summary.url for summary in step}) > 1
-        for summary in step:
-            yield summary_line(summary, report, compact, url, summary is last[summary.variant])
+    for summary in report.summaries:
+        yield summary_line(summary, report, compact, summary is last[summary.variant])
 
 
 def event_line(event: SeriesEvent) -> str:
@@ -8973,11 +8973,11 @@ def slow_document(slow: Slow | None) -> dict[str, Any] | None:
 
 
 def statistics_document(summary: Summary) -> dict[str, Any]:
-    """Return what the runs of one step and URL have in common; times in ms."""
+    """Return what the runs of one step have in common; times in ms."""
     return {
         **variant_fields(summary.variant),
         "step_number": summary.number,
-        "url": summary.url,
+        "url": summary.urls[0] if len(summary.urls) == 1 else None,
         "reused": summary.reused,
         "n": len(summary.used),
         "failed": summary.failed,
@@ -9353,13 +9353,12 @@ LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def exposition(report: Report) -> Iterator[bytes]:
-    """Give the metrics that there are, by family. A step has one for all URLs that redirects led to."""
+    """Give the metrics that there are, by family."""
     options = report.options
     targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
     here = metrics_target(options.request.url)
     label = {} if options.label is None else {"label": options.label}
-    steps = group_by(lambda sample: (sample.variant, sample.number), report.samples)
-    gauges = [gauge for samples in steps.values() for gauge in step_gauges(Summary(samples), report)]
+    gauges = [gauge for summary in report.summaries for gauge in step_gauges(summary, report)]
     lines: dict[str, list[str]] = {}
     for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
@@ -10196,16 +10195,15 @@ def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
 
 
 def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> Iterator[Block]:
-    """Show the runs of one step and URL together; the rows of step number `above` are known."""
-    title = f"{summary.method} {clip(summary.url)}"
-    yield row_of((f"Step {summary.number}: ", title), "strong")
+    """Show the runs of one step together; the rows of step number `above` are known."""
+    yield row_of((f"Step {summary.number}: ", summary.title), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
         counts = varying(summary)
         step = report.newest.get((summary.variant, summary.number))
-        if step and summary.url in (step.url, without_query(step.url)):
+        if step:
             # As one run has it, and in numbers what varies. A chain is of one of the certificates.
             before = None if counts else report.newest.get((summary.variant, above))
             other = {*counts, "Chain"} if "Certificate" in counts else counts
@@ -10225,7 +10223,7 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
 
 def steps_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show a series step by step: each whole, or as a row of a table."""
-    repeated = repeats((each.number, (each.method, each.url)) for each in report.summaries)
+    repeated = repeats((each.number, tuple(each.urls)) for each in report.summaries)
     whole, above = shown_whole(sorted({each.number for each in report.summaries}), repeated), 0
     rows = []
     for summary in report.summaries:
@@ -10235,7 +10233,7 @@ def steps_blocks(report: Report, width: int) -> Iterator[Block]:
         else:
             codes = ", ".join(map(str, summary.statuses))
             cells = (str(summary.number), codes, number_text(to_ms(summary.stat("total"))))
-            rows.append(row_of((*cells, request_text(summary.url, width - 35))))
+            rows.append(row_of((*cells, request_text(summary.title.partition(" ")[2], width - 35))))
     if rows:
         yield "The other steps, medians in ms:"
         yield Table(("Step", "Status", "Total", "Request"), ("Step", "Total"), rows)
@@ -10551,7 +10549,7 @@ def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
         headings = differing(rows, table)
         reasons = dict.fromkeys(each for mark in marks for each in mark.columns)
         step = f"Step {number}: " if len(numbers) > 1 else ""
-        yield Span(f"{step}{rows[0].usual.method} {clip(rows[0].usual.url)}", "strong")
+        yield Span(f"{step}{rows[0].usual.title}", "strong")
         yield medians_sentence(report, rows)
         yield addresses_table(table, headings, reasons, width)
         yield from (Span(f"! {mark.address} {mark.text}", "warn") for mark in marks)
@@ -10711,8 +10709,7 @@ def compared_blocks(report: Report, samples: Sequence[Sample], width: int) -> It
     firsts = {sample.number: sample for sample in reversed(samples)}
     heading = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
     for number, first in sorted(firsts.items()):
-        # Redirects with a new URL each time count as one step.
-        rows = rows_of([each._replace(url=first.url) for each in samples], number)
+        rows = rows_of(samples, number)
         compared = (each for each in report.comparisons if each.number == number)
         changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
         if len(firsts) > 1:
@@ -11441,8 +11438,6 @@ LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what i
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
 BRIEF_HEADER = 4096  # bytes of header fields that exports of a series have of a response
-MAX_URLS, OTHER_URLS = 100, "further-URLs"  # of a step, summed up apart; the name of all others
-MANY_QUERIES = 3  # so many URLs that differ in the query alone are summed up together
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, or of its body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
@@ -11507,7 +11502,7 @@ class Results:
         self._single = options.series.single
         self._reads = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
-        self._urls: dict[int, dict[str, set[str]]] = {}  # by the number of the step, then without the query
+        self._urls: dict[tuple[str | None, int], str] = {}  # the first of each step of a variant
         self._listings = listings(options)
         kept = () if self._single else self._listings
         self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
@@ -11548,24 +11543,6 @@ class Results:
             texts = (text.encode("utf-8", "backslashreplace") for text in items(run, False))
             self._texts[option] += [zlib.compress(text, 1) for text in texts]
 
-    def _url(self, step: Step) -> str:
-        """Return the URL under which a step is summed up: some redirects lead to a new one every time. From
-        the third on, URLs that differ in the query alone are one without it, the first two of them too.
-        """
-        parts, plain = self._urls.setdefault(step.number, {}), without_query(step.url)
-        alike = parts.get(plain, set())
-        if step.url not in alike and len(alike) < MANY_QUERIES:
-            known = [url for urls in parts.values() for url in urls]
-            if len(known) >= MAX_URLS or sum(map(len, known)) > MAX_HEADER_BYTES:
-                return OTHER_URLS
-            alike = parts[plain] = {*alike, step.url}
-            for at, each in enumerate(self.samples if len(alike) == MANY_QUERIES else ()):
-                if each.number == step.number and without_query(each.url) == plain:
-                    self.samples[at] = each._replace(url=plain)
-        name = plain if len(alike) == MANY_QUERIES else step.url
-        same: str = self._known.setdefault(name, name)
-        return same
-
     def _traits(self, response: Response | None) -> tuple[tuple[str, str], ...]:
         """Return the first short fields of a response, each text once for all runs."""
         headers = response.headers if response else ()
@@ -11584,12 +11561,13 @@ class Results:
             findings = step_findings(step) if self._reads else ()
             server = show_server(step)
             error = step.error and step.error._replace(evidence=())
+            url = self._urls.setdefault((run.turn.variant, step.number), step.url)
             yield Sample(
                 run=run.turn.number,
                 round=run.turn.round,
                 variant=run.turn.variant,
                 number=step.number,
-                url=self._url(step),
+                url=url if step.url == url else clip(step.url),
                 method=step.request.method,
                 started_at=step.started_at,
                 timing=step.timing,

@@ -445,42 +445,26 @@ def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
     assert event["target"] == run["target"]
 
 
-def step_kind(run: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what is summed up by itself: a step and URL, of one variant."""
-    return variant_of(run), step["step_number"], step["url"]
-
-
-def join_queries(runs: Iterable[dict[str, Any]]) -> dict[tuple[int, str], str]:
-    """Return the name of each URL of a step: three that differ in the query alone have one without it."""
-    alike: dict[tuple[int, str], dict[str, None]] = {}
-    for run in runs:
-        for step in run["steps"]:
-            place = step["url"].partition("?")[0]
-            alike.setdefault((step["step_number"], place), {})[step["url"]] = None
-    return {(key[0], url): key[1] if len(urls) > 2 else url for key, urls in alike.items() for url in urls}
-
-
 def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> None:
     """Prove that the statistics follow from the runs, by another program than the one that made them."""
     groups: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
-    names = join_queries(document["runs"])
     for run in document["runs"]:
         for step in run["steps"]:
-            variant, number, url = step_kind(run, step)
-            kind = (variant, number, names[number, url])
-            groups.setdefault(kind, []).append((run["run_number"], step))
+            groups.setdefault((variant_of(run), step["step_number"]), []).append((run["run_number"], step))
     found = document["statistics"]
-    named = [(variant_of(each), each["step_number"], each["url"]) for each in found]
+    named = [(variant_of(each), each["step_number"]) for each in found]
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
         check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))
+        urls = {step["url"] for _, step in groups[name]}
+        assert each["url"] == (urls.pop() if len(urls) == 1 else None)
         check_group(each, groups[name], good)
 
 
 def check_group(
     found: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]], good: Sequence[dict[str, Any]]
 ) -> None:
-    """Prove the statistics of one step and URL: of the good ones, or if there are none, of all answers, and
+    """Prove the statistics of one step: of the good ones, or if there are none, of all answers, and
     of these the ones on a kept connection, if there are such.
     """
     answered = [(run, step) for run, step in members if step["error"] is None]
