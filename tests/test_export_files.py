@@ -222,18 +222,6 @@ def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder, p
     assert calm(err.decode()).startswith("Step 1: 200")
 
 
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("option", ["--json", "--har"])
-def test_a_full_device_is_73_and_stays_a_device(run_tool, server, tmp_path, option):
-    other = "--har" if option == "--json" else "--json"
-    result = run_tool("--compact", option, "/dev/full", other, tmp_path / "other", server.url())
-    assert result.code == 73
-    assert result.out.startswith("Step 1: 200")
-    assert "/dev/full" in result.err and "space" in result.err
-    assert json.loads((tmp_path / "other").read_text(encoding="utf-8"))
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-
-
 def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -84,15 +84,6 @@ def test_a_file_of_another_user_gives_a_new_one_no_mode(run_tool, server, shared
     assert (stat.S_IMODE(made.st_mode), made.st_uid) == (0o644, os.geteuid())
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(0o6755, 0o644), (0o1666, 0o666), (0o777, 0o666), (0o4600, 0o600)]
-)
-def test_of_the_mode_of_one_s_own_file_reading_and_writing_stay(private, before, after):
-    (private / "precious").chmod(before)
-    write(private / "precious")
-    assert stat.S_IMODE((private / "precious").stat().st_mode) == after
-
-
 def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
     """Whoever opens it early reads on."""
     (private / "precious").chmod(0o600)
@@ -459,9 +450,3 @@ def test_keys_go_to_a_regular_file_with_one_name(logged, shared, private):
     for path in (shared / "keys", "/dev/null"):
         assert "no regular file of one's own with one name" in logged(path)
     assert untouched(private)
-
-
-def test_keys_are_appended_to_a_file_that_nobody_else_may_read(logged, private):
-    assert logged(private / "created") == logged(private / "created") == ""
-    assert (private / "created").read_text().count("CLIENT_TRAFFIC_SECRET_0 ") == 2
-    assert stat.S_IMODE((private / "created").stat().st_mode) == 0o600
