@@ -3730,24 +3730,38 @@ def family_option(options: Options) -> str:
     return "-4" if options.family == socket.AF_INET else "-6"
 
 
-def explain_lookup(host: str, options: Options, error: socket.gaierror, took: float) -> NetworkError:
-    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
+def explain_servers(resolver: Resolver | None, listed: str, took: float) -> tuple[str, str]:
+    """Say why name servers gave no usable answer, and what to try; `listed`: which they are.
 
     C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
+    """
+    if took >= SHORTEST_TIMEOUT:
+        message = "{} could not be looked up: the name servers gave no usable answer in time: "
+        hint = f"Check that those in /etc/resolv.conf{listed} can be reached: `nslookup NAME` asks them."
+        if not resolver or resolver.asks_both:
+            hint += " Or try -4 or -6: it may be that the question for one family alone is not answered."
+        return message + "they are silent, or refuse, or fail", hint
+    message = "{} could not be looked up: nothing listens at the name server{}, or it fails or refuses"
+    hint = "/etc/resolv.conf names it. "
+    if resolver and all(server.startswith("127.") or server == "::1" for server in resolver.servers):
+        hint = "Check that what should answer there runs (systemd-resolved, dnsmasq), and that "
+        hint += "/etc/resolv.conf names it: where that names none, 127.0.0.1 is asked. "
+    hint += "`nslookup NAME` asks it; for SERVFAIL look at the name's own name servers, last at its DNSSEC."
+    return f"{message} (SERVFAIL, REFUSED)", hint
+
+
+def explain_lookup(
+    host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver | None
+) -> NetworkError:
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
+
     Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
     message, hint = FAILURES["dns: lookup failed"]
-    if error.errno == socket.EAI_AGAIN and took < SHORTEST_TIMEOUT:
-        message = "the name servers failed to look {} up (SERVFAIL, REFUSED), or none of them listens there"
-        hint = "See what `nslookup NAME` says; "
-        hint += "for SERVFAIL look at the name's own name servers and its DNSSEC."
-    elif error.errno == socket.EAI_AGAIN:
-        message = "{} could not be looked up: the name servers gave no usable answer in time: "
-        message += "they are silent, or refuse, or fail"
-        hint = "Check that those in /etc/resolv.conf can be reached from here: `nslookup NAME` asks them."
-        if not wanted:
-            hint += " Or try -4 or -6: it may be that the question for one family alone is not answered."
+    why, listed = reason_of(error), f" ({clip(', '.join(resolver.servers))})" if resolver else ""
+    if error.errno == socket.EAI_AGAIN:
+        why, (message, hint) = listed, explain_servers(resolver, listed, took)
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
         message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
@@ -3757,8 +3771,12 @@ def explain_lookup(host: str, options: Options, error: socket.gaierror, took: fl
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
     elif error.errno == socket.EAI_NONAME:
         message = "the name {} was not found"
-        hint = "Check the spelling, the search domain, the name servers of this machine, and its way to them."
-    return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, reason_of(error))
+        hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
+    if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
+        was = "was" if host.count(".") < resolver.ndots else "may have been"
+        domains = clip(", ".join(resolver.search))
+        hint += f" It {was} asked for with {domains} behind it too (search in /etc/resolv.conf)."
+    return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, why)
 
 
 def own_machine(host: str, ip: str) -> str:
@@ -4203,7 +4221,7 @@ def known_address(host: str, port: int, options: Options) -> str | None:
 
 
 def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
-    """Return the addresses of a host; raises NetworkError of kind `dns`."""
+    """Return the addresses of a host; raises NetworkError of kind `dns`, and socket.gaierror."""
     literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
         family, option = FAMILY_NAMES[options.family], family_option(options)
@@ -4211,12 +4229,11 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
         raise NetworkError("dns", "{} is no {} address, and {} asks for one", hint, host, family, option)
     if literal:
         return [literal_peer(literal, port)]
-    began = time.perf_counter()
     try:
         found, log.canonical_name = look_up(host, port, options.family)
         return found
-    except socket.gaierror as error:
-        raise explain_lookup(host, options, error, time.perf_counter() - began) from None
+    except socket.gaierror:
+        raise  # it is explained when the clock has stopped
     except (OSError, UnicodeError) as error:
         raise network_error("dns: lookup failed", host, reason_of(error)) from None
 
@@ -6555,6 +6572,10 @@ class Way:
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
             *_, tls = (hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls))
             found = tls.explain(error, history)
+        elif isinstance(error, socket.gaierror):
+            hop, took = self._hops[history.hop], time.perf_counter() - history.start / 1e9
+            resolver = read_resolver(hop.options)
+            found = explain_lookup(hop.place[0], hop.options, error, took, resolver)
         else:
             found = stage.explain(error, history)
         if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):

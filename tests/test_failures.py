@@ -134,13 +134,25 @@ def test_a_name_that_does_not_exist_is_not_said_to_be_without_the_family_alone(r
     says(failed.message, "no such name|not found")
 
 
-def test_a_name_server_that_refuses_is_told_from_a_name_that_does_not_exist(run_tool):
+@pytest.mark.parametrize("options", ["", "\nsearch a.test b.test"])
+def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_tool, options):
     with dns_server(ZONE) as names:
         address = names.address
-    failed = fail(run_tool, "http://four.test/", resolver=address)
+    failed = fail(run_tool, "http://four.test/", resolver=address + options)
     assert (failed.kind, failed.phase) == ("dns", "dns")
-    says(failed.message, "four.test", "resolver|name server")
-    assert "not found" not in failed.message
+    says(failed.message, rf"four\.test.*nothing listens at the name server \({re.escape(address)}\)")
+    says(failed.hint, r"systemd-resolved, dnsmasq.*resolv\.conf.*nslookup four\.test.*DNSSEC\.$")
+    assert "not found" not in failed.message and "a.test" not in failed.hint
+
+
+def test_a_lookup_that_failed_says_that_the_search_list_was_asked_for(run_tool):
+    with dns_server(ZONE) as names:
+        for name, listed in (("unknown", "was"), ("unknown.test", "may have been"), ("unknown.", None)):
+            failed = fail(run_tool, f"http://{name}/", resolver=f"{names.address}\nsearch a.test b.test")
+            told = f" It {listed} asked for with a.test, b.test behind it too (search in /etc/resolv.conf)."
+            assert failed.hint.endswith(told) == (listed is not None)
+            assert ((f"{name}.b.test", "A") in names.questions) == (listed is not None)
+            assert f"name servers of this machine ({names.address})" in failed.hint
 
 
 @pytest.mark.parametrize("name", ["broken.test", "refused.test"])
