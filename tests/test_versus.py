@@ -745,7 +745,7 @@ def test_chains_of_other_lengths_are_compared_as_a_whole(call_tool, tmp_path):
         lines = call_tool(*words, "--compact").out.splitlines()
     steps = [(each["step_number"], each["verdict"]) for each in document["comparisons"]]
     assert [number for number, _ in steps] == [1, 2, None]
-    of_chains = {"side", "against", "step_number", "n", "dependence", "verdict", "steady", "total_ms"}
+    of_chains = {"side", "against", "step_number", "n", "dependence", "verdict", "total_ms"}
     assert set(document["comparisons"][2]) == of_chains
     assert besides(result) == "number of steps 3 and 2"
     assert len(re.findall(r"  [AB]  all steps together: ", result.out)) == 2
