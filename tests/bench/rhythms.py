@@ -16,7 +16,7 @@ import common
 sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
 tool: Any = importlib.import_module("tool")
 
-COUNTS = (12, 16, 20, 30, 50, 70, 100, 200)
+COUNTS = (12, 16, 20, 24, 30, 50, 70, 100, 200)
 INTERVAL = 0.15  # seconds, of a series that meets a server that stands still for 0.3 s every 2 s
 Draw = Callable[[random.Random, int], list[float]]
 
