@@ -1297,19 +1297,6 @@ def is_stdout(path: str) -> bool:
     return descriptor_of(path) == 1
 
 
-def same_file(first: str, second: str) -> bool:
-    """Tell whether two paths to be written lead to the same file or pipe. A device is no file: /dev/null may
-    be named twice.
-    """
-    if is_stdout(first) or is_stdout(second):
-        return is_stdout(first) and is_stdout(second)
-    try:
-        alike = os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)
-        return alike and not (os.path.exists(first) and stat.S_ISCHR(os.stat(first).st_mode))
-    except (OSError, ValueError):
-        return False
-
-
 def is_trusted(found: os.stat_result) -> bool:
     """Tell whether something belongs to root or to us: another user's link may be a trap."""
     return found.st_uid in (0, os.geteuid())
@@ -2883,7 +2870,8 @@ def check_files(args: argparse.Namespace) -> None:
     if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        if same_file(earlier, path):
+        same = os.path.realpath(earlier) == os.path.realpath(path) != "/dev/null"
+        if same or (is_stdout(earlier) and is_stdout(path)):
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 

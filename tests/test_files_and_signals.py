@@ -192,7 +192,8 @@ def test_json_on_stdout_and_har_in_a_file_can_be_had_at_once(run_tool, server, t
 
 
 def test_the_null_device_stays_a_device(run_tool, server):
-    assert run_tool("--compact", "--json", "/dev/null", server.url()).code == 0
+    """And may be named twice."""
+    assert run_tool("--compact", "--json", "/dev/null", "--har", "/dev/null", server.url()).code == 0
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
