@@ -121,21 +121,6 @@ def test_a_bad_value_is_named(call_tool, value):
     check_usage_error(call_tool("--slo", f"dns=1,ttfb={value}", "http://127.0.0.1:1/"), value, "ttfb")
 
 
-@pytest.mark.parametrize(
-    ("specification", "words"),
-    [("total=1,", "trailing comma"), ("total=1,,dns=1", "comma too many"), (",total=1", "comma too many")],
-)
-def test_a_comma_too_many_is_called_that(call_tool, specification, words):
-    result = call_tool("--slo", specification, "http://127.0.0.1:1/")
-    check_usage_error(result)
-    assert words in flat(result.err) and f"'{specification}'" in flat(result.err)
-
-
-def test_a_comma_at_the_end_of_a_line_of_the_file_is_called_that(call_tool, tmp_path):
-    path = write(tmp_path, "total=1,\ndns=1\n")
-    check_usage_error(call_tool("--slo-file", path, "http://127.0.0.1:1/"), "without a comma", "total")
-
-
 def test_a_bad_budget_writes_no_file(call_tool, tmp_path):
     result = call_tool("--slo", "x", "--json", tmp_path / "a", "--har", tmp_path / "b", "http://127.0.0.1:1/")
     check_usage_error(result, "SLO Error")
@@ -210,8 +195,8 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(run_tool, server, tmp_pat
     assert server.accepted == 0
 
 
-def test_a_file_over_one_megabyte_is_refused(call_tool, server, tmp_path):
-    path = write(tmp_path, "total=5000\n" + "#" * 2**20)
+def test_a_file_over_16_megabytes_is_refused(call_tool, server, tmp_path):
+    path = write(tmp_path, "total=5000\n" + "#" * 2**24)
     check_usage_error(call_tool("--slo-file", path, server.url()), "SLO Error")
     assert server.accepted == 0
 
