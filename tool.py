@@ -201,7 +201,7 @@ try:
     from enum import IntEnum
     from functools import cache, cached_property, partial
     from itertools import combinations, groupby, islice, zip_longest
-    from operator import itemgetter, mul
+    from operator import itemgetter
 
     http_client = import_http_client()
 except ModuleNotFoundError as not_there:
@@ -260,6 +260,7 @@ LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 # How many values a statistic needs at the least.
 SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
+STAT_KEYS = (*PHASES, "ttfb", "total", "send")  # of Timing
 SLO_STATS = ("min", "median", "p90", "p95", "p99", "max")
 EXPORT_OPTIONS = ("--json", "--har", "--prometheus")  # each names a file to be written
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
@@ -275,13 +276,7 @@ TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead 
 MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
-MAX_BASELINE = 128 << 20  # an export of 10,000 runs has 70 MiB
-BASELINE_PIECE = 1 << 18  # bytes of an export that are decoded at a time
-MAX_RUN_BYTES = 16 << 20  # of one run in an export
-MAX_RUN_MARKS = (
-    400_000  # commas, quotes and opening brackets of a run in it: each can become an object in memory
-)
-MAX_DEPTH = 20
+MAX_BASELINE = 16 << 20  # bytes of an earlier export
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
@@ -298,7 +293,6 @@ MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_SYSTEM_FILE = 64 << 20  # of this machine's own, as its connections; of a device, which may have no end
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
-LONGEST_TOKEN = 32  # characters of JSON, but for strings and digits, and some more
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
@@ -940,24 +934,23 @@ class Run(NamedTuple):
         return round((self.started - self.turn.due) / 1000) if late else None
 
 
-NOT_JUDGED = ("too few", "dependent")  # good answers are too few, or runs depend on each other
+NOT_JUDGED = "not judged"  # good answers are too few
 
 
 class Judgement(NamedTuple):
     """How a budget was judged for one variant. Its numbers are in ms; those of the key `cert` are days."""
 
     key: str
-    outcome: str  # "kept", "exceeded", "undecided" or one of NOT_JUDGED
+    outcome: str  # "kept", "exceeded" or NOT_JUDGED
     variant: str | None
     threshold: float = math.inf  # of a relative budget only if there is a median to compare with
     actual: float | None = None  # None where there is nothing to judge, or no certificate came
     run: int | None = None  # the worst one; None for a budget on a statistic
     n: int | None = None  # how many values a statistic is of
     lacking: tuple[str, ...] = ()  # at which variants, or in which series, good answers are too few
-    allowance: Allowance | None = None  # of a relative budget, as the next three
+    allowance: Allowance | None = None  # of a relative budget, as the next two
     baseline: float = 0.0  # the median that it is compared with
-    interval: tuple[float, float] = (0.0, 0.0)  # of the difference
-    enough: float | None = None  # about how many runs would tell; None where the allowance is the difference
+    difference: tuple[float, ...] = ()  # the median one, and the ends of its interval; none without one
 
     @property
     def excess(self) -> float:
@@ -978,7 +971,7 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        return not self.having("exceeded", *NOT_JUDGED)
+        return not self.having("exceeded", NOT_JUDGED)
 
     @property
     def violations(self) -> list[Judgement]:
@@ -1041,7 +1034,6 @@ class Sample(NamedTuple):
     rtt_us: int | None = None
     retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
-    asked: Mapping[str, Any] | None = None  # see `asked_of`; only of the first step beside a baseline
 
     @property
     def error(self) -> str | None:
@@ -1059,17 +1051,30 @@ class Sample(NamedTuple):
         return not (self.good or self.error)
 
 
+class Distribution(NamedTuple):
+    """The statistics of a key, or of a difference (us); None where there are too few values. Of an earlier
+    series, and of the difference to it, the median alone is known.
+    """
+
+    stats: Mapping[str, float | None]
+    interval: tuple[float, float] | None  # holds the median with 95 % confidence
+    n: int  # how many values; of two series the smaller number
+
+    @property
+    def median(self) -> float | None:
+        return self.stats["median"]
+
+
 class Baseline(NamedTuple):
-    """An earlier JSON export, as far as it is compared with."""
+    """What an earlier JSON export says of the last step of its series."""
 
     path: str
     started_at: str
     host: str | None
     label: str | None
-    samples: tuple[Sample, ...]
-    times: int  # of its series, 0 of a single run
-    interval: float  # seconds
-    seconds: float  # that its series took
+    url: str | None  # None of various ones
+    good: int  # runs that its statistics are of
+    distributions: Mapping[str, Distribution]  # by key
 
 
 class SeriesEvent(NamedTuple):
@@ -1472,20 +1477,14 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
 
 
 INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
-RISK_OF_EACH = 40  # the same of each of two medians, so that their difference has INTERVAL_RISK
-
-
-def risk_of(rivals: int) -> int:
-    """Return in one of how many cases an interval may miss. So many `rivals` are compared that were measured
-    in turn: so rarely that any of them misses in one of INTERVAL_RISK. 0 stands for two series, of which one
-    came after the other: RISK_OF_EACH.
-    """
-    return INTERVAL_RISK * rivals if rivals else RISK_OF_EACH
 
 
 def needed_values(rivals: int) -> int:
-    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases."""
-    return (2 * risk_of(rivals) - 1).bit_length()
+    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases.
+
+    Of so many `rivals`, each compared with the same side, any may miss in one of INTERVAL_RISK cases.
+    """
+    return (2 * INTERVAL_RISK * rivals - 1).bit_length()
 
 
 # Of so many values the largest is below the true percentile in at most one of twenty series.
@@ -2029,11 +2028,6 @@ def parse_duration(text: str) -> int:
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
-def is_cut_off(error: Exception, text: str) -> bool:
-    """Tell whether an error in JSON may come only from the end of a text that goes on."""
-    return getattr(error, "pos", -1) > len(text) - LONGEST_TOKEN or str(error).startswith("Unterminated")
-
-
 def is_json(text: str) -> bool:
     """Tell whether a text is strict JSON (RFC 8259): no NaN, no Infinity."""
     if not re.match(r"[ \t\r\n]*[\[{\"0-9tfn-]", text):
@@ -2245,267 +2239,54 @@ def parse_collector(text: str) -> Url:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8d. Baseline. An earlier --json export -> the samples of its runs.
+# 8d. Baseline. An earlier --json export of a series -> what it says of its last step.
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
-ABSENT = type(None)
-REQUEST_FIELDS: dict[str, tuple[type, ...]] = {  # what an export's step holds of how it was asked
-    **dict.fromkeys(("proxy_url", "unix_socket"), (str, ABSENT)),
-    **dict.fromkeys(("tls_verified", "tls_custom_ca", "client_cert"), (bool, ABSENT)),
-    "body_bytes": (int,),
-}
-TOO_MUCH = 1e15  # of bytes or ms: with smaller numbers sums are exact, and can be shown
-
-
-def pick(fields: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field of an export, with the credentials of URLs masked. Raises one of NOT_AN_EXPORT if it is
-    not of one of these kinds, or a number below 0 or from TOO_MUCH on.
-    """
-    value = fields[name]
-    if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < TOO_MUCH):
-        raise TypeError(name)
-    return mask_urls(value) if isinstance(value, str) else value
-
-
-def pick_timing(fields: Mapping[str, Any]) -> Timing:
-    """Return the times of a step, which exports have in ms; total is never missing."""
-    pick(fields, "total_ms", int, float)
-    values = (pick(fields, f"{key}_ms", int, float, ABSENT) for key in Timing._fields)
-    times: list[Any] = [None if ms is None else round(ms * 1000) for ms in values]
-    return Timing(*times)
-
-
-def pick_server(network: Mapping[str, Any]) -> ServerInfo:
-    sha256 = pick({"cert_sha256": None, **network}, "cert_sha256", str, ABSENT)  # 1.0.0 did not have it
-    return ServerInfo(
-        certificate=NO_CERTIFICATE._replace(sha256=sha256) if sha256 else None,
-        http_version=pick(network, "http_version", str, ABSENT),
-        ip=pick(network, "ip", str, ABSENT),
-    )
-
-
-def pick_failure(step: Mapping[str, Any]) -> Failure | None:
-    error = pick(step, "error", dict, ABSENT)
-    return None if error is None else Failure(*(pick(error, name, str) for name in Failure._fields[:4]))
-
-
-def asked_of(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an export's step holds of how it was asked; one of version 1.0.0 holds less."""
-    fields = {**pick(step, "network", dict), **pick(step, "request", dict)}
-    asked = {name: pick(fields, name, *kinds) for name, kinds in REQUEST_FIELDS.items() if name in fields}
-    if "headers" in fields:  # what the way and the body add is no difference of its own
-        names = {pick(each, "name", str).lower() for each in pick(fields, "headers", list)}
-        asked["names"] = names - {"host", "connection", "content-length"}
-    return asked
-
-
-def samples_of_run(run: Mapping[str, Any], number: int, expected: Sequence[range]) -> Iterator[Sample]:
-    """Give the samples of a run in an export, without its start, which may come later in the file."""
-    steps = pick(run, "steps", list)
-    for place, step in enumerate(steps, 1):
-        network, last = pick(step, "network", dict), place == len(steps)
-        response, failure = pick(step, "response", dict, ABSENT), pick_failure(step)
-        if step["step_number"] != place or place > MAX_REDIRECTS + 1 or number > MAX_COUNT:
-            raise ValueError("no chain, or more than there can be")
-        if response is None and failure is None:
-            raise ValueError("neither a response nor an error")
-        code = None if response is None else pick(response, "status", int)
-        good = not failure and any(code in each for each in (expected if last else GOOD_STATUSES))
-        yield Sample(
-            run=number,
-            round=number,
-            variant=BEFORE,
-            number=place,
-            url=pick(step, "url", str),
-            method=pick(step["request"], "method", str),
-            started_at=datetime.datetime.min,
-            timing=pick_timing(step["timing"]),
-            code=code,
-            body_bytes=None if response is None else pick(response, "bytes", int),
-            good=good,
-            failure=failure,
-            reused=pick({"reused": None, **network}, "reused", bool, ABSENT),
-            judged=last and not failure,
-            last=last,
-            server=pick_server(network),
-            asked=asked_of(step) if number == place == 1 else None,
-        )
-
-
-def check_shape(piece: bytes) -> None:
-    """Raise ValueError for JSON that is nested deeper or has more parts than an export."""
-    bare = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') <= MAX_RUN_MARKS:
-        bare = b"".join(bare.split(b'"')[::2])  # what stands between the strings
-    if sum(map(bare.count, (b",", b"[", b"{", b'"'))) > MAX_RUN_MARKS:
-        raise ValueError("too much for a run")
-    depth = 2  # the run itself is on the third level
-    for bracket in bare.translate(None, bytes(set(range(256)) - set(b"[]{}"))):
-        depth = depth + 1 if bracket in b"[{" else max(2, depth - 1)
-        if depth > MAX_DEPTH:
-            raise ValueError("nested too deeply")
+TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be shown
 
 
 def no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def whole_number(text: str) -> int:
-    """Read an integer; raises ValueError for one that would take long."""
-    return int(text) if len(text) < 400 else no_number(text[:20])
+def picked(value: float) -> int:
+    """Return a count, or a time in us from one in ms; raises ValueError or TypeError where it is none."""
+    if not 0 <= value < TOO_MUCH:
+        raise ValueError("no count and no time")
+    return round(value)
 
 
-class ExportReader:
-    """An export that is read value by value. As objects the whole of it would take many times its size.
-
-    All methods raise ValueError, RecursionError or, when `until` (time.monotonic) has passed, UsageError.
-    """
-
-    def __init__(self, data: bytes, until: float) -> None:
-        import json
-
-        self._data, self._until = data, until
-        self._size = BASELINE_PIECE // 4  # bytes of the piece that is read
-        self._begin = len(data) - len(data.removeprefix(codecs.BOM_UTF8))  # its place in the data
-        self._text, self._read_to, self._is_last = "", 0, False  # _read_to: characters of the text
-        self._decode = json.JSONDecoder(parse_int=whole_number, parse_constant=no_number).raw_decode
-        self.text_of = json.dumps
-
-    def _read_on(self) -> bool:
-        """Make text of the next piece, a larger one if nothing was read of the last; False at the end."""
-        if self._is_last:
-            return False
-        if time.monotonic() > self._until:
-            raise UsageError("it was not read within the time of -m")
-        self._size = BASELINE_PIECE if self._read_to else self._size * 4
-        if self._size > MAX_RUN_BYTES:
-            raise ValueError("too large for a run")
-        self._begin, self._read_to = self._begin + len(self._text[: self._read_to].encode()), 0
-        piece = self._data[self._begin : self._begin + self._size]
-        check_shape(piece)
-        self._is_last = self._begin + self._size >= len(self._data)
-        self._text, _ = codecs.utf_8_decode(
-            piece, "strict", self._is_last
-        )  # else its last character may be cut off
-        return True
-
-    def skip(self, wanted: str) -> str:
-        """Go past blanks and one of the wanted characters, which is returned; "" wants the end."""
-        while True:
-            found = re.compile(r"[ \t\r\n]*(.?)[ \t\r\n]*").match(self._text, self._read_to)
-            if found and (found.end() < len(self._text) or not self._read_on()):
-                break
-        if found[1] not in (wanted or [""]):
-            raise ValueError("no export")
-        self._read_to = found.end()
-        return found[1]
-
-    def value(self) -> Any:
-        """Decode the next value and go past it."""
-        while True:
-            try:
-                found, end = self._decode(self._text, self._read_to)
-            except ValueError as error:
-                if not is_cut_off(error, self._text) or not self._read_on():
-                    raise
-            else:
-                # A number near the end of the text may go on.
-                if end < len(self._text) - LONGEST_TOKEN or not self._read_on():
-                    self._read_to = end
-                    return found
-
-    def values(self) -> Iterator[Any]:
-        """Decode the members of a list one after the other."""
-        self.skip("[")
-        yield self.value()
-        while self.skip(",]") == ",":
-            yield self.value()
+def picked_distribution(fields: Mapping[str, Any], count: int) -> Distribution:
+    """Return the median of a key in an export, and its interval, None where there was none."""
+    median_ms, ends = fields["median"], fields["median_ci95"]
+    low, high = (picked(ms * 1000) for ms in ends or (0, 0))
+    middle = None if median_ms is None else picked(median_ms * 1000)
+    return Distribution({"median": middle}, (low, high) if ends else None, count)
 
 
-def samples_of_runs(runs: Iterable[Mapping[str, Any]], expected: Sequence[range]) -> Iterator[Sample]:
-    """Give the samples of the runs of an export; of one with sides those of A. Raises UsageError for several
-    addresses.
-    """
-    targets: set[str] = set()
-    number = 0
-    for read, run in enumerate(runs, 1):
-        if read > MAX_COUNT * len(SIDES):
-            raise ValueError("more runs than there can be")
-        target = pick({"target": None, **run}, "target", str, ABSENT)
-        if target is not None and len(targets) < 2:
-            targets.add(target)
-        if run.get("side") in (None, SIDES[0]):
-            number += 1
-            yield from samples_of_run(run, number, expected)
-    if len(targets) > 1:
-        named = clip(", ".join(sorted(targets)), MAX_FOREIGN)
-        raise UsageError(f"it is of several addresses ({named}): compare one, named with --resolve")
-
-
-def series_of_export(fields: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Return the number of an export's runs (0 for a single run), its interval and its duration (s)."""
-    if fields["runs"] is None:
-        return 0, 0.0, 0.0
-    count = pick(fields, "count", int, ABSENT) or len({each.run for each in fields["runs"]})
-    took = pick({"duration_ms": 0, **pick(fields, "summary", dict)}, "duration_ms", int, float)
-    return count, float(pick(fields, "interval_s", int, float, ABSENT) or 0), took / 1000
-
-
-# What reading a document of another form may raise; OverflowError comes from infinite numbers.
-NOT_AN_EXPORT = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-EXPORT_FIELDS = "schema_version started_at host label steps runs count interval_s summary".split()
-
-
-def fields_of_export(export: ExportReader, expected: Sequence[range]) -> dict[str, Any]:
-    """Read an export to its end: return EXPORT_FIELDS, None for what it lacks, and of its runs the samples.
-    Raises UsageError or one of NOT_AN_EXPORT.
-    """
-    fields: dict[str, Any] = dict.fromkeys(EXPORT_FIELDS)
-    names: set[str] = set()
-    mark = export.skip("{")
-    while mark != "}":
-        name = export.value()
-        if type(name) is not str or name in names or len(names) > 100:
-            raise ValueError("a name twice, or more of them than there can be")
-        names.add(name)
-        export.skip(":")
-        value = [*samples_of_runs(export.values(), expected)] if name == "runs" else export.value()
-        if name in fields:
-            fields[name] = value
-        mark = export.skip(",}")
-    export.skip("")
-    return fields
-
-
-def read_export(path: str, export: ExportReader, expected: Sequence[range]) -> Baseline:
-    """Make a baseline of an export; raises UsageError or one of NOT_AN_EXPORT."""
-    fields = fields_of_export(export, expected)
-    version = fields["schema_version"]
-    if version is not None and (type(version) is not int or version != 1):
-        raise UsageError(f"its schema_version is not 1 but {clip(export.text_of(version), 40)}")
-    runs = fields["runs"]
-    samples = [*samples_of_run(fields, 1, expected)] if runs is None else runs
-    if not samples or version is None:
-        raise ValueError("no run, or no version")
-    started_at = pick(fields, "started_at", str)
-    start = datetime.datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S.%f%z")
-    host, label = (pick(fields, name, str, ABSENT) for name in ("host", "label"))  # 1.0.0 did not have them
-    samples = [each._replace(started_at=start) for each in samples]
-    return Baseline(path, started_at, host, label, tuple(samples), *series_of_export(fields))
-
-
-def read_baseline(path: str | None, expected: Sequence[range], seconds: float) -> Baseline | None:
-    """Read an earlier export, if one is named, within some seconds; raises UsageError if it is no export."""
+def read_baseline(path: str | None, seconds: float) -> Baseline | None:
+    """Read an earlier export, if one is named, within some seconds; raises UsageError if it is none."""
     if path is None:
         return None
-    until = time.monotonic() + seconds
-    data = read_local("--baseline", path, seconds, MAX_BASELINE)
-    read_local.cache_clear()  # or it would be held until the end
+    import json
+
+    data, shown = read_local("--baseline", path, seconds, MAX_BASELINE), f"--baseline '{path}'"
     try:
-        return read_export(path, ExportReader(data, until), expected)
-    except UsageError as error:
-        raise UsageError(f"--baseline '{path}': {error.message}") from None
-    except NOT_AN_EXPORT:
-        raise UsageError(f"--baseline '{path}' is not a --json export of httphases") from None
+        # All numbers as float: int() takes hours for millions of digits.
+        export = json.loads(data, parse_int=float, parse_constant=no_number)
+        if export["schema_version"] != 1:
+            raise UsageError(f"{shown}: its schema_version is not 1")
+        if "steps" in export:
+            raise UsageError(f"{shown} is of a single run: one of --count 20 can be compared with")
+        last = export["statistics"][-1]
+        if "sides" in export or last["target"] is not None:
+            raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
+        count = picked(last["n"])
+        times = {key: picked_distribution(last[f"{key}_ms"], count) for key in STAT_KEYS}
+        told = (export.get("host"), export.get("label"), last["url"])
+        host, label, url = (text and mask_urls(text) for text in told)
+        return Baseline(path, mask_urls(export["started_at"]), host, label, url, count, times)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2631,11 +2412,11 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "series": (
         ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: {DEFAULT_ROUNDS}) and sum them up"),
         ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
-        ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0; --baseline: FILE's)"),
+        ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0)"),
         ("--reuse", "", "send every run after the first on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
         ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
-        ("--baseline", "FILE", "compare with an earlier --json export; without --count as often as that"),
+        ("--baseline", "FILE", "compare with an earlier --json export of a series (--count is 20)"),
     ),
     "output (default: a drawn waterfall)": (
         ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
@@ -2782,15 +2563,15 @@ def build_parser(width: int) -> Parser:
 
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
-def choose_series(args: argparse.Namespace, baseline: Baseline | None = None) -> Series:
-    """Return the series that is asked for, where none is one like the baseline's; raises UsageError."""
+def choose_series(args: argparse.Namespace) -> Series:
+    """Return the series that is asked for; raises UsageError."""
     times, interval = MAX_COUNT, DEFAULT_INTERVAL
     if args.versus:
         times, interval = DEFAULT_ROUNDS, 0.0
     elif args.count is None and args.duration is None:
-        if not baseline or not baseline.times:
+        if args.baseline is None:
             return Series(single=not args.all_addresses, every_address=args.all_addresses)
-        times, interval = min(baseline.times, DEFAULT_ROUNDS), baseline.interval
+        times = DEFAULT_ROUNDS
     if args.count is not None:
         times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
@@ -3001,13 +2782,9 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
-    expected = parse_expect(args.expect)
-    baseline = read_baseline(args.baseline, expected, options.max_time)
-    if baseline:
-        options = options._replace(series=choose_series(args, baseline))
     series = options.series
     needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
-    needed.update(dict.fromkeys(relative, needed_values(len(args.versus))))
+    needed.update(dict.fromkeys(relative, needed_values(max(1, len(args.versus)))))
     check_statistics(needed, series.times if args.count or series.times > 1 else 0, series.reuse)
     return options._replace(
         fail=args.fail or args.expect is not None,
@@ -3016,11 +2793,11 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         exports=list_exports(args),
         thresholds=absolute,
         allowances=relative,
-        baseline=baseline,
+        baseline=read_baseline(args.baseline, options.max_time),
         label=args.label and whole_characters(args.label),
         cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
         tracing=choose_tracing(args, environ),
-        expected=expected,
+        expected=parse_expect(args.expect),
     )
 
 
@@ -7140,11 +6917,9 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
-STAT_KEYS = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "send")  # of Timing
 OUTLIER_VALUES = 8  # fewer cannot tell what is usual
 OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
 LEAST_MAD_US = 50.0  # what computing varies by anyway
-DEVIATIONS_OF_EACH = 2.2414  # standard deviations: one normal value in RISK_OF_EACH is further off
 
 
 def to_ms(us: float | None) -> float | None:
@@ -7173,65 +6948,22 @@ def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
 
 
 @cache
-def interval_rank(count: int, risk: int = INTERVAL_RISK) -> int:
-    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in `risk` times; 0
-    for too few values, under six by default. (Both tails of a binomial distribution; no shape is assumed.)
+def interval_rank(count: int, rivals: int = 1) -> int:
+    """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in INTERVAL_RISK
+    times, for each of so many `rivals`; 0 for fewer values than `needed_values`. (Both tails of a binomial
+    distribution; no shape is assumed.)
     """
     tail, term, rank = 0, 1, 0  # tail: the chance that fewer than rank + 1 lie below it, times 2 ** count
     while True:
         tail += term
-        if 2 * risk * tail > 1 << count:
+        if 2 * INTERVAL_RISK * rivals * tail > 1 << count:
             return rank
         rank += 1
         term = term * (count - rank + 1) // rank
 
 
-def centred_ranks(values: Sequence[float]) -> list[int]:
-    """Return twice the rank of each value, less the mean; equal values share their middle rank."""
-    count, ordered = len(values), sorted(values)
-    last = dict(zip(ordered, range(count)))  # where the last one of equal values stands: it stays in a dict
-    first = dict(zip(reversed(ordered), reversed(range(count))))
-    return [first[value] + last[value] + 1 - count for value in values]
-
-
-def dependence(values: Sequence[float]) -> float:
-    """Return how many values of a series tell as much as one independent value: 1 to 39. They are in
-    the order of measurement. It rests on the correlation of the rank of each with the next, less its bias.
-    """
-    ranks = centred_ranks(values)
-    squares = sum(rank * rank for rank in ranks)
-    found = sum(map(mul, ranks, ranks[1:])) / squares if squares else 0.0
-    unbiased = min(0.95, max(0.0, found + (1 + 3 * found) / max(1, len(ranks))))
-    return (1 + unbiased) / (1 - unbiased)
-
-
-def series_interval(values: Sequence[int], depends: float) -> tuple[int, int] | None:
-    """Return an interval that misses the median of a series once in RISK_OF_EACH times; None for too
-    few values, or for values that depend on each other too much.
-    """
-    count, ordered = len(values), sorted(values)
-    dependent_rank = (count + 1 - DEVIATIONS_OF_EACH * (depends * count) ** 0.5) / 2
-    rank = min(interval_rank(count, RISK_OF_EACH), int(dependent_rank))
-    return (ordered[rank - 1], ordered[-rank]) if rank > 0 else None
-
-
-class Distribution(NamedTuple):
-    """The statistics of a key, or of a difference (us); None where there are too few values. Of a difference
-    of two series only the median is known.
-    """
-
-    stats: Mapping[str, float | None]
-    interval: tuple[int, int] | None  # holds the median with 95 % confidence
-    n: int  # how many values; of two series the smaller number
-    dependence: float | None = None  # of a difference: of the rounds, or of the two series the larger
-
-    @property
-    def median(self) -> float | None:
-        return self.stats["median"]
-
-
-def measure_distribution(values: Iterable[int], risk: int = INTERVAL_RISK) -> Distribution:
-    """Return the statistics of values; the interval misses the median once in `risk` times."""
+def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution:
+    """Return the statistics of values; `rivals` is as in `needed_values`."""
     ordered = sorted(values)
     stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
     if not ordered:
@@ -7240,16 +6972,9 @@ def measure_distribution(values: Iterable[int], risk: int = INTERVAL_RISK) -> Di
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
-    rank = interval_rank(len(ordered), risk)
+    rank = interval_rank(len(ordered), rivals)
     interval = (ordered[rank - 1], ordered[-rank]) if rank else None
     return Distribution(stats, interval, len(ordered))
-
-
-def usual_range(values: Sequence[int]) -> tuple[float, float]:
-    """Return the median, and the distance from it above which a value is an outlier."""
-    if len(values) < OUTLIER_VALUES:
-        return 0, float("inf")
-    return median(values), OUTLIER_DISTANCE * max(LEAST_MAD_US, spread(values))
 
 
 def usable(samples: Iterable[Sample]) -> list[Sample]:
@@ -7476,6 +7201,11 @@ class Summary:
         return {kind: count for kind, (count, _) in self.failures.items()}
 
     @property
+    def good(self) -> int:
+        """Return how many good samples its statistics are of."""
+        return 0 if self.none_good else len(self.used)
+
+    @property
     def none_good(self) -> bool:
         """Tell whether the statistics are of answers that are not good, because there are no others."""
         return any(sample.bad_status for sample in self.used)
@@ -7495,32 +7225,23 @@ def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
-DIFFERENCE_US, DIFFERENCE_SHARE = 1000, 0.05  # of the others: an address that differs by less is not marked
-
-
 class Comparison(NamedTuple):
-    """A step of a side beside the same step of another side; with `number` None, their chains. A pair has
-    the value of each of them.
-    """
+    """The chains of a side beside those of the first one; or the last step of a series beside a baseline."""
 
-    side: str | None  # None for this run beside a baseline
-    against: str
-    number: int | None
+    own: Summary
+    other: Summary | Baseline
+    number: int | None  # of the step; None of chains of several
     verdict: str
-    differences: dict[str, Distribution]  # by how much each key is above the other side's
+    differences: Mapping[str, Distribution]  # by how much each key is above the other side's
     needed: int  # how many values an interval takes
-    # The rest is of two sides, and unknown of an address beside the others.
     statuses: tuple[int | None, int | None] = (None, None)  # the usual ones
-    good: tuple[int, int] = (0, 0)  # how many values there are
-    slow: tuple[int, int] = (0, 0)  # how many of these are outliers above the median of all these
 
     @property
-    def n(self) -> int:
-        return self.differences["total"].n
-
-    @property
-    def dependence(self) -> float | None:
-        return self.differences["total"].dependence
+    def names(self) -> tuple[str, str]:
+        """Return what both are called."""
+        if isinstance(self.other, Baseline):
+            return NOW, BEFORE
+        return str(self.own.variant), str(self.other.variant)
 
 
 def most_frequent(values: Sequence[Thing]) -> Thing | None:
@@ -7529,7 +7250,7 @@ def most_frequent(values: Sequence[Thing]) -> Thing | None:
     return found[0][0] if found else None
 
 
-def chains_of(samples: Sequence[Sample]) -> list[Sample]:
+def chains_of(samples: Iterable[Sample]) -> list[Sample]:
     """Return a sample for each chain: the one of its last step, with the times of all steps added up, on kept
     connections if all of them were.
     """
@@ -7542,30 +7263,29 @@ def chains_of(samples: Sequence[Sample]) -> list[Sample]:
     return chains
 
 
-def difference_of(
-    own: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], rivals: int
-) -> Distribution:
-    """Return by how much own values (us), each with its round, lie above the other's; `rivals` is as in
-    `risk_of`. What was measured in turn is compared round by round, so that neither a drift nor a
-    rhythm counts; of two series it is the difference of the medians, and of the ends of their intervals.
+def difference_in_turn(key: str, own: Summary, other: Summary, rivals: int) -> Distribution:
+    """Return by how much the own values of a key lie above the other's, with `rivals` as in `needed_values`.
+    They are compared round by round, so that neither a drift nor a rhythm counts.
     """
-    if rivals:
-        others = {number: us for us, number in other}
-        rounds = [us - others[number] for us, number in own if number in others]
-        depends = dependence(rounds) if rounds else None
-        return measure_distribution(rounds, risk_of(rivals))._replace(dependence=depends)
-    series = [us for us, _ in own], [us for us, _ in other]
-    if not all(series):
-        return measure_distribution([])
-    factors = [dependence(values) for values in series]
-    now, before = map(series_interval, series, factors)
-    interval = (now[0] - before[1], now[1] - before[0]) if now and before else None
-    stats = {**dict.fromkeys(SUPPORT), "median": median(series[0]) - median(series[1])}
-    return Distribution(stats, interval, min(map(len, series)), max(factors))
+    others = {number: us for us, number in values_of_key(key, other.used, "round")}
+    values = values_of_key(key, own.used, "round")
+    return measure_distribution((us - others[number] for us, number in values if number in others), rivals)
+
+
+def difference_of_series(now: Distribution, before: Distribution) -> Distribution:
+    """Return the difference of two medians. Its interval rests on that of each: two that do not overlap are
+    a test at 0.6 %, which stays under 5 % for runs that depend on each other, up to a correlation of 1/3.
+    """
+    difference, ends = None, None
+    if now.median is not None and before.median is not None:
+        difference = now.median - before.median
+    if now.interval and before.interval:
+        ends = (now.interval[0] - before.interval[1], now.interval[1] - before.interval[0])
+    return Distribution({"median": difference}, ends, min(now.n, before.n))
 
 
 def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
-    """Return the verdict on a difference; `statuses` are the usual ones of both."""
+    """Say which side is faster, from the difference; `statuses` are the usual ones of both."""
     if None not in statuses and statuses[0] != statuses[1]:
         return "unlike"  # the times are of different work
     if difference.interval is None:
@@ -7575,148 +7295,64 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def are_apart(slow: tuple[int, int], good: tuple[int, int]) -> bool:
-    """Tell whether chance alone would seldom, about once in eight times, part slow runs so unevenly.
-
-    That is by 1.5 standard deviations of a binomial distribution, and half a run.
-    """
-    count, share = sum(slow), good[0] / (sum(good) or 1)
-    return count > 0 and abs(slow[0] - count * share) - 0.5 >= 1.5 * (count * share * (1 - share)) ** 0.5
-
-
-def usual_statuses(parts: Sequence[Sequence[Sample]], rivals: int) -> tuple[int | None, int | None]:
-    """Return the usual status of each part: of the good answers that are compared, if there are such."""
-    good = [[sample for sample in part if sample.good] for part in parts]
-    if rivals:
-        own, other = ({sample.round for sample in part} for part in good)
-        good = [[sample for sample in part if sample.round in own & other] for part in good]
-    own_status, other_status = (
-        most_frequent(present("status", part)) for part in (good if all(good) else parts)
+def usual_statuses(own: Summary, other: Summary) -> tuple[int | None, int | None]:
+    """Return the usual status of each side: of the good answers that are compared, if there are such."""
+    both = {sample.round for sample in own.answered if sample.good}
+    both &= {sample.round for sample in other.answered if sample.good}
+    mine, theirs = (
+        most_frequent(
+            [each.status for each in side.answered if not both or (each.good and each.round in both)]
+        )
+        for side in (own, other)
     )
-    return own_status, other_status
+    return mine, theirs
 
 
-def compare_one(
-    number: int | None, own: Sequence[Sample], other: Sequence[Sample], rivals: int
-) -> Comparison:
-    """Compare one step of two sides, or with `number` None their chains."""
-    parts = [
-        [each for each in one if each.number == number] if number else chains_of(one) for one in (own, other)
-    ]
-    mine, theirs = map(usable, parts)
-    differences = {
-        key: difference_of(values_of_key(key, mine, "round"), values_of_key(key, theirs, "round"), rivals)
-        for key in STAT_KEYS
-    }
-    middle, reach = usual_range(times_of("total", [*mine, *theirs]))
-    slow, others_slow = (sum(each.timing.total - middle > reach for each in part) for part in (mine, theirs))
-    statuses = usual_statuses(parts, rivals)
-    return Comparison(
-        side=own[0].variant if rivals else None,
-        against=str(other[0].variant),
-        number=number,
-        verdict=verdict_of(differences["total"], statuses),
-        differences=differences,
-        statuses=statuses,
-        good=(len(mine), len(theirs)),
-        slow=(slow, others_slow),
-        needed=needed_values(rivals),
-    )
+def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
+    """Compare a side with the first of `rivals` and one, or a series with an earlier one."""
+    needed = needed_values(rivals)
+    if isinstance(other, Baseline):
+        pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
+        differences = {key: difference_of_series(*pair) for key, pair in pairs.items()}
+        verdict = verdict_of(differences["total"], (None, None))
+        return Comparison(own, other, own.number, verdict, differences, needed)
+    differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
+    statuses = usual_statuses(own, other)
+    single = all(each.number == 1 for each in (*own.answered, *other.answered))
+    verdict = verdict_of(differences["total"], statuses)
+    return Comparison(own, other, 1 if single else None, verdict, differences, needed, statuses)
 
 
-def middle_of_others(key: str, others: Sequence[Summary], upper: bool) -> list[tuple[int, int]]:
-    """Return the median of the others in each round (us), of an even number the upper or lower middle one."""
-    values = [pair for other in others for pair in values_of_key(key, other.used, "round")]
-    rounds = group_by(itemgetter(1), values)
-    return [(sorted(pairs)[(len(pairs) - (not upper)) // 2][0], number) for number, pairs in rounds.items()]
-
-
-def compare_address(own: Summary, others: Sequence[Summary], count: int) -> Comparison:
-    """Compare one of `count` addresses with the others in the same round: slower is above the upper of their
-    two middle values, faster below the lower. So if one of three is slow, the other two are not called fast.
+def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> list[Comparison]:
+    """Compare each side, the first too, with the first, or a series with a baseline. Addresses are compared
+    with the first that gives a good answer, if there is one.
     """
-    needed, tried = needed_values(count), []
-    for upper, wanted in ((True, "slower"), (False, "faster")):
-        differences = {}
-        for key in STAT_KEYS:
-            values = values_of_key(key, own.used, "round")
-            differences[key] = difference_of(values, middle_of_others(key, others, upper), count)
-        total = differences["total"]
-        size, verdict = total.median or 0, verdict_of(total, (None, None))
-        least = max(DIFFERENCE_US, DIFFERENCE_SHARE * ((own.stat("total") or 0) - size))
-        if verdict == "too_few" or (verdict == wanted and abs(size) >= least):
-            return Comparison(own.variant, "others", own.number, verdict, differences, needed)
-        tried.append(differences)
-    # How far away it is at most, that holds for both middle values.
-    differences = max(tried, key=lambda each: max(map(abs, each["total"].interval or ())))
-    return Comparison(own.variant, "others", own.number, "no_difference", differences, needed)
+    able = [side for side in compared.values() if side.good or options.sides]
+    first = options.baseline or next(iter(able or compared.values()), None)
+    rivals = max(1, len(compared) - 1)
+    return [compare(side, first, rivals) for side in compared.values()] if first else []
 
 
-def compare(own: Sequence[Sample], other: Sequence[Sample], rivals: int) -> list[Comparison]:
-    """Compare the steps that two sides both have, then chains of several; the verdict rests on the last."""
-    steps = [{sample.number for sample in part} for part in (own, other)]
-    numbers: list[int | None] = [*sorted(steps[0] & steps[1])]
-    if max(steps[0] | steps[1]) > 1:
-        numbers.append(None)
-    return [compare_one(number, own, other, rivals) for number in numbers]
-
-
-def budget_values(key: str, samples: Sequence[Sample], whole: bool = False) -> list[tuple[int, int]] | None:
-    """Return the values (us) that budgets on statistics are held against, each with its round: none of them
-    where good answers are missing, but None where there are such, and none has this phase.
-
-    They are of the last steps, or of `whole` chains; where connections are kept, only of those on a kept one.
+def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgement:
+    """Judge a relative budget by a comparison. It is exceeded where the whole interval of the difference lies
+    above what is allowed, else kept. Without an interval, or a good answer, it is not judged, so that chance
+    alone decides nothing. Times are judged as they are printed.
     """
-    ends = chains_of(samples) if whole else [sample for sample in samples if sample.last]
-    fit = [each for each in ends if each.good and each.reused is not False]
-    values = values_of_key(key, fit, "round")
-    return None if fit and not values else values
-
-
-def lacking_sides(own: Sequence[Sample], good: Sequence[int], rivals: int) -> tuple[str, ...]:
-    """Name sides with too few `good` values for an interval; else those without a value in each round."""
-    names = (str(own[0].variant), SIDES[0]) if rivals else (NOW, BEFORE)
-    least = needed_values(rivals)
-    if rivals and min(good) >= least:
-        least = own[-1].round  # the number of rounds
-    return tuple(name for name, count in zip(names, good) if count < least)[::-1]
-
-
-def judge_allowance(
-    key: str, allowance: Allowance, own: Sequence[Sample], other: Sequence[Sample], rivals: int
-) -> Judgement:
-    """Judge a relative budget: own runs beside another side's. It is about the last steps, a budget on total
-    about what the verdict rests on, which may be whole chains.
-
-    It is exceeded where the whole interval of the difference lies above it, and kept where none of it does.
-    Otherwise it is undecided, and without an interval it is not judged, so that chance alone decides nothing.
-    Times are judged as they are printed.
-    """
-    judgement = Judgement(key, "kept", own[0].variant, allowance=allowance)
-    whole = key == "total" and any(sample.number > 1 for sample in (*own, *other))
-    values, others = (budget_values(key, part, whole) for part in (own, other))
-    if values is None or others is None:
-        return judgement
-    found = difference_of(values, others, rivals)
-    if found.median is not None:
-        before = round(median(us for us, _ in others)) / 1000
-        allowed = allowance.over(before)
-        threshold = round(before + allowed, 3)
-        judgement = judgement._replace(threshold=threshold, baseline=before, n=found.n)
-    if found.median is None or found.interval is None:
-        if found.n >= needed_values(rivals):
-            return judgement._replace(outcome="dependent")
-        lacking = lacking_sides(own, (len(values), len(others)), rivals)
-        return judgement._replace(outcome="too few", lacking=lacking)
-    actual, low, high = (round(before + us / 1000, 3) for us in (found.median, *found.interval))
-    judgement = judgement._replace(outcome="exceeded" if low > threshold else "kept", actual=actual)
-    if not low <= threshold < high:
-        return judgement
-    begin, end = found.interval
-    distance, half = abs(round(allowed * 1000) - found.median), (end - begin) / 2
-    # The width of an interval falls with the square root of the number of runs.
-    enough = max(found.n + 1, found.n * (half / distance) ** 2) if distance else None
-    return judgement._replace(outcome="undecided", interval=(begin / 1000, end / 1000), enough=enough)
+    judgement = Judgement(key, "kept", found.own.variant, n=found.differences[key].n, allowance=allowance)
+    earlier, difference = found.other.distributions[key].median, found.differences[key]
+    counts = dict(zip(found.names, (found.own.good, found.other.good)))
+    if all(counts.values()) and None in (earlier, found.own.distributions[key].median):
+        return judgement  # one side has no such phase
+    before = 0.0
+    if earlier is not None and found.other.good:
+        before = round(earlier) / 1000
+        judgement = judgement._replace(threshold=round(before + allowance.over(before), 3), baseline=before)
+    if not all(counts.values()) or difference.median is None or difference.interval is None:
+        lacking = [name for name, count in counts.items() if count < found.needed] or counts
+        return judgement._replace(outcome=NOT_JUDGED, lacking=tuple(lacking))
+    size, low, high = (us / 1000 for us in (difference.median, *difference.interval))
+    outcome = "exceeded" if round(before + low, 3) > judgement.threshold else "kept"
+    return judgement._replace(outcome=outcome, actual=round(before + size, 3), difference=(size, low, high))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7730,14 +7366,15 @@ def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgeme
     phase, dot, statistic = key.partition(".")
     judgement = Judgement(key, "kept", samples[0].variant, threshold)
     if dot:
-        values = budget_values(phase, samples)
-        if values is None:
+        ends = [each for each in samples if each.last and each.good and each.reused is not False]
+        values = times_of(phase, ends)
+        if ends and not values:  # there is no such phase
             return judgement
-        us, run = measure_distribution(us for us, _ in values).stats[statistic], None
+        us, run = measure_distribution(values).stats[statistic], None
         judgement = judgement._replace(n=len(values))
         if us is None:
             lacking = tuple(filter(None, [judgement.variant]))
-            return judgement._replace(outcome="too few", lacking=lacking)
+            return judgement._replace(outcome=NOT_JUDGED, lacking=lacking)
     else:
         judged = [sample for sample in samples if sample.judged]
         us, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
@@ -7755,16 +7392,16 @@ def earliest_expiry(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
 
 
 def judge_all(
-    options: Options, own: Sequence[Sample], other: Sequence[Sample] = (), rivals: int = 0
+    options: Options, own: Sequence[Sample], beside: Comparison | None = None
 ) -> Iterator[Judgement]:
-    """Hold the runs of one variant against all budgets that they can be held against, relative ones beside
-    another's. Side A is held against itself too: its line says that it passed, or lacks good answers.
+    """Hold the runs of one variant against all budgets, the relative ones by what they stand `beside`. Side A
+    stands beside itself: its line says that it passed, or lacks good answers.
     """
     answered = any(sample.judged for sample in own)
     if answered or any("." in key for key in options.thresholds):
         yield from (judge_time(key, budget, own) for key, budget in options.thresholds.items())
-    for key, allowance in sorted(options.allowances.items()):
-        yield judge_allowance(key, allowance, own, other, rivals)
+    if beside:
+        yield from (judge_allowance(*budget, beside) for budget in sorted(options.allowances.items()))
     if answered and options.cert_days is not None:
         days, _ = earliest_expiry(own) or (None, None)
         kept = days is not None and days >= options.cert_days
@@ -7794,13 +7431,11 @@ class Report(NamedTuple):
     newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
     single: Run | None
     events: Sequence[SeriesEvent]
-    comparisons: tuple[Comparison, ...]  # of each side in its turn
+    compared: Mapping[str | None, Summary]  # by variant the chains; beside a baseline the last step
+    comparisons: tuple[Comparison, ...]  # of each variant but the first; the one with a baseline
 
     def start_of(self, run: int) -> datetime.datetime:
         return next(sample.started_at for sample in self.samples if sample.run == run)
-
-    def samples_of(self, variant: str | None) -> list[Sample]:
-        return [sample for sample in self.samples if sample.variant == variant]
 
     @property
     def probe(self) -> dict[str, str | None]:
@@ -8435,10 +8070,8 @@ class Watch:
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
-SHORT = 10  # seconds: a series beside a baseline that took less tells little of what is usual
 ENDS_SOON = datetime.timedelta(days=7)
 WORD = {True: "pass", False: "fail"}
-DEPENDENT = "the runs depend on each other: more of them, further apart"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
@@ -8502,11 +8135,9 @@ def clock_text(moment: datetime.datetime) -> str:
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
-    failed, undecided = verdict.keys("exceeded", *NOT_JUDGED), verdict.keys("undecided")
+    failed = verdict.keys("exceeded", NOT_JUDGED)
     if failed:
         yield "slo_violations=" + ",".join(failed)
-    if undecided:
-        yield "slo_undecided=" + ",".join(undecided)
 
 
 def step_title(number: int, turn: Turn | None) -> str:
@@ -8570,11 +8201,11 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
 
 
 def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) -> Iterator[str]:
-    """Give the tokens of a step's comparison; a variant's `last` summary has the verdicts on the whole."""
-    compared = {each.number: each for each in report.comparisons if each.side == summary.variant}
-    whole_chain = compared.get(None) if last else None
-    comparison = whole_chain or compared.get(summary.number)
-    verdict = report.verdicts.get(summary.variant) if last else None
+    """Give the tokens of a variant's comparison and of its budgets, which its `last` summary has."""
+    if not last:
+        return
+    comparison = next((each for each in report.comparisons if each.own.variant == summary.variant), None)
+    verdict = report.verdicts.get(summary.variant)
     if comparison:
         total = comparison.differences["total"]
         low, high = total.interval or (None, None)
@@ -8658,7 +8289,7 @@ def budget_warnings(report: Report) -> Iterator[str]:
     """Warn where a bad answer, which may be a quick one, was held against the budgets or left out."""
     held, verdict = report.bad_statuses, report.verdict
     statistics = (each for each in verdict.judgements if each.n is not None) if verdict else ()
-    judged = {each.variant for each in statistics if each.outcome not in NOT_JUDGED}
+    judged = {each.variant for each in statistics if each.outcome != NOT_JUDGED}
     bad = held or bad_ends(sample for sample in report.samples if sample.variant in judged)
     if bad and not report.options.fail:
         statuses, where = bad_ones(bad, None if report.single else report.runs)
@@ -8693,27 +8324,16 @@ def certificate_violation(verdict: Verdict) -> Iterator[str]:
 def not_judged_texts(verdict: Verdict, report: Report) -> dict[str, str]:
     """Say of each key that was not judged why."""
     texts = {}
-    for key in verdict.keys(*NOT_JUDGED):
-        those = [each for each in verdict.having(*NOT_JUDGED) if each.key == key]
+    for key in verdict.keys(NOT_JUDGED):
+        those = [each for each in verdict.having(NOT_JUDGED) if each.key == key]
         text = "not judged, too few good answers"
         text += " on a kept connection" if report.options.series.reuse else ""
         names = dict.fromkeys(name for each in those for name in each.lacking)
         text += f" at {', '.join(names)}" if names else ""
-        if those[0].outcome == "dependent":
-            text = f"not judged, {DEPENDENT}"
         if report.runs < report.planned:
             text += f", stopped after {report.runs} of {report.planned} runs"
         texts[key] = text
     return texts
-
-
-def short_series(report: Report) -> Iterator[str]:
-    """Warn where a series that is compared with another one took so little time that its runs are alike."""
-    if report.options.baseline:
-        took = {BEFORE: report.options.baseline.seconds, NOW: report.duration_us / 1e6}
-        short = ", ".join(f"{name} within {took[name]:.1f} s" for name in took if 0 < took[name] < SHORT)
-        if short:
-            yield f"measured {short}: it tells of these seconds alone; --interval 1 or more tells more"
 
 
 def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -> Iterator[str]:
@@ -8880,14 +8500,12 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
         violations.append(fields)
     thresholds = {key: each.threshold for key, each in verdict.thresholds.items()}
     document = {"pass": verdict.passed, "thresholds_ms": thresholds, "violations": violations}
-    not_judged, end = verdict.keys(*NOT_JUDGED), verdict.certificate
+    not_judged, end = verdict.keys(NOT_JUDGED), verdict.certificate
     if series or not_judged:
         document["not_judged"] = not_judged
     if end:
         passed = end.outcome == "kept"
         document["certificate"] = {"threshold_days": end.threshold, "actual_days": end.actual, "pass": passed}
-    if any(each.allowance for each in verdict.judgements):
-        document["undecided"] = verdict.keys("undecided")
     return document
 
 
@@ -8982,14 +8600,12 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "ci95_ms": each.interval and [to_ms(us) for us in each.interval],
         }
         for key, each in comparison.differences.items()
-        if comparison.number or key == "total"
     }
     return {
-        "side": comparison.side,
-        "against": comparison.against,
+        "side": comparison.own.variant,
+        "against": comparison.names[1],
         "step_number": comparison.number,
-        "n": comparison.n,
-        "dependence": comparison.dependence and round(comparison.dependence, 3),
+        "n": comparison.differences["total"].n,
         "verdict": comparison.verdict,
         **differences,
     }
@@ -9057,7 +8673,7 @@ def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
     first = report.samples[0]
     if report.single:
-        fields = {**report.probe, **comparison_fields(report), **run_fields(report.single), "steps": []}
+        fields = {**report.probe, **run_fields(report.single), "steps": []}
     else:
         fields = series_fields(report)
     return {
@@ -9873,19 +9489,16 @@ def threshold_text(judgement: Judgement) -> str:
     return f"{judgement.key}≤{text}"
 
 
-def undecided_text(judgement: Judgement) -> str:
-    (low, high), allowance = judgement.interval, judgement.allowance or Allowance(0, False)
-    text = f"{judgement.key}=+{plain_number(allowance.amount)}{'%' if allowance.percent else ''}"
-    text += f" at {judgement.variant}" if judgement.variant else ""
-    decimals = 1 if max(abs(low), abs(high)) >= 1 else 3
-    ends = f"{signed(low, decimals)} and {signed(high, decimals)} ms"
-    allowed = allowance.over(judgement.baseline)
-    text += f": cannot tell, {allowed:.{decimals}f} ms lies between {ends}"
-    if judgement.enough:
-        what = "rounds" if judgement.variant else "runs on each side"
-        enough = f"about {float(f'{judgement.enough:.2g}'):.0f}"
-        text += f"; {enough if judgement.enough <= MAX_COUNT else 'no --count of'} {what} would"
-    return text
+def allowance_texts(verdict: Verdict) -> Iterator[str]:
+    """Show the differences that relative budgets were held against, with their intervals."""
+    for each in verdict.judgements:
+        if each.allowance and each.difference and each.variant != SIDES[0]:
+            percent = each.allowance.percent and each.baseline > 0
+            unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
+            size, low, high = (signed(ms * per_ms, 1) for ms in each.difference)
+            where = f" at {each.variant}" if each.variant else ""
+            allowed = f"+{plain_number(each.allowance.amount)} {'%' if each.allowance.percent else 'ms'}"
+            yield f"{each.key}{where}: {size} {unit} ({low} to {high} {unit}), allowed {allowed}"
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
@@ -9899,10 +9512,10 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         bad = " ".join(bad_ones(report.bad_statuses, None if report.single else report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
+    lines += allowance_texts(verdict)
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))
     lines += [Span(f"• {text}", "bad") for text in budget_texts(verdict, report)]
-    lines += [Span(f"• {undecided_text(each)}", "warn") for each in verdict.having("undecided")]
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
@@ -10237,312 +9850,11 @@ def failed_rows(report: Report) -> Iterator[Row]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28d. Views of addresses. A table with a row for each address, and what is odd about any of them.
-SLOW_KEYS = ("wait", "connect", "total")
-CERTIFICATE = "Certificate (SHA-256)"
-SHA256 = "SHA-256"  # the same where it is narrow: the digits alone
-KEY_COLUMNS = {"wait": "Wait", "total": "Total", "connect": "Connect", "tls": "TLS"}
-TEXTS = ("Address", "Side", "Status", CERTIFICATE, SHA256, "Server", "HTTP")  # columns that hold no numbers
-SAME_SIZE = 0.4  # of the largest phase: a handshake may take two round trips and a half
-SLOW_TIMES, SLOW_BY_US = 2, 5_000  # of the median of the others, and above it
-
-
-def part_for_medians(part: Summary) -> tuple[bool, int]:
-    """Order the parts of a variant's runs: good ones last."""
-    return bool(part.used) and not part.none_good, len(part.used)
-
-
-class VariantRow:
-    """A step of one variant, for a row of a table: all its runs (`whole`), and the same in `parts`, by URL.
-    The table shows the medians of the `usual` part.
-    """
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self.variant = str(samples[0].variant)
-        self.whole = Summary(samples)
-        self.parts = sum_up_all(samples)
-        self.usual = max(self.parts, key=part_for_medians)
-        self.statuses = ", ".join(map(str, self.whole.statuses))
-        self.outcome = ", ".join(filter(None, (self.statuses, "ERROR" if self.whole.failed else "")))
-        servers = present("server", [*self.parts, *self.whole.answered])
-        self.certificates = {shown.sha256: shown for shown in present("certificate", servers)}
-
-    def median(self, key: str) -> str:
-        """Return the median of a key in ms."""
-        return number_text(to_ms(self.usual.stat(key)))
-
-
-def rows_of(samples: Sequence[Sample], number: int) -> list[VariantRow]:
-    """Return what a step was like, of each variant that came so far."""
-    steps = [sample for sample in samples if sample.number == number]
-    return list(map(VariantRow, group_by(lambda sample: sample.variant, steps).values()))
-
-
-def minority(values: Mapping[str, Any]) -> list[str]:
-    """Return the names whose value is not the majority's, all if there is none. Empty values do not count."""
-    told = {name: value for name, value in values.items() if value}
-    counts = collections.Counter(told.values())
-    return [name for name, value in told.items() if 2 * counts[value] <= len(told)]
-
-
-def far_above(own: float, usual: float) -> bool:
-    return own >= SLOW_TIMES * usual and own >= usual + SLOW_BY_US
-
-
-def certificate_words(certificate: Certificate, now: datetime.datetime) -> str:
-    """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
-    digits, end = (certificate.sha256 or "?")[:8], certificate.not_after
-    if end is None:
-        return f"{digits}, no legible expiry"
-    if end < now:
-        return f"{digits}, expired {in_days(end, now)} ago"
-    return f"{digits}, {counted((end - now).days, 'day')} left"
-
-
-def large_phases(found: Comparison) -> dict[str, float]:
-    """Return the phases that make a large part of a difference (us), in its direction or not, by their size.
-
-    A phase counts if at least half of the rounds have it: on kept connections few have those of the set-up.
-    """
-    sizes, least = {}, LARGE_PART * abs(found.differences["total"].median or 0)
-    for phase in PHASES:
-        each = found.differences[phase]
-        if each.median and abs(each.median) >= least and 2 * each.n >= found.n:
-            sizes[phase] = each.median
-    return dict(sorted(sizes.items(), key=lambda size: -abs(size[1])))
-
-
-def difference_words(found: Comparison, where: str = "") -> str:
-    """Tell a difference and its interval; then the one or two phases that make most of it, or two that go in
-    opposite directions.
-    """
-    total, sizes = found.differences["total"], large_phases(found)
-    whole = total.median or 0
-    size, *ends = plain_ms([whole, *sorted(total.interval or (), key=abs)])
-    words = f"{size} ms{where} ({ends[0]} to {ends[1]})"
-    along = [phase for phase in sizes if sizes[phase] * whole > 0]
-    opposite = [phase for phase in sizes if sizes[phase] * whole < 0]
-    if along and opposite:
-        for phase, us in sizes.items():
-            if phase in (along[0], opposite[0]):
-                words += f", {phase} {number_text(abs(us) / 1000)} {'more' if us > 0 else 'less'}"
-        return words
-    texts = plain_ms([whole, *(min(abs(sizes[phase]), abs(whole)) for phase in along[:2])])[1:]
-    named = " and ".join(f"{phase} {text}" for phase, text in zip(along, texts))
-    return f"{words}, most of it {named}" if named else words
-
-
-def way_words(own: Summary, others: Sequence[Summary], found: Comparison) -> str:
-    """Say that the way to an address is longer or shorter, where that may be all that its times differ by."""
-    trips, total = present("rtt_us", others), found.differences["total"].median or 0
-    if own.rtt_us is None or not trips:
-        return ""
-    usual = median(trips)
-    more, largest = own.rtt_us - usual, max(map(abs, large_phases(found).values()), default=0)
-    if more * total <= 0 or abs(more) < SAME_SIZE * largest:
-        return ""
-    way = f"the way to it is {'longer' if more > 0 else 'shorter'}"
-    return f"; {way}: round trip {time_text(own.rtt_us)}, of the others {time_text(usual)}"
-
-
-def others_of(row: VariantRow, rows: Sequence[VariantRow]) -> list[Summary]:
-    """Return the other addresses of the same kind: an error page may come sooner than a good answer."""
-    kind = (row.usual.reused, row.usual.none_good)
-    others = [each.usual for each in rows if each is not row]
-    return [other for other in others if (other.reused, other.none_good) == kind]
-
-
-class Mark(NamedTuple):
-    """What is odd about an address, and the columns that show it."""
-
-    address: str | None
-    text: str
-    columns: Sequence[str] = ()
-
-
-def far_marks(own: Summary, others: Sequence[Summary]) -> Iterator[Mark]:
-    """Say which medians of an address are far above the median of the others; for few rounds."""
-    parts = {}
-    for key in SLOW_KEYS:
-        us, medians = own.stat(key), [other.stat(key) for other in others]
-        values = [value for value in medians if value is not None]
-        if us is not None and values and far_above(us, median(values)):
-            parts[key] = f"{key} {time_text(us)}, of the others {time_text(median(values))}"
-    if parts:
-        columns = [KEY_COLUMNS[key] for key in parts]
-        yield Mark(own.variant, f"is slow: median {'; '.join(parts.values())}", columns)
-
-
-def slow_mark(own: Summary, others: Sequence[Summary], found: Comparison) -> Mark:
-    """Say by how much an address is slow or fast, and by what."""
-    which, where = ("slow", "above") if found.verdict == "slower" else ("fast", "below")
-    way = way_words(own, others, found)
-    columns = ["Round trip"] if way else []
-    columns += [KEY_COLUMNS[phase] for phase in large_phases(found) if phase in KEY_COLUMNS]
-    words = f"is {which}: total {difference_words(found, f' {where} the others')}{way}"
-    return Mark(own.variant, words, columns)
-
-
-def row_marks(row: VariantRow, told: set[str]) -> Iterator[Mark]:
-    """Say how and how often an address fails, and on what connections it was measured; a `told` hint once."""
-    whole = row.whole
-    for count, failure in whole.failures.values():
-        often = f" in {count} of {counted(whole.runs, 'run')}" if count < whole.runs else ""
-        hint = "" if failure.hint in told else clip(failure.hint)
-        told.add(failure.hint)
-        yield Mark(row.variant, f"fails{often}: {clip(failure.message).rstrip('.')}. {hint}".rstrip())
-    if whole.answered and whole.refused and not row.usual.reused:
-        yield Mark(row.variant, f"was only measured on new connections: {next(iter(whole.refused))}")
-
-
-def marks_of(
-    rows: Sequence[VariantRow], found: Sequence[Comparison], now: datetime.datetime
-) -> Iterator[Mark]:
-    """Say of each address what is odd about it: that it fails, is slow, or differs from most."""
-    told: set[str] = set()
-    # If most have an error page, they are as odd as the one that has none.
-    healthy = any(row.whole.used and not row.whole.none_good for row in rows)
-    other_status = minority({row.variant: row.statuses for row in rows})
-    other_certificate = minority({row.variant: frozenset(row.certificates) for row in rows})
-    for row, comparison in zip(rows, found):
-        yield from row_marks(row, told)
-        others = others_of(row, rows)
-        if comparison.verdict == "too_few":
-            yield from far_marks(row.usual, others)
-        elif comparison.verdict != "no_difference":
-            yield slow_mark(row.usual, others, comparison)
-        if row.variant in other_status or (healthy and row.whole.bad_status):
-            yield Mark(row.variant, f"answers {row.statuses}", ["Status"])
-        if row.variant in other_certificate:
-            count = len(row.certificates)
-            what = "another certificate" if count == 1 else f"{count} certificates"
-            named = "; ".join(certificate_words(each, now) for each in row.certificates.values())
-            yield Mark(row.variant, f"shows {what}: {named}", [CERTIFICATE])
-
-
-def address_cells(row: VariantRow, odd: bool, now: datetime.datetime) -> dict[str, str]:
-    """Return what a table may tell of an address, by heading."""
-    usual, server = row.usual, row.usual.server
-    cells = {
-        "Address": f"! {row.variant}" if odd else row.variant,
-        "Status": row.outcome,
-        CERTIFICATE: server.certificate and certificate_words(server.certificate, now),
-        SHA256: server.certificate and (server.certificate.sha256 or "?")[:8],
-        "Resent": usual.retransmits,
-        "Server": server.software,
-        "HTTP": server.http_version and server.http_version.replace("HTTP/", ""),
-        "Round trip": number_text(to_ms(usual.rtt_us)),
-        **{heading: row.median(key) for key, heading in KEY_COLUMNS.items()},
-    }
-    return {heading: "-" if cell is None else str(cell) for heading, cell in cells.items()}
-
-
-def differing(rows: Sequence[VariantRow], table: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the headings of the columns in which the addresses that answered differ."""
-    headings = []
-    for heading in (CERTIFICATE, "Resent", "Server", "HTTP"):
-        column = ((row.whole.answered, cells[heading]) for row, cells in zip(rows, table))
-        if len({cell for answered, cell in column if answered or cell != "-"}) > 1:
-            headings.append(heading)
-    trips = present("rtt_us", (row.usual for row in rows))
-    if trips and far_above(max(trips), min(trips)):
-        headings.append("Round trip")
-    return headings
-
-
-def fitting_table(
-    table: Sequence[Mapping[str, str]], headings: Sequence[str], left_out: Sequence[str], width: int
-) -> Table:
-    """Make a table of cells by heading; of columns that do not fit the first of `left_out` go first."""
-    for count in range(len(left_out) + 1):
-        shown = [each for each in headings if each not in left_out[:count]]
-        cells = [[row[each] for each in shown] for row in table]
-        if table_width([shown, *cells]) <= width:
-            break
-    rows = [row_of(row, "warn" if row[0].startswith("!") else "") for row in cells]
-    return Table(shown, [each for each in shown if each not in TEXTS], rows)
-
-
-def addresses_table(
-    table: Sequence[Mapping[str, str]], headings: Sequence[str], reasons: Collection[str], width: int
-) -> Table:
-    """Compare the addresses: medians in ms, and what differs. The reasons of marks are left out last, of
-    these the times first. A certificate that is a reason is shortened to its digits before.
-    """
-    always = ["Address", "Status", "Wait", "Total"]
-    order = dict.fromkeys([*always, *headings, "Connect", "TLS", *reasons])
-    kept = [each for each in order if each in always or any(cells[each] != "-" for cells in table)]
-    left_out = sorted(kept[:0:-1], key=lambda each: (each in reasons, each in reasons and each in TEXTS))
-    whole = fitting_table(table, kept, left_out, width)
-    if CERTIFICATE not in reasons or set(reasons) <= set(whole.headings):
-        return whole
-    kept.remove(CERTIFICATE)
-    return fitting_table(table, [*kept, SHA256], left_out, width)
-
-
-def medians_sentence(report: Report, rows: Sequence[VariantRow]) -> str:
-    """Say how many addresses there are, how they were found, and how many runs the medians are of."""
-    count = "1 address" if len(rows) == 1 else f"{len(rows)} addresses"
-    found = "given with --resolve"
-    if report.lookup_us is not None:
-        found = f"found in {ms_text(to_ms(report.lookup_us))}"
-    runs = counted(sum(row.usual.runs for row in rows), "run")
-    told = [runs, *late_starts(sum(row.usual.late for row in rows))]
-    return f"{count}, {found}; medians in ms of {', '.join(told)}:"
-
-
-def alike_sentence(found: Sequence[Comparison], but: str) -> str:
-    """Say what no difference shows in; of too few rounds, how many would tell."""
-    if any(each.verdict == "too_few" for each in found):
-        rounds, needed = counted(max(each.n for each in found), "round"), found[0].needed
-        words = f"After {rounds} no address is twice as slow; --count {needed} tells smaller differences"
-        return f"{words}. They differ in {but}." if but else f"{words}."
-    ends = [abs(end) for each in found for end in each.differences["total"].interval or ()]
-    words = f"No difference shows between the {len(found)} addresses"
-    return f"{words}{but and f' but for {but}'}: each within {plain_ms([max(ends)])[0]} ms of the others."
-
-
-def address_notes(rows: Sequence[VariantRow]) -> Iterator[Line]:
-    """Say which addresses had no good answer, and of each what setting the connection up costs."""
-    bad = [row.variant for row in rows if row.usual.none_good]
-    if bad:
-        yield Span(f"{', '.join(bad)}: {NONE_GOOD}", "warn")
-    for row in rows:
-        cost = reuse_sentence(row.usual)
-        if cost:
-            yield f"{row.variant}: {cost}"
-
-
-def addresses_blocks(report: Report, width: int) -> Iterator[Block]:
-    """Show the addresses of a name side by side, step by step of a chain."""
-    now = wall_clock()
-    numbers = sorted({summary.number for summary in report.summaries})
-    measured = len({sample.variant for sample in report.samples})
-    for number in numbers:
-        rows = rows_of(report.samples, number)
-        found = [compare_address(row.usual, others_of(row, rows), len(rows)) for row in rows]
-        marks = list(marks_of(rows, found, now))
-        odd = {mark.address for mark in marks}
-        table = [address_cells(row, row.variant in odd, now) for row in rows]
-        headings = differing(rows, table)
-        reasons = dict.fromkeys(each for mark in marks for each in mark.columns)
-        step = f"Step {number}: " if len(numbers) > 1 else ""
-        yield Span(f"{step}{rows[0].usual.title}", "strong")
-        yield medians_sentence(report, rows)
-        yield addresses_table(table, headings, reasons, width)
-        yield from (Span(f"! {mark.address} {mark.text}", "warn") for mark in marks)
-        yield from address_notes(rows)
-        if len(rows) == 1:
-            alone = "one address was measured" if measured == 1 else f"{rows[0].variant} came to this step"
-            yield f"Only {alone}: there is nothing to compare."
-        elif not marks:
-            yield Span(alike_sentence(found, ", ".join(headings)), "good")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 28e. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
+# 28d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 COMPARED = (*PHASES, "total")
-FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "Status", "total")  # where it is narrow
+FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "p95", "Status", "total")  # where it is narrow
+TEXTS = ("Side", "Address", "Status", "Certificate")  # columns that hold no numbers
+MOST_TOLD = 8  # comparisons: of more those that differ most
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
 
 
@@ -10552,175 +9864,169 @@ def change_text(us: float | None) -> str:
     return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
-def too_few_words(found: Comparison) -> str:
-    """Say why there is no verdict: too few values, and on which side, or values that depend on each other."""
-    if found.n >= found.needed:
-        return f"Too few runs: {DEPENDENT}"
-    few = f"{found.needed} good ones on both sides are needed"
-    if found.side:
-        return f"Too few rounds: {few}, there are {found.n}"
-    now, before = found.good
-    advice = []
-    if before < found.needed:
-        advice.append(f"{found.against} has {before}: export it anew with --count 20")
-    if now < found.needed:
-        advice.append(f"{NOW} has {now}: --count 20")
-    return f"Too few runs: {few}, {', '.join(advice)}"
+def difference_words(found: Comparison) -> str:
+    """Tell a difference, its interval, and one or two phases that make most of it, none larger than it is."""
+    total = found.differences["total"]
+    whole = total.median or 0
+    sizes = {phase: found.differences[phase].median or 0 for phase in PHASES}
+    large = [phase for phase in PHASES if whole and sizes[phase] / whole >= LARGE_PART]
+    named = sorted(large, key=lambda phase: -abs(sizes[phase]))[:2]
+    parts = (min(abs(sizes[phase]), abs(whole)) for phase in named)
+    size, low, high, *texts = plain_ms([whole, *sorted(total.interval or (), key=abs), *parts])
+    most = " and ".join(f"{phase} {text}" for phase, text in zip(named, texts))
+    return f"{size} ms ({low} to {high}){f', most of it {most}' if most else ''}"
 
 
 def verdict_sentence(found: Comparison) -> str:
-    """Say which of two is better, or why that cannot be said, and whose slow runs are more."""
-    against, name, total = found.against, found.side or NOW, found.differences["total"]
-    middle, interval = total.median, total.interval
+    """Say which of two is better, or why that cannot be said."""
+    (name, against), total = found.names, found.differences["total"]
     if found.verdict == "unlike":
-        words = f"{name.capitalize()} answers {found.statuses[0]}, {against} {found.statuses[1]}: "
+        words = f"{name} answers {found.statuses[0]}, {against} {found.statuses[1]}: "
         words += "the times are of different work"
-        if middle is not None:
-            words += f"; total is {plain_ms([middle])[0]} ms {'shorter' if middle < 0 else 'longer'}"
+        if total.median is not None:
+            words += (
+                f"; total is {plain_ms([total.median])[0]} ms {'shorter' if total.median < 0 else 'longer'}"
+            )
         return words
-    if middle is None or interval is None:
-        return too_few_words(found)
+    if found.verdict == "too_few":
+        words = f"{found.needed} good ones on both sides are needed"
+        if isinstance(found.other, Baseline):
+            return f"Too few runs: {words}, {against} has {found.other.good}, {name} {found.own.good}"
+        words = f"Too few rounds: {words}, there are {total.n}"
+        return words if found.own.runs >= found.needed else f"{words}: --count {found.needed}"
     if found.verdict == "no_difference":
-        low, high = plain_ms(interval)
+        low, high = plain_ms(total.interval or ())
         words = f"No difference shows between {against} and {name}: "
-        words += f"total between {low} ms faster and {high} ms slower in the usual time"
-    else:
-        than = "" if found.side else f" than {against}"
-        words = f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
-    if are_apart(found.slow, found.good):
-        parts = [f"{who} {few} of {of}" for who, few, of in zip((name, against), found.slow, found.good)]
-        words += f"; slow runs: {', '.join(reversed(parts))}"
-    return words
+        return words + f"total between {low} ms faster and {high} ms slower in the usual time"
+    than = "" if against == SIDES[0] else f" than {against}"
+    return f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
 
 
-# Besides its times this is told of a side, where it usually differs: read from the last sample of each run.
+# Besides its times this is told of a side, where it usually differs: read from the last step of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
-    "method": lambda end: end.method,
     "protocol": lambda end: end.server.http_version or "none",
     "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
-    "certificate": lambda end: end.server.facts.get("certificate", "none"),
     "number of steps": lambda end: str(end.number),
-    "connection": lambda end: "kept" if end.reused else "new",
 }
 
 
-# As an export's first step says how it was asked: field -> what it is called, and a value in words.
-ASKED: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "proxy_url": ("proxy", lambda url: url or "none"),
-    "unix_socket": ("unix socket", lambda path: path or "none"),
-    "tls_verified": ("verification", lambda verified: "off" if verified is False else "on"),
-    "tls_custom_ca": ("--cacert", lambda given: "given" if given else "not given"),
-    "client_cert": ("client certificate", lambda shown: "shown" if shown else "not shown"),
-    "body_bytes": ("request body", size_text),
-    "names": ("header fields", lambda names: " ".join(sorted(names)) or "none"),
-}
+def unlike_words(found: Comparison, intended: Collection[str]) -> Iterator[str]:
+    """Say in what the answers of two sides differ besides their times and what was intended."""
+    if isinstance(found.other, Baseline) or not (found.own.used and found.other.used):
+        return
+    parts = found.own.used, found.other.used
+    for name, habit in HABITS.items():
+        mine, theirs = (most_frequent(list(map(habit, part))) for part in parts)
+        if mine != theirs and name not in intended:
+            yield f"{name} {mine} and {theirs}"
+    size, before = (median(present("body_bytes", part)) for part in parts)
+    if size != before and abs(size - before) >= OTHER_SIZE * before:
+        yield f"body size {size_text(round(size))} and {size_text(round(before))}"
 
 
-def asked_words(own: Sequence[Sample], other: Sequence[Sample]) -> Iterator[str]:
-    """Say in what the first requests of two series differ, as far as both exports tell."""
-    mine, theirs = (next((dict(each.asked) for each in part if each.asked), {}) for part in (own, other))
-    if "names" in mine and "names" in theirs:  # those that one side alone has
-        mine["names"], theirs["names"] = mine["names"] - theirs["names"], theirs["names"] - mine["names"]
-    for field, (name, words) in ASKED.items():
-        if field in mine and field in theirs and words(mine[field]) != words(theirs[field]):
-            yield f"{name} {clip(words(mine[field]))} and {clip(words(theirs[field]))}"
+def comparison_lines(report: Report) -> Iterator[Line]:
+    """Say the outcome of each comparison, and in what else its sides differ."""
+    by_size = sorted(report.comparisons, key=lambda each: -abs(each.differences["total"].median or 0))
+    told = [each for each in report.comparisons if each in by_size[:MOST_TOLD]]
+    for words, alike in group_by(verdict_sentence, told).items():
+        tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(alike[0].verdict, "")
+        named = alike[0].verdict == "too_few" and alike[0].own.variant
+        yield Span(f"{', '.join(each.names[0] for each in alike)}: {words}" if named else words, tone)
+    families = {each.options.family for each in report.options.sides}
+    intended = ("address family",) if len(families) > 1 or report.options.series.every_address else ()
+    for each in told:
+        words = ", ".join(unlike_words(each, intended))
+        if words:
+            yield Span(f"{' and '.join(each.names)} differ besides: {words}", "warn")
 
 
-def unlike_words(own: Sequence[Sample], other: Sequence[Sample], intended: Collection[str]) -> Iterator[str]:
-    """Say in what two sides differ besides their times and what was intended: in their answers, if both have
-    any, and in how they were asked, where that is known.
+def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str:
+    """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
+    if certificate is None:
+        return "-"
+    digits, left = (certificate.sha256 or "?")[:8], certificate.days_left(now)
+    return digits if left is None else f"{digits}, {counted(left, 'day')}"
+
+
+def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, str]:
+    """Return what the table tells of a side, by heading; of a baseline its times alone are known."""
+    cells = {key: number_text(to_ms(side.distributions[key].median)) for key in COMPARED}
+    cells["p95"] = number_text(to_ms(side.distributions["total"].stats.get("p95")))
+    if isinstance(side, Baseline):
+        return {**cells, "Status": "-", "Certificate": "-"}
+    outcomes = [*map(str, side.statuses), *(["ERROR"] if side.failed else [])]
+    certificate = certificate_words(side.server.certificate, now)
+    return {**cells, "Status": ", ".join(outcomes), "Certificate": certificate}
+
+
+def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], width: int) -> Table:
+    """Make a table of cells by heading; of columns that do not fit the first of FIRST_LEFT_OUT go first."""
+    for left_out in ("", *FIRST_LEFT_OUT):
+        headings = [each for each in headings if each != left_out]
+        rows = [[cells[each] for each in headings] for cells in table]
+        if table_width([headings, *rows]) <= width:
+            break
+    return Table(headings, [each for each in headings if each not in TEXTS], list(map(row_of, rows)))
+
+
+def sides_table(report: Report, width: int) -> Table:
+    """Compare sides: medians in ms, and how far total is above that of the first one. A column is drawn if it
+    tells something.
     """
-    ends = [usable(each for each in part if each.last) for part in (own, other)]
-    if all(ends):
-        for name, habit in HABITS.items():
-            mine, theirs = (most_frequent(list(map(habit, part))) for part in ends)
-            if mine != theirs and name not in intended:
-                yield f"{name} {mine} and {theirs}"
-        size, before = (median(present("body_bytes", part)) for part in ends)
-        if size != before and abs(size - before) >= OTHER_SIZE * before:
-            yield f"body size {size_text(round(size))} and {size_text(round(before))}"
-    yield from asked_words(own, other)
+    now = wall_clock()
+    table = {name or NOW: side_cells(side, now) for name, side in report.compared.items()}
+    if report.options.baseline:
+        table = {BEFORE: side_cells(report.options.baseline, now), **table}
+    values = {key: {cells[key] for cells in table.values()} for key in (*COMPARED, "p95", "Certificate")}
+    told = [key for key in (*COMPARED, "p95") if values[key] - {"-", "0.00"}]
+    told += ["Certificate"] * (len(values["Certificate"] - {"-"}) > 1)
+    change = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
+    changes = {each.names[0]: each.differences["total"].median for each in report.comparisons}
+    names = "Address" if report.options.series.every_address else "Side"
+    for name, cells in table.items():
+        cells.update({names: name, change: change_text(changes[name]) if name in changes else ""})
+    return fitting_table(list(table.values()), (names, "Status", *told, change), width)
 
 
-def comparison_notes(report: Report, side: str | None, other: Sequence[Sample]) -> Iterator[Line]:
-    """Say the outcome of a comparison, if there is one, and in what else its sides differ."""
-    parts = [each for each in report.comparisons if each.side == side]
-    if not parts:
-        return
-    whole = parts[-1]
-    tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(whole.verdict, "")
-    named = f"{side}: " if whole.verdict == "too_few" and len(report.options.sides) > 2 else ""
-    yield Span(named + verdict_sentence(whole), tone)
-    families = {each.options.family for each in report.options.sides if each.name in (side, SIDES[0])}
-    intended = ("address family",) if len(families) > 1 else ()
-    words = ", ".join(unlike_words(report.samples_of(side), other, intended))
-    if words:
-        yield Span(f"{(side or NOW).capitalize()} and {whole.against} differ besides: {words}", "warn")
+def side_failures(name: str, side: Summary) -> Iterator[Row]:
+    for count, failure in side.failures.values():
+        yield from failure_rows(failure, f"{name}, {times_text(count)} ")
 
 
-def sides_table(rows: Sequence[VariantRow], heading: str, changes: Mapping[str, str], width: int) -> Table:
-    """Compare sides: medians in ms, and how far total is above that of the first side."""
-    table = []
-    for row in rows:
-        cells = {"Side": row.variant, "Status": row.outcome, heading: changes.get(row.variant, "")}
-        table.append({**cells, **{key: row.median(key) for key in COMPARED}})
-    return fitting_table(table, ("Side", "Status", *COMPARED, heading), FIRST_LEFT_OUT, width)
+def side_blocks(name: str, side: Summary) -> Iterator[Block]:
+    """Say which answers of a side were not good, which connections were not kept, and what opening cost."""
+    if side.none_good:
+        yield Span(f"{name}: {NONE_GOOD}", "warn")
+    elif side.bad_status:
+        statuses, often = bad_ones(bad_codes(side.answered), side.runs)
+        yield Span(f"{name} answered {statuses} {often.rstrip()}; the times are of the good answers", "warn")
+    for reason, count in side.refused.items():
+        yield Span(f"{name}, {counted(count, 'run')} on a new connection: {reason}", "warn")
+    cost = reuse_sentence(side)
+    if cost:
+        yield f"{name}: {cost}"
 
 
-def strips_table(rows: Sequence[VariantRow], width: int) -> Iterator[Table]:
-    """Draw the totals of all sides as strips on one scale, if there is room."""
-    totals = {row.variant: times_of("total", row.usual.used) for row in rows}
-    every = [total for each in totals.values() for total in each]
-    room = width - table_width([["Side"], *([name] for name in totals)]) - 3
-    if len(rows) < 2 or len(every) <= len(rows) or room < 2 * LEAST_STRIP:
-        return
-    low, (high, beyond) = min(every), strip_end(every)
-    scale = Scale(f"total, {number_text(to_ms(low))}", ms_text(to_ms(high)) + beyond)
-    strips: list[Sequence[Cell]] = []
-    for name, each in totals.items():  # a rule parts them, so that their blocks do not touch
-        strips += [(), (Span(name), Strip(each, low, high, "total"))]
-    yield Table(("Side", scale), (), strips[1:])
-
-
-def compared_blocks(report: Report, samples: Sequence[Sample], width: int) -> Iterator[Block]:
-    """Show sides below each other, step by step; first stands the one that others are compared with."""
-    firsts = {sample.number: sample for sample in reversed(samples)}
-    heading = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
-    for number, first in sorted(firsts.items()):
-        rows = rows_of(samples, number)
-        compared = (each for each in report.comparisons if each.number == number)
-        changes = {each.side or NOW: change_text(each.differences["total"].median) for each in compared}
-        if len(firsts) > 1:
-            yield Span(f"Step {number}: {first.method} {clip(first.url)}", "strong")
-        yield sides_table(rows, heading, changes, width)
-        yield from strips_table(rows, width)
-        for row in rows:
-            for count, failure in row.whole.failures.values():
-                yield Fields(failure_rows(failure, f"{row.variant}, {times_text(count)} "))
-            if row.usual.none_good:
-                yield Span(f"{row.variant}: {NONE_GOOD}", "warn")
-            elif row.whole.bad_status:
-                statuses, often = bad_ones(bad_codes(row.whole.answered), row.whole.runs)
-                words = f"answered {statuses} {often.rstrip()}; the times are of the good answers"
-                yield Span(f"{row.variant.capitalize()} {words}", "warn")
-
-
-def versus_blocks(report: Report, width: int) -> Iterator[Block]:
-    first, sides = report.samples[0], report.options.sides
+def sides_blocks(report: Report, width: int) -> Iterator[Block]:
+    """Show the sides of --versus, or the addresses of a name, and which is better."""
+    first, sides, names = report.samples[0], report.options.sides, list(report.compared)
     yield Span(f"{first.method} {clip(first.url)}", "strong")
-    rounds = len({sample.round for sample in report.samples})
-    late = sum(sample.late for sample in report.samples if sample.number == 1)
-    told = [f"{counted(rounds, 'round')} of {len(sides)} sides", *late_starts(late)]
-    yield f"{', '.join(told)}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
+    lookup = report.lookup_us
+    what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
+    what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
+    what = f"{len(names)} sides" if sides else what
+    rounds = counted(len({sample.round for sample in report.samples}), "round")
+    late = late_starts(sum(sample.late for sample in report.samples if sample.number == 1))
+    yield f"{', '.join([f'{rounds} of {what}', *late])}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
-    yield from compared_blocks(report, report.samples, width)
-    chained = any(each.number is None for each in report.comparisons)
-    for side in sides if chained else ():
-        chains = usable(chains_of(report.samples_of(side.name)))
-        if chains:
-            yield f"  {side.name}  all steps together: {time_text(median(times_of('total', chains)))}"
-    for side in sides[1:]:
-        yield from comparison_notes(report, side.name, report.samples_of(SIDES[0]))
+    yield sides_table(report, width)
+    failed = [row for name, side in report.compared.items() for row in side_failures(str(name), side)]
+    yield Fields(dict.fromkeys(failed))  # what to try is said once
+    for name, side in report.compared.items():
+        yield from side_blocks(str(name), side)
+    yield from comparison_lines(report)
+    if not report.comparisons:
+        yield f"Only {names[0]} was measured: there is nothing to compare."
 
 
 def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:
@@ -10729,14 +10035,11 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     for name, value in (("host", baseline.host), ("label", baseline.label)):
         if value != report.probe[name]:
             told.append(f"{name} {value}" if value else f"no {name}")
-    urls = {each.number: each.url for each in report.samples}
-    for number, url in {each.number: each.url for each in baseline.samples}.items():
-        if urls.get(number, url) != url:
-            told.append(f"step {number}: {url}")
+    if [baseline.url or ""] != report.summaries[-1].urls:
+        told.append(baseline.url or "various URLs")
     yield Fields([(BEFORE, clip(", ".join(told)))])
-    now = [sample._replace(variant=NOW) for sample in report.samples]
-    yield from compared_blocks(report, [*baseline.samples, *now], width)
-    yield from comparison_notes(report, None, baseline.samples)
+    yield sides_table(report, width)
+    yield from comparison_lines(report)
 
 
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -10749,10 +10052,8 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         starts = report.skipped + len({sample.round for sample in report.samples})
         why = "a run was still under way, or this machine stood still"
         yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
-    if report.options.sides:
-        yield from versus_blocks(report, width)
-    elif report.samples[0].variant:
-        yield from addresses_blocks(report, width)
+    if report.samples[0].variant:
+        yield from sides_blocks(report, width)
     else:
         yield from steps_blocks(report, width)
     for summary in report.summaries if report.samples[0].variant else ():
@@ -11485,7 +10786,7 @@ class Results:
         kept = () if self._single else self._listings
         self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
-        self._at_once = options._replace(thresholds=plain, allowances={})  # each run is held against these
+        self._at_once = options._replace(thresholds=plain)  # each run is held against these
 
     def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
@@ -11532,7 +10833,6 @@ class Results:
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
-        compares = self.options.baseline is not None
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
             network, response = step.network, step.response
@@ -11561,7 +10861,6 @@ class Results:
                 findings=findings,
                 rtt_us=network.rtt_us,
                 retransmits=network.retransmits,
-                asked=asked_of(step_document(step)) if compares and not self.samples else None,
                 server=self._known.setdefault(server, server),
                 traits=self._traits(response),
             )
@@ -11582,7 +10881,6 @@ class Results:
             yield f"{count}stopped after {MAX_REDIRECTS} redirects{end}"
         if report.single:
             return
-        yield from short_series(report)
         yield from (f"in {count} of {runs} runs {note.format('')}" for note, count in self.notes.items())
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
@@ -11591,18 +10889,21 @@ class Results:
 
     def report(self, planned: int, skipped: int) -> Report:
         """Sum up all runs; there were to be `planned` ones, and `skipped` rounds did not start."""
-        options, verdicts, comparisons = self.options, {}, []
+        options, verdicts = self.options, {}
         order = {variant: index for index, variant in enumerate(self.variants)}
         samples = sorted(self.samples, key=lambda sample: order.get(sample.variant, 0))
         parts = group_by(lambda sample: sample.variant, samples)
-        rivals = max(0, len(options.sides) - 1)
-        other = options.baseline.samples if options.baseline else parts.get(SIDES[0], ())
+        summaries = sum_up_all(samples)
+        compared: dict[str | None, Summary] = {}
+        if options.baseline:
+            compared = {None: summaries[-1]}
+        elif None not in parts:
+            compared = {variant: Summary(chains_of(own)) for variant, own in parts.items()}
+        beside = {each.own.variant: each for each in compare_all(options, compared)}
         for variant, own in parts.items():
-            verdict = verdict_on(judge_all(options, own, other, rivals))
+            verdict = verdict_on(judge_all(options, own, beside.get(variant)))
             if verdict:
                 verdicts[variant] = verdict
-            if other and own is not other:
-                comparisons += compare(own, other, rivals)
         single = self.last_run
         return Report(
             options=options,
@@ -11611,13 +10912,14 @@ class Results:
             planned=planned,
             skipped=skipped,
             duration_us=max(0, self.ended - self.begun) // 1000,
-            summaries=sum_up_all(samples),
+            summaries=summaries,
             verdicts=verdicts,
             lookup_us=self.lookup_us,
             newest=self.newest,
             single=single and single._replace(verdict=verdicts.get(None)),
             events=self.events,
-            comparisons=tuple(comparisons),
+            compared=compared,
+            comparisons=tuple(each for each in beside.values() if each.own is not each.other),
         )
 
     def items(self, option: str) -> Iterator[str]:

@@ -55,7 +55,7 @@ SERIES_FIELDS = (
     "statistics events runs"
 )
 BASELINE_FIELDS = "path started_at host label"
-COMPARISON_FIELDS = "side against step_number n dependence verdict"
+COMPARISON_FIELDS = "side against step_number n verdict " + TIMING_FIELDS
 EVENT_FIELDS = "at run_number kind text target side"
 EVENT_KINDS = "status recovered address certificate protocol".split()
 SERIES_SUMMARY_FIELDS = "runs failed bad_status late skipped errors duration_ms"
@@ -114,9 +114,8 @@ def check_comparisons(document: dict[str, Any]) -> None:
         check_fields(document["baseline"], BASELINE_FIELDS)
         parse_instant(document["baseline"]["started_at"])
     for each in document.get("comparisons", ()):
-        times = TIMING_FIELDS if each["step_number"] else "total_ms"
-        check_fields(each, f"{COMPARISON_FIELDS} {times}")
-        for key in times.split():
+        check_fields(each, COMPARISON_FIELDS)
+        for key in TIMING_FIELDS.split():
             check_fields(each[key], "median_ms ci95_ms")
             low, high = each[key]["ci95_ms"] or (None, None)
             assert low is None or low <= each[key]["median_ms"] <= high
@@ -141,8 +140,6 @@ def without_relative(slo: dict[str, Any], relative: Sequence[str]) -> dict[str, 
     violations = [each for each in slo["violations"] if each["key"] not in relative]
     not_judged = [key for key in slo.get("not_judged", ()) if key not in relative]
     rest = {key: value for key, value in slo["thresholds_ms"].items() if key not in relative}
-    undecided = slo.pop("undecided", [])
-    assert len(set(undecided)) == len(undecided) and set(undecided) <= set(relative)
     left = {**slo, "thresholds_ms": rest, "violations": violations, "pass": not (violations or not_judged)}
     return {**left, "not_judged": not_judged} if "not_judged" in slo else left
 
@@ -165,7 +162,7 @@ def check_document(
     if "runs" in document:
         check_series(document, expected, relative)
         return document
-    check_fields(document, DOCUMENT_FIELDS + trace_field(document) + compared_fields(document))
+    check_fields(document, DOCUMENT_FIELDS + trace_field(document))
     check_run(document, relative)
     return document
 
@@ -607,37 +604,24 @@ def check_sides(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> Non
         drawn = [run["side"] for run in document["runs"] if run["round"] == turn + 1]
         assert len(set(drawn)) == len(drawn) and (set(drawn) == set(names) or turn == turns - 1)
     parts = {name: [run for run in document["runs"] if run["side"] == name] for name in names}
-    found = document["comparisons"]
-    wanted = []
-    for name in names[1:]:
-        steps = [
-            {step["step_number"] for run in parts[each] for step in run["steps"]} for each in ("A", name)
-        ]
-        if parts[name] and parts["A"]:
-            wanted += [(name, number) for number in sorted(steps[0] & steps[1])]
-            wanted += [(name, None)] * (max(steps[0] | steps[1]) > 1)
-    assert [(each["side"], each["step_number"]) for each in found] == wanted
+    found, compared = document["comparisons"], [name for name in names[1:] if parts["A"] and parts[name]]
+    assert [each["side"] for each in found] == compared
     for each in found:
-        check_comparison(each, parts[each["side"]], parts["A"], good, len(names) - 1)
+        check_comparison(each, parts[each["side"]], parts["A"], good, len(compared))
 
 
-def steps_by_round(
-    runs: Sequence[dict[str, Any]], number: int | None, good: Sequence[dict[str, Any]]
-) -> tuple[dict[int, list[dict[str, Any]]], list[int]]:
-    """Return the steps that are compared, by round, and the statuses of all that were answered: of the step
-    `number`, or for None of whole chains.
-    """
-    chains = [(run["round"], run["steps"]) for run in runs]
-    if number is not None:
-        chains = [(turn, [each for each in steps if each["step_number"] == number]) for turn, steps in chains]
-    answered = [(turn, steps) for turn, steps in chains if steps and steps[-1]["error"] is None]
-    used = [(turn, steps) for turn, steps in answered if steps[-1] in good] or answered
-    kept = [
-        (turn, steps)
-        for turn, steps in used
+def chains_by_round(
+    runs: Sequence[dict[str, Any]], good: Sequence[dict[str, Any]]
+) -> tuple[dict[int, list[dict[str, Any]]], dict[int, int]]:
+    """Return the steps of the chains that are compared, and the statuses of all answers, both by round."""
+    answered = {run["round"]: run["steps"] for run in runs if run["steps"][-1]["error"] is None}
+    used = {turn: steps for turn, steps in answered.items() if steps[-1] in good} or answered
+    kept = {
+        turn: steps
+        for turn, steps in used.items()
         if all(step["network"].get("reused") is not False for step in steps)
-    ]
-    return dict(kept or used), [steps[-1]["response"]["status"] for _, steps in answered]
+    }
+    return kept or used, {turn: steps[-1]["response"]["status"] for turn, steps in answered.items()}
 
 
 def check_comparison(
@@ -645,35 +629,39 @@ def check_comparison(
     own: Sequence[dict[str, Any]],
     other: Sequence[dict[str, Any]],
     good: Sequence[dict[str, Any]],
-    sides: int,
+    rivals: int,
 ) -> None:
-    """Prove the difference of a step, or of whole chains, and the verdict; `sides` are compared with A."""
-    number = found["step_number"]
-    keys = TIMING_FIELDS.split() if number else ["total_ms"]
-    check_fields(found, " ".join(["side against step_number n dependence verdict", *keys]))
-    (mine, statuses), (theirs, others) = (steps_by_round(runs, number, good) for runs in (own, other))
+    """Prove the difference of whole chains, and the verdict; so many `rivals` are compared with A."""
+    (mine, statuses), (theirs, others) = (chains_by_round(runs, good) for runs in (own, other))
     rounds = sorted(mine.keys() & theirs.keys())
     assert found["against"] == "A" and found["n"] == len(rounds)
-    for key in keys:
-        check_fields(found[key], "median_ms ci95_ms")
-        pairs = [[[step["timing"][key] for step in part[turn]] for part in (mine, theirs)] for turn in rounds]
-        differences = [
-            sum(map(exact, first)) - sum(map(exact, second))
-            for first, second in pairs
-            if None not in (*first, *second)
+    single = all(run["steps"][1:] == [] for run in (*own, *other) if run["steps"][-1]["error"] is None)
+    assert found["step_number"] == (1 if single else None)
+    for key in TIMING_FIELDS.split():
+        sums = [
+            [
+                [exact(step["timing"][key]) for step in part[turn] if step["timing"][key] is not None]
+                for part in (mine, theirs)
+            ]
+            for turn in rounds
         ]
+        differences = [sum(first) - sum(second) for first, second in sums if first and second]
         if differences:
             assert near(found[key]["median_ms"], Decimal(statistics.median(differences)))
         else:
             assert found[key]["median_ms"] is None
-        check_interval(found[key]["ci95_ms"], [Decimal(each) for each in differences], sides)
-    both = [turn for turn in rounds if mine[turn][-1] in good and theirs[turn][-1] in good]
-    if both:
-        statuses, others = (
-            [part[turn][-1]["response"]["status"] for turn in both] for part in (mine, theirs)
-        )
+        check_interval(found[key]["ci95_ms"], [Decimal(each) for each in differences], rivals)
+    both = [
+        {run["round"] for run in runs if run["steps"][-1] in good and run["steps"][-1]["error"] is None}
+        for runs in (own, other)
+    ]
+    counted = both[0] & both[1]
+    status, beside = (
+        usual([each for turn, each in sorted(part.items()) if turn in counted or not counted])
+        for part in (statuses, others)
+    )
     low, high = found["total_ms"]["ci95_ms"] or (None, None)
-    assert found["verdict"] == expected_verdict(usual(statuses), usual(others), low, high)
+    assert found["verdict"] == expected_verdict(status, beside, low, high)
 
 
 def usual(statuses: Sequence[int]) -> int | None:
@@ -767,16 +755,12 @@ NOTICE = (
 UNREST = re.compile(rf"httphases: warning: {NOTICE}\n|\bNote {NOTICE}")
 
 
-SHORT_SERIES = re.compile(r"httphases: warning: .*: it tells of these seconds alone; .*\n")
-
-
 def calm(text: str) -> str:
-    """Take out of stderr, or of a flat report, what it says of a machine that was short of CPUs, and that a
-    series beside a baseline took a short time, as those of tests do: one test asks for that.
+    """Take out of stderr, or of a flat report, what it says of a machine that was short of CPUs.
 
-    Whether it says the first depends on what else the machine has to do.
+    Whether it says so depends on what else the machine has to do.
     """
-    return SHORT_SERIES.sub("", UNREST.sub("", text))
+    return UNREST.sub("", text)
 
 
 ACCIDENT = re.compile(r"Traceback \(|Exception ignored|\b[A-Z]\w+Warning: |internal error")

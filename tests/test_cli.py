@@ -173,7 +173,7 @@ def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
     for word in "KEY=MS KEY=+MS KEY=+N% HOST:PORT:ADDR SECONDS 20 10 2xx,401 socks5h".split():
         assert word in text, word
     assert len(re.findall(r"^\s+(?:\$ )?httphases .*https?://", text, re.MULTILINE)) >= 3
-    for word in ("; --versus: 20)", "(default: 1; --versus: 0; --baseline: FILE's)", "300ms"):
+    for word in ("; --versus: 20)", "(default: 1; --versus: 0)", "300ms"):
         assert word in flat(text), "the defaults of a comparison too"
 
 

@@ -196,10 +196,7 @@ def test_a_budget_on_a_statistic_is_said_to_be_judged_without_error_pages(run_to
 
 @pytest.mark.parametrize("style", [[], ["--compact"], ["--metrics-only"]])
 def test_a_relative_budget_is_said_to_be_judged_without_error_pages(run_tool, tmp_path, style):
-    """Of the sides as of a baseline: a canary with error pages passes, but not without a word.
-
-    No good answer takes as long as the one before it: runs that depend on each other would not be judged.
-    """
+    """Of the sides as of a baseline: a canary with error pages passes, but not without a word."""
     path, slower = tmp_path / "before.json", Reply(wait=0.04)
     flap = every(SLOW, slower, SLOW, slower, Reply(503))
     with http_server({"/": every(SLOW, slower), "/flap": flap}) as server:
@@ -311,16 +308,9 @@ def test_of_kept_connections_the_good_answers_count(run_tool):
 def test_an_error_page_that_comes_soon_makes_no_other_address_slow(run_tool):
     result, addresses = ask(run_tool, [ok(wait=0.1), {"routes": {"/": Reply(503)}}], columns=200)
     words = flat(result.out)
-    assert "is slow" not in words
-    assert f"! {addresses[1]} answers 503" in words
+    assert "slower than" not in words and "faster than" not in words
+    assert f"{addresses[1]} answers 503, {addresses[0]} 200: the times are of different work" in words
     assert f"{addresses[1]}: {NONE_GOOD}" in words
-
-
-def test_two_addresses_with_error_pages_are_compared_with_each_other(run_tool):
-    members = [ok(wait=0.1), {"routes": {"/": Reply(503)}}, {"routes": {"/": Reply(503, wait=1)}}]
-    result, addresses = ask(run_tool, members, columns=200)
-    slow = re.findall(r"! (\S+) is slow", flat(result.out))
-    assert addresses[2] in slow and addresses[0] not in slow
 
 
 def test_medians_of_an_address_are_of_its_good_answers(run_tool):
@@ -340,8 +330,8 @@ def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones
     result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
     words = flat(result.out)
     assert NONE_GOOD not in words
-    wait = re.search(rf"{re.escape(addresses[0])} 200, 503 ([\d.]+) ", words)
-    assert float(wait[1]) >= 49
+    total = re.search(rf"{re.escape(addresses[0])} 200, 503 .*?([\d.]+) {re.escape(addresses[1])} 200", words)
+    assert float(total[1]) >= 49
 
 
 def test_in_other_styles_the_addresses_without_a_good_answer_are_named(run_tool):
@@ -352,10 +342,9 @@ def test_in_other_styles_the_addresses_without_a_good_answer_are_named(run_tool)
 
 def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
     failing, _ = ask(run_tool, [None, None], columns=200, expected=75)
-    assert "Wait" in failing.out
-    assert "Connect" not in failing.out
+    assert "Status" in failing.out and "wait" not in failing.out
     some, _ = ask(run_tool, [None, ok()], columns=200, expected=75)
-    assert "Connect" in some.out
+    assert "wait" in some.out and "dns" not in some.out and "tls" not in some.out
 
 
 # --- the progress line ----------------------------------------------------------------------------

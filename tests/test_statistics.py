@@ -150,14 +150,14 @@ def sample(run, total, *, error=None, status=200, reused=None, number=1, url="ht
 
 
 def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():
-    rows = tool.rows_of([sample(1, 9, status=200)._replace(variant=side) for side in "AB"], 1)
-    whole = tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, 1000)
-    assert "dns" in whole.headings
-    cells = [[cell.text for cell in row] for row in whole.rows]
-    width = tool.table_width([whole.headings, *cells])
-    assert tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, width).headings == whole.headings
-    narrower = tool.sides_table(rows, "B − A", {"B": "+1.0 ms"}, width - 1)
-    assert narrower.headings == [each for each in whole.headings if each != "dns"]
+    headings = ["Side", "Status", "dns", "connect", "tls", "wait", "xfer", "total", "p95", "change"]
+    cells = dict.fromkeys(headings, "123456")
+    width = tool.table_width([headings, list(cells.values())])
+    order = ["dns", "xfer", "tls", "connect", "wait", "p95", "Status"]
+    for narrower, left_out in ((0, []), (1, order[:1]), (20, order[:3]), (57, order)):
+        table = tool.fitting_table([cells], headings, width - narrower)
+        assert list(table.headings) == [each for each in headings if each not in left_out]
+        assert table.numbers == [each for each in table.headings if each not in ("Side", "Status")]
 
 
 outcomes = some.tuples(
@@ -261,7 +261,7 @@ def test_a_statistic_is_judged_where_enough_values_are_left(totals, statistic):
     found = tool.judge_time(key, 1000.0, samples)
     assert found.n == len(values)
     if len(values) < LEAST[statistic]:
-        assert found.outcome == "too few"
+        assert found.outcome == "not judged"
         return
     actual = spread_of(values).stats[statistic]
     assert found.outcome == ("kept" if round(actual) / 1000 <= 1000 else "exceeded")
@@ -301,46 +301,6 @@ def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
 def test_no_end_of_an_interval_is_rounded_to_nothing(us, shown):
     """ "Faster by 0.6 ms (0.0 to 3.3)" would be read as no difference."""
     assert tool.plain_ms(us) == shown
-
-
-# --- dependence -------------------------------------------------------------------------------------
-
-
-def dependence_by_fractions(values):
-    """Return f: (1 + r) / (1 - r), with r of mid-ranks at lag 1, its bias taken away, from 0 to 0.95."""
-    n = len(values)
-    ranks = [
-        sum(each < value for each in values) + Fraction(sum(each == value for each in values) + 1, 2)
-        for value in values
-    ]
-    from_mean = [rank - Fraction(n + 1, 2) for rank in ranks]
-    squares = sum(each * each for each in from_mean)
-    r = (
-        sum(each * after for each, after in zip(from_mean, from_mean[1:])) / squares
-        if squares
-        else Fraction(0)
-    )
-    r = min(Fraction(95, 100), max(Fraction(0), r + (1 + 3 * r) / n))
-    return (1 + r) / (1 - r)
-
-
-@quick
-@given(some.lists(some.integers(0, 30) | times, min_size=1, max_size=60))
-def test_the_dependence_of_a_series_is_computed_from_mid_ranks(values):
-    assert tool.dependence(values) == pytest.approx(float(dependence_by_fractions(values)), rel=1e-9)
-
-
-def test_dependence_tells_a_series_that_wanders_from_one_that_does_not():
-    chance = random.Random(1)
-    alone = [chance.gauss(0, 1) for _ in range(200)]
-    wandering, place = [], 0.0
-    for each in alone:
-        place = 0.9 * place + each
-        wandering.append(place)
-    assert tool.dependence(alone) < 1.5
-    assert 8 < tool.dependence(wandering) <= 39
-    assert tool.dependence([1, 2] * 50) == 1  # every second one slow: that is no dependence to be paid for
-    assert tool.dependence(range(1000)) == pytest.approx(39)  # the most
 
 
 # --- slow runs, and what goes with them -----------------------------------------------------------
