@@ -302,6 +302,8 @@ MAX_FIELD_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Stat
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
+MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
+MAX_PATTERN = 1000  # characters of a credential that re looks for: compiling longer ones takes seconds
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
@@ -1187,10 +1189,13 @@ class Secrets(NamedTuple):
     """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`."""
 
     patterns: tuple[re.Pattern[str], ...]
+    texts: tuple[str, ...] = ()  # too long for a pattern
 
     def mask(self, text: str) -> str:
         """Replace every credential in a text by ***, those in URLs whoever they belong to."""
         text = mask_urls(text)
+        for secret in self.texts:
+            text = text.replace(secret, "***")
         for pattern in self.patterns:
             text = pattern.sub("***", text)
         return text
@@ -1807,6 +1812,8 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
 def parse_header(place: str, text: str) -> Header:
     """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that says where, never the value."""
+    if len(os.fsencode(text)) > MAX_FIELD:
+        raise UsageError(f"{place}: this header is longer than {MAX_FIELD >> 10} KiB, which no server takes")
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
@@ -1905,6 +1912,7 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
     masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
+    huge: set[str] = set()
     long: set[str] = set()
     short: set[str] = set()
     for secret in wanted:
@@ -1914,13 +1922,17 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
             forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
             # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
             forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
-            (long if len(secret) >= MIN_SECRET else short).update(forms)
+            if len(secret) > MAX_PATTERN:
+                huge |= forms
+            else:
+                (long if len(secret) >= MIN_SECRET else short).update(forms)
     # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
     # what is literal quickly; so the first condition looks back over it.
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
     patterns = [any_of(long) if long else "", words]
-    return Secrets(tuple(re.compile(text) for text in patterns if text))
+    texts = tuple(sorted(huge, key=len, reverse=True))
+    return Secrets(tuple(re.compile(text) for text in patterns if text), texts)
 
 
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:

@@ -769,6 +769,18 @@ def test_a_content_length_without_a_body_is_refused(call_tool, server):
     assert server.accepted == 0
 
 
+@pytest.mark.parametrize("length", [65536, 65537])
+def test_a_header_that_no_server_takes_is_refused_and_not_repeated(call_tool, server, tmp_path, length):
+    head = "X-Token: "
+    (tmp_path / "headers").write_text(head + "s" * (length - len(head)) + "\n")
+    result = call_tool("--compact", "-H", f"@{tmp_path / 'headers'}", server.url())
+    if length == 65536:
+        assert result.code == 0
+    else:
+        check_usage_error(result, "line 1: this header is longer than 64 KiB")
+        assert "ssss" not in result.err and server.accepted == 0
+
+
 @pytest.mark.parametrize("name", ["Transfer-Encoding", "transfer-encoding"])
 @pytest.mark.parametrize("value", ["chunked", "identity", ""])
 def test_a_transfer_encoding_is_refused(call_tool, server, name, value):

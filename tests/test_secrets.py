@@ -925,3 +925,11 @@ def test_a_credential_in_percent_encoding_is_masked_whatever_the_case_of_its_dig
         result = call_tool("-i", "--json", "-", "-H", f"Authorization: Bearer {secret}", server.url())
     assert all(form not in result.out + result.err for form in forms)
     assert [each["value"] for each in result.json()["steps"][0]["response"]["headers"]].count("***") == 2
+
+
+@pytest.mark.parametrize("size", [7, 8, 999, 1000, 1001, 60_000])
+def test_a_credential_of_any_length_is_masked_in_all_its_forms(size):
+    secret = ("aé%" * size)[:size]
+    secrets = tool.index_secrets([(secret, True)])
+    for form in (secret, urllib.parse.quote(secret, safe=""), secret.encode().decode("latin-1")):
+        assert secrets.mask(f"<{form}>") == "<***>"
