@@ -276,7 +276,6 @@ TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead 
 MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
-MAX_BASELINE = 16 << 20  # bytes of an earlier export
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
@@ -2281,7 +2280,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         return None
     import json
 
-    data, shown = read_local("--baseline", path, seconds, MAX_BASELINE), f"--baseline '{path}'"
+    data, shown = read_local("--baseline", path, seconds), f"--baseline '{path}'"
     try:
         # All numbers as float: int() takes hours for millions of digits.
         export = json.loads(data, parse_int=float, parse_constant=no_number)
