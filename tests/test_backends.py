@@ -362,9 +362,8 @@ def test_har_has_a_page_for_each(run_tool):
         ([], {"ALL_PROXY": "socks5://127.0.0.1:9"}, ["ALL_PROXY", "-x ''"]),
         (["--slo", "dns=5"], {}, ["dns"]),
         (["--slo", "DNS.median=5", "--count", "9"], {}, ["dns.median"]),
-        (["--interval", "2"], {}, ["--interval", "--count"]),
     ],
-    ids="x variable all_proxy dns dns-stat interval".split(),
+    ids="x variable all_proxy dns dns-stat".split(),
 )
 def test_what_cannot_be_asked_of_each_address_is_refused(run_tool, options, env, words):
     result = run_tool("--all-addresses", *options, "http://a.test/", env=env)
