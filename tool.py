@@ -6928,9 +6928,8 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
-OUTLIER_VALUES = 8  # fewer cannot tell what is usual
-OUTLIER_DISTANCE = 14.826  # MADs: ten standard deviations of a normal distribution, as hyperfine has it
-LEAST_MAD_US = 50.0  # what computing varies by anyway
+SLOW_RUNS = 8  # fewer good runs cannot tell what is usual
+SLOW_MADS = 14.826  # above the median: ten standard deviations of a normal distribution, as hyperfine has it
 
 
 def to_ms(us: float | None) -> float | None:
@@ -7137,9 +7136,9 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
     if it is wide enough for two groups.
     """
     ordered = sorted(times_of("total", samples))
-    if len(ordered) < OUTLIER_VALUES:
+    if len(ordered) < SLOW_RUNS:
         return None
-    limit = median(ordered) + max(LEAST_SLOW_US, OUTLIER_DISTANCE * spread(ordered))
+    limit = median(ordered) + max(LEAST_SLOW_US, SLOW_MADS * spread(ordered))
     least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(ordered)))
     if ordered[-1] <= limit:
         if len(ordered) < GROUP_RUNS:
