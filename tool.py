@@ -10045,7 +10045,8 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     for name, value in (("host", baseline.host), ("label", baseline.label)):
         if value != report.probe[name]:
             told.append(f"{name} {value}" if value else f"no {name}")
-    if [baseline.url or ""] != report.summaries[-1].urls:
+    urls = report.summaries[-1].urls
+    if baseline.url != (urls[0] if len(urls) == 1 else None):
         told.append(baseline.url or "various URLs")
     yield Fields([(BEFORE, clip(", ".join(told)))])
     yield sides_table(report, width)

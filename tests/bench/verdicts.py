@@ -1,16 +1,16 @@
 """How often is a verdict of --versus and --baseline wrong, and how often is a difference found?
 
 First the program's own functions are fed with times that were drawn from known servers, from a fixed seed.
-`paired` is --versus: both sides are measured in turn, in an order drawn by lot. `apart` is --baseline: one
-series after the other. The server answers one request after the other, so that a rhythm, a burst or a drift
-of its own meets the order of the requests. The difference between the two sides is known, so that it can be
-counted how often
+`paired` is --versus or --all-addresses: both sides are measured in turn, in an order drawn by lot. `apart` is
+--baseline: one series after the other, of which the medians and their intervals are compared. The server
+answers one request after the other, so that a rhythm, a burst or a drift of its own meets the order of the
+requests. The difference between the two sides is known, so that it can be counted how often
 
     wrong      `faster` or `slower` is said where there is no difference (should be 5 % at most)
     covered    the interval holds the true difference (should be 95 % at least)
     found      a difference of a tenth of the median is called `slower`
 
-A second table has the three outcomes of the gate total=+10% where the truth is 0, 5, 10, 20 and 30 % slower.
+A second table has the outcomes of the gate total=+10% where the truth is 0, 5, 10, 20 and 30 % slower.
 A third says how long series have to be for differences of so many spreads (the distance of the quartiles).
 
 Then the program itself is run, over a path of 20 ms whose round trip varies, with a server that waits longer
@@ -32,6 +32,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import common
@@ -41,7 +42,7 @@ tool: Any = importlib.import_module("tool")
 
 COUNTS = (6, 10, 20, 50, 100)
 MEASURED = (10, 20, 50)
-LENGTHS = (7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
+LENGTHS = (6, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
 GATE = tool.Allowance(10, True)
 
@@ -103,7 +104,7 @@ KINDS: dict[str, Server] = {
     "Pareto": independent(lambda chance: 60 * chance.paretovariate(2)),
     "outliers": independent(with_outliers),
     "whole ms": independent(lambda chance: round(chance.gauss(3, 0.7))),
-    **{f"dependence {share}": dependent(share) for share in (0.5, 0.9)},
+    **{f"dependence {share}": dependent(share) for share in (0.33, 0.5, 0.9)},
     **{f"every {period}. slow": every(period) for period in range(2, 9)},
     **{f"{backends} backends in turn": in_turn(backends) for backends in range(2, 9)},
     "burst": varied(lambda number, count, start: 4 if 0 <= number - start % count < count / 10 else 1),
@@ -115,21 +116,41 @@ CHANGING = ("drift", "step in the middle")
 """Servers that are slower later on: what --baseline finds there is a difference, of the time."""
 
 
-class Judged(NamedTuple):
-    """What the program makes of two series."""
-
-    verdict: str
-    low: float
-    high: float
-    shut: bool
+class Times(NamedTuple):
+    total: int
 
 
-def judge(own: Sequence[Any], other: Sequence[Any], paired: bool) -> Judged:
-    """Have the program judge two series of samples."""
-    last = tool.compare(own, other, paired)[-1]
-    low, high = last.differences["total"].interval or (-math.inf, math.inf)
-    gate = tool.judge_allowance("total", GATE, own, other, paired)
-    return Judged(last.verdict, low / 1000, high / 1000, gate.outcome == "exceeded")
+class Run(NamedTuple):
+    """What the program's functions read of a run."""
+
+    round: int
+    timing: Times
+
+
+def side_of(totals: Sequence[int], name: str) -> Any:
+    """Return what the program's functions read of a side with these totals (us)."""
+    return SimpleNamespace(
+        variant=name,
+        good=len(totals),
+        used=[Run(turn, Times(us)) for turn, us in enumerate(totals)],
+        distributions={"total": tool.measure_distribution(totals)},
+    )
+
+
+def difference(now: Any, before: Any, paired: bool) -> Any:
+    """Have the program compare the totals of two sides, or of two series."""
+    if paired:
+        return tool.difference_in_turn("total", now, before, 1)
+    return tool.difference_of_series(now.distributions["total"], before.distributions["total"])
+
+
+def gate_of(now: Any, before: Any, paired: bool) -> str:
+    """Have the program hold a side against the gate; return the outcome."""
+    found = {"total": difference(now, before, paired)}
+    verdict = tool.verdict_of(found["total"], (200, 200))
+    comparison = tool.Comparison(now, before, 1, verdict, found, tool.needed_values(1))
+    outcome: str = tool.judge_allowance("total", GATE, comparison).outcome
+    return outcome
 
 
 def drawn(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> list[list[int]]:
@@ -144,16 +165,6 @@ def drawn(server: Server, count: int, shift: float, paired: bool, chance: random
     return parts
 
 
-def simulate(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> Judged:
-    """Draw two series, the second of which is longer by `shift` ms, and have them judged."""
-    now, before = drawn(server, count, shift, paired, chance)
-    return judge(
-        common.samples_of(tool, [us / 1000 for us in now], "B"),
-        common.samples_of(tool, [us / 1000 for us in before], "A"),
-        paired,
-    )
-
-
 def share(judged: Sequence[Any], holds: Callable[[Any], bool]) -> float:
     """Return of how many percent something holds."""
     return 100 * sum(map(holds, judged)) / len(judged)
@@ -163,8 +174,7 @@ def differences(name: str, count: int, shift: float, paired: bool, rounds: int) 
     """Have the program compare the totals of so many pairs of series."""
     chance = random.Random(f"{SEED} {name} {count} {paired} {shift}")
     pairs = (drawn(KINDS[name], count, shift, paired, chance) for _ in range(rounds))
-    numbered = ([[(us, turn) for turn, us in enumerate(part)] for part in pair] for pair in pairs)
-    return [tool.difference_of(*pair, int(paired)) for pair in numbered]
+    return [difference(side_of(now, "B"), side_of(before, "A"), paired) for now, before in pairs]
 
 
 def simulated_row(name: str, rounds: int) -> list[str]:
@@ -214,19 +224,12 @@ def show_gates(rounds: int) -> None:
                 found = []
                 for _ in range(rounds):
                     parts = drawn(KINDS[name], count, middle * percent / 100, paired, chance)
-                    now, before = (
-                        common.samples_of(tool, [us / 1000 for us in part], side)
-                        for part, side in zip(parts, "BA")
-                    )
-                    gate = tool.judge_allowance("total", GATE, now, before, int(paired))
-                    found.append(gate.outcome)
-                shares = (
-                    share(found, lambda each, word=word: each == word)
-                    for word in ("exceeded", "undecided", "kept")
-                )
+                    now, before = (side_of(part, side) for part, side in zip(parts, "BA"))
+                    found.append(gate_of(now, before, paired))
+                shares = (share(found, lambda each, word=word: each == word) for word in ("exceeded", "kept"))
                 row.append(" ".join(f"{number:.0f}" for number in shares))
             rows.append(row)
-    print("\nthe gate total=+10%: exceeded, undecided and kept, in %, where now is slower by")
+    print("\nthe gate total=+10%: exceeded and kept, in %, where now is slower by")
     common.print_table(["times", "series", "n", "0 %", "5 %", "10 %", "20 %", "30 %"], rows)
 
 
@@ -270,8 +273,8 @@ def jitter(way: Any, chance: random.Random) -> Iterator[None]:
         thread.join()
 
 
-def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple[list[Any], list[Any]]:
-    """Run the program with a side for which the server waits longer (ms), and return the samples of both."""
+def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple[list[int], list[int]]:
+    """Run the program with a side for which the server waits longer (ms); return the totals (us) of both."""
     side = f"-H 'X-Extra: {extra}'" if extra else ""
     command = [python, program, "--metrics-only", "--count", str(max(MEASURED)), "--versus", side]
     done = subprocess.run(
@@ -282,11 +285,10 @@ def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple
         text=True,
         timeout=300,
     )
-    sides: dict[str, list[Any]] = {"A": [], "B": []}
+    totals: dict[str, list[int]] = {"A": [], "B": []}
     for run in json.loads(done.stdout)["runs"]:
-        samples = tool.samples_of_run(run, run["round"], tool.GOOD_STATUSES)
-        sides[run["side"]] += [each._replace(variant=run["side"]) for each in samples]
-    return sides["A"], sides["B"]
+        totals[run["side"]].append(round(run["summary"]["total_time_ms"] * 1000))
+    return totals["A"], totals["B"]
 
 
 def show_measured(pairs: int, python: str, program: str) -> None:
@@ -310,7 +312,7 @@ def show_measured(pairs: int, python: str, program: str) -> None:
     ):
         for extra in (0, 2, 5):
             done = [measured(way, server.url(host=FAR), extra, python, program) for _ in range(pairs)]
-            totals += [sample.timing.total / 1000 for first, _ in done for sample in first]
+            totals += [us / 1000 for first, _ in done for us in first]
             apart = [(first[0], second[1]) for first, second in zip(done, [*done[1:], done[0]])]
             for word, series_pairs in (("paired", done), ("apart", apart)):
                 rows += [measured_row(word, count, extra, series_pairs) for count in MEASURED]
@@ -322,12 +324,17 @@ def show_measured(pairs: int, python: str, program: str) -> None:
 
 def measured_row(word: str, count: int, extra: int, pairs: Sequence[tuple[Any, Any]]) -> list[str]:
     """Return a row of the second table, of the first `count` rounds of each pair."""
-    judged = [judge(own[:count], other[:count], word == "paired") for other, own in pairs]
+    found = [
+        difference(side_of(own[:count], "B"), side_of(other[:count], "A"), word == "paired")
+        for other, own in pairs
+    ]
+    verdicts = [tool.verdict_of(each, (200, 200)) for each in found]
+    ends = [each.interval or (-math.inf, math.inf) for each in found]
     numbers = [
-        share(judged, lambda each: each.verdict == "slower"),
-        share(judged, lambda each: each.verdict == "faster"),
-        share(judged, lambda each: each.low <= extra <= each.high),
-        statistics.median(each.high - each.low for each in judged),
+        share(verdicts, lambda each: each == "slower"),
+        share(verdicts, lambda each: each == "faster"),
+        share(ends, lambda each: each[0] <= 1000 * extra <= each[1]),
+        statistics.median(high - low for low, high in ends) / 1000,
     ]
     return [f"{extra} ms", word, str(count), *(f"{number:.1f}" for number in numbers)]
 
