@@ -516,12 +516,3 @@ def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, slow, columns
         assert re.search(rf"\x1b\[38;5;{number}m{phase}", out), phase
     if columns == 100:
         assert re.search("\x1b\\[38;5;133m *[▁▂▃▄▅▆▇█]", out)
-
-
-def test_the_totals_of_sides_are_drawn_below_each_other_on_one_scale(run_tool, slow):
-    options = ["--count", "4", slow.url(), "--vs", ""]
-    out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
-    strips = re.findall(r"^│ ([AB]) +│([^│]*)│$", out, re.MULTILINE)
-    assert [name for name, _ in strips] == ["A", "B"]
-    assert all(set(strip) & set("▁▂▃▄▅▆▇█") for _, strip in strips)
-    assert any(strip[1] in "▁▂▃▄▅▆▇█" for _, strip in strips), "the quickest run is in the first cell"
