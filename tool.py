@@ -697,6 +697,15 @@ class TlsInfo(NamedTuple):
     client_cert: bool | None = None  # the client certificate was sent; None where none was given
     wanted: bool = False  # the server asked for a client certificate
 
+    @property
+    def certificate(self) -> Certificate | None:
+        return next(iter(self.chain), None)
+
+    @property
+    def not_after(self) -> datetime.datetime | None:
+        """Return when the first of the certificates ends."""
+        return min((each.not_after for each in self.chain if each.not_after), default=None)
+
 
 NO_TLS = TlsInfo()
 
@@ -875,9 +884,29 @@ class Step(NamedTuple):
         return None if self.error else self.response
 
     @property
+    def status(self) -> int | None:
+        return self.answer and self.answer.status
+
+    @property
     def good(self) -> bool:
         """Tell whether it was answered with a good status. All statistics rest on this."""
         return self.answer is not None and any(self.answer.status in each for each in self.expected)
+
+    @property
+    def bad_status(self) -> bool:
+        """Tell whether it was answered with a status that is not good."""
+        return not (self.good or self.error)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what is known of the address, the certificate (how its SHA-256 begins) and the protocol."""
+        certificate, response = self.network.tls.certificate, self.response
+        shown = {
+            "address": self.network.ip,
+            "certificate": certificate and (certificate.sha256 or "")[:8],
+            "protocol": response and response.http_version,
+        }
+        return {name: value for name, value in shown.items() if value}
 
     @property
     def timings(self) -> tuple[Metric, ...]:
@@ -993,63 +1022,32 @@ class Verdict(NamedTuple):
         return min(ends, key=lambda end: (end.actual is not None, end.actual), default=None)
 
 
-class ServerInfo(NamedTuple):
-    """What a server shows of itself, besides its times; None for what is not known."""
-
-    certificate: Certificate | None = None
-    not_after: datetime.datetime | None = None  # the earliest of the certificates that it sent
-    software: str | None = None  # the beginning of the field Server
-    http_version: str | None = None
-    ip: str | None = None
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Return what is known of the address, the certificate (how its SHA-256 begins) and the protocol."""
-        digits = self.certificate and (self.certificate.sha256 or "")[:8]
-        shown = {"address": self.ip, "certificate": digits, "protocol": self.http_version}
-        return {name: value for name, value in shown.items() if value}
-
-
 class Sample(NamedTuple):
-    """The little that is kept of a step, because a series may have ten thousand runs."""
+    """A step in brief, because a series may have ten thousand runs, with what is known of it beside."""
 
-    run: int
-    round: int
-    variant: str | None
-    number: int
-    url: str  # clipped where it is not that of the first run
-    method: str
-    started_at: datetime.datetime
-    timing: Timing
-    code: int | None  # the status of the response, also of one that failed half-way
-    body_bytes: int | None  # None without a response
-    good: bool  # as of its step
-    failure: Failure | None
-    reused: bool | None
+    step: Step
+    turn: Turn
     judged: bool  # the last step of its run without an error
     last: bool  # of its run
-    server: ServerInfo
     late: bool = False  # its run began late, because of the run before
-    refused: str | None = None  # why no connection was kept for it
     findings: tuple[Finding, ...] = ()
-    rtt_us: int | None = None
-    retransmits: int | None = None
     traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
 
     @property
-    def error(self) -> str | None:
-        """Return the kind of its failure."""
-        return self.failure and self.failure.kind
+    def run(self) -> int:
+        return self.turn.number
 
     @property
-    def status(self) -> int | None:
-        """Return the status, None where the step failed."""
-        return None if self.failure else self.code
+    def variant(self) -> str | None:
+        return self.turn.variant
 
     @property
-    def bad_status(self) -> bool:
-        """Tell whether it was answered with a status that is not good."""
-        return not (self.good or self.error)
+    def timing(self) -> Timing:
+        return self.step.timing
+
+    @property
+    def good(self) -> bool:
+        return self.step.good
 
 
 class Distribution(NamedTuple):
@@ -6991,26 +6989,20 @@ def usable(samples: Iterable[Sample]) -> list[Sample]:
     """Return the samples for statistics: the good ones; if there are none, those without an error. With
     --reuse of these the ones on a kept connection, if there are such.
     """
-    answered = [sample for sample in samples if not sample.error]
+    answered = [sample for sample in samples if not sample.step.error]
     fit = [sample for sample in answered if sample.good] or answered
-    return [sample for sample in fit if sample.reused is not False] or fit
+    return [sample for sample in fit if sample.step.network.reused is not False] or fit
 
 
-def values_of_key(key: str, samples: Iterable[Sample], by: str = "run") -> list[tuple[int, int]]:
+def values_of_key(key: str, samples: Iterable[Sample], by: str = "number") -> list[tuple[int, int]]:
     """Return the known values of a key (us), each with the number of its run, or of its round."""
-    values = ((getattr(sample.timing, key), getattr(sample, by)) for sample in samples)
+    values = ((getattr(sample.timing, key), getattr(sample.turn, by)) for sample in samples)
     return [(value, number) for value, number in values if value is not None]
-
-
-def present(name: str, things: Iterable[Sample | Timing | Summary | ServerInfo]) -> list[Any]:
-    """Return the values of a field where it is known."""
-    values = (getattr(each, name) for each in things)
-    return [value for value in values if value is not None]
 
 
 def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
     """Return the known values of a key (us)."""
-    return present(key, (sample.timing for sample in samples))
+    return [value for value, _ in values_of_key(key, samples)]
 
 
 def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
@@ -7025,7 +7017,7 @@ def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[tupl
 
 
 def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
-    return collections.Counter(present("code", (sample for sample in samples if sample.bad_status)))
+    return collections.Counter(sample.step.status or 0 for sample in samples if sample.step.bad_status)
 
 
 def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
@@ -7076,8 +7068,8 @@ def family_of(ip: str) -> str:
 
 def traits_of(sample: Sample) -> dict[str, str]:
     """Return by name what may go with the time or the status of a run."""
-    family = {"family": family_of(sample.server.ip)} if sample.server.ip else {}
-    return {**dict(sample.traits), **sample.server.facts, **family}
+    ip = sample.step.network.ip
+    return {**dict(sample.traits), **sample.step.facts, **({"family": family_of(ip)} if ip else {})}
 
 
 def find_companion(these: Sequence[Sample], others: Sequence[Sample]) -> Companion | None:
@@ -7106,7 +7098,7 @@ def in_rows(samples: Sequence[Sample]) -> list[list[Sample]]:
     """Return runs that came one after the other as a row each."""
     rows: list[list[Sample]] = []
     for sample in samples:
-        if rows and sample.round == rows[-1][-1].round + 1:
+        if rows and sample.turn.round == rows[-1][-1].turn.round + 1:
             rows[-1].append(sample)
         else:
             rows.append([sample])
@@ -7119,7 +7111,7 @@ def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | Non
     It is a rhythm if gaps at random, between so many rows in `count` runs, would seldom be so much alike.
     """
     starts = [row[0] for row in rows]
-    gaps = [after.round - before.round for before, after in zip(starts, starts[1:])]
+    gaps = [after.turn.round - before.turn.round for before, after in zip(starts, starts[1:])]
     if len(rows) < RHYTHM_ROWS or max(gaps) > 1.5 * min(gaps):
         return None, None
     rest, width = 1 - len(rows) / count, max(gaps) - min(gaps) + 1
@@ -7127,7 +7119,7 @@ def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | Non
     # lies there with the chance rest^(m-1) * (1 - rest^width).
     if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > RHYTHM_RISK:
         return None, None
-    times = [after.started_at - before.started_at for before, after in zip(starts, starts[1:])]
+    times = [after.step.started_at - before.step.started_at for before, after in zip(starts, starts[1:])]
     return gaps[0] if width == 1 else None, median(each.total_seconds() * 1e6 for each in times)
 
 
@@ -7162,34 +7154,34 @@ class Summary:
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        first = samples[0]
-        self.variant = first.variant
+        first, networks = samples[0].step, [sample.step.network for sample in samples]
+        self.variant = samples[0].variant
         self.number = first.number
-        self.urls = list(dict.fromkeys(sample.url for sample in samples))
-        self.method = first.method
+        self.urls = list(dict.fromkeys(sample.step.url for sample in samples))
+        self.method = first.request.method
         self.newest = samples[-1]
         self.runs = len(samples)
         self.late = sum(sample.late for sample in samples)
-        self.answered = [sample for sample in samples if not sample.error]
+        self.answered = [sample for sample in samples if not sample.step.error]
         self.used = usable(samples)
-        self.reused = (self.used or samples)[0].reused  # the statistics are of kept connections
-        self.opened = [sample for sample in self.answered if sample.reused is False]
+        self.reused = (self.used or samples)[0].step.network.reused  # the statistics are of kept connections
+        self.opened = [sample for sample in self.answered if sample.step.network.reused is False]
         # How many samples failed in each way, and the last of each.
-        kinds = group_by(lambda failure: failure.kind, present("failure", samples))
+        errors = (sample.step.error for sample in samples if sample.step.error)
+        kinds = group_by(lambda error: error.kind, errors)
         self.failures = {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
         self.failed = len(samples) - len(self.answered)
-        self.bad_status = sum(sample.bad_status for sample in self.answered)
+        self.bad_status = sum(sample.step.bad_status for sample in self.answered)
         # How many samples had each status, and the median of their total (us).
-        codes = sorted(group_by(lambda sample: sample.status, self.answered).items())
+        codes = sorted(group_by(lambda sample: sample.step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        self.largest_code = max(present("code", samples), default=None)  # also of steps that failed half-way
+        responses = [sample.step.response for sample in samples if sample.step.response]
+        self.largest_code = max((each.status for each in responses), default=None)  # also of those cut short
         self.findings = gather_findings(samples)
-        shown = present("server", samples)  # of each field the newest that is known counts
-        self.server = ServerInfo(*((present(name, shown) or [None])[-1] for name in ServerInfo._fields))
-        self.refused = collections.Counter(present("refused", samples))  # reasons
-        self.rtt_us = min(present("rtt_us", samples), default=None)
-        resent = present("retransmits", samples)
-        self.retransmits = sum(resent) if resent else None
+        certificates = [each.tls.certificate for each in networks if each.tls.certificate]
+        self.certificate = certificates[-1] if certificates else None
+        refused = filter(None, (each.reuse_refused for each in networks))
+        self.refused = collections.Counter(refused)  # reasons
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
 
     @cached_property
@@ -7198,7 +7190,7 @@ class Summary:
 
     def companion_of(self, status: int) -> Companion | None:
         """Return what goes with a status that is not good."""
-        these = [sample for sample in self.answered if sample.status == status and not sample.good]
+        these = [sample for sample in self.answered if sample.step.status == status and not sample.good]
         return find_companion(these, [sample for sample in self.answered if sample.good])
 
     @property
@@ -7218,7 +7210,7 @@ class Summary:
     @property
     def none_good(self) -> bool:
         """Tell whether the statistics are of answers that are not good, because there are no others."""
-        return any(sample.bad_status for sample in self.used)
+        return any(sample.step.bad_status for sample in self.used)
 
     def stat(self, key: str, name: str = "median") -> float | None:
         """Return a statistic of a key (us), None where there are too few values."""
@@ -7227,8 +7219,8 @@ class Summary:
 
 def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
     """Sum up each step of a chain by itself: by variant, then step."""
-    groups = group_by(lambda each: (each.variant, each.number), samples)
-    variants = list(dict.fromkeys(variant for variant, *_ in groups))
+    groups = group_by(lambda each: (each.variant, each.step.number), samples)
+    variants = list(dict.fromkeys(variant for variant, _ in groups))
     ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
     return tuple(Summary(groups[kind]) for kind in ordered)
 
@@ -7268,8 +7260,10 @@ def chains_of(samples: Iterable[Sample]) -> list[Sample]:
     for steps in group_by(lambda sample: sample.run, samples).values():
         values = (times_of(key, steps) for key in Timing._fields)
         added: list[Any] = [sum(each) if each else None for each in values]
-        reused = steps[-1].reused and all(step.reused for step in steps)
-        chains.append(steps[-1]._replace(timing=Timing(*added), reused=reused))
+        last = steps[-1].step
+        reused = last.network.reused and all(sample.step.network.reused for sample in steps)
+        chain = last._replace(timing=Timing(*added), network=last.network._replace(reused=reused))
+        chains.append(steps[-1]._replace(step=chain))
     return chains
 
 
@@ -7307,11 +7301,15 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
 
 def usual_statuses(own: Summary, other: Summary) -> tuple[int | None, int | None]:
     """Return the usual status of each side: of the good answers that are compared, if there are such."""
-    both = {sample.round for sample in own.answered if sample.good}
-    both &= {sample.round for sample in other.answered if sample.good}
+    both = {sample.turn.round for sample in own.answered if sample.good}
+    both &= {sample.turn.round for sample in other.answered if sample.good}
     mine, theirs = (
         most_frequent(
-            [each.status for each in side.answered if not both or (each.good and each.round in both)]
+            [
+                each.step.status
+                for each in side.answered
+                if not both or (each.good and each.turn.round in both)
+            ]
         )
         for side in (own, other)
     )
@@ -7328,7 +7326,7 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         return Comparison(own, other, own.number, verdict, differences, needed)
     differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
     statuses = usual_statuses(own, other)
-    single = all(each.number == 1 for each in (*own.answered, *other.answered))
+    single = all(each.step.number == 1 for each in (*own.answered, *other.answered))
     verdict = verdict_of(differences["total"], statuses)
     return Comparison(own, other, 1 if single else None, verdict, differences, needed, statuses)
 
@@ -7376,7 +7374,7 @@ def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgeme
     phase, dot, statistic = key.partition(".")
     judgement = Judgement(key, "kept", samples[0].variant, threshold)
     if dot:
-        ends = [each for each in samples if each.last and each.good and each.reused is not False]
+        ends = [each for each in samples if each.last and each.good and each.step.network.reused is not False]
         values = times_of(phase, ends)
         if ends and not values:  # there is no such phase
             return judgement
@@ -7396,8 +7394,8 @@ def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgeme
 def earliest_expiry(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
     """Return in how many days (to 0.001) the first certificates end, and whose; None without any."""
     unit = datetime.timedelta(days=1) / 1000
-    found = [(each, each.server.not_after) for each in samples if not each.failure]
-    left = [((end - each.started_at) // unit / 1000, each) for each, end in found if end]
+    found = [(each, each.step.network.tls.not_after) for each in samples if not each.step.error]
+    left = [((end - each.step.started_at) // unit / 1000, each) for each, end in found if end]
     return min(left, key=itemgetter(0), default=None)
 
 
@@ -7443,9 +7441,6 @@ class Report(NamedTuple):
     events: Sequence[SeriesEvent]
     compared: Mapping[str | None, Summary]  # by variant the chains; beside a baseline the last step
     comparisons: tuple[Comparison, ...]  # of each variant but the first; the one with a baseline
-
-    def start_of(self, run: int) -> datetime.datetime:
-        return next(sample.started_at for sample in self.samples if sample.run == run)
 
     @property
     def probe(self) -> dict[str, str | None]:
@@ -8031,7 +8026,8 @@ def failed_where(failure: Failure) -> str:
 
 def label_of(sample: Sample) -> str:
     """Say how a run ended, by its last step."""
-    return f"failed {failed_where(sample.failure)}" if sample.failure else str(sample.status)
+    error = sample.step.error
+    return f"failed {failed_where(error)}" if error else str(sample.step.status)
 
 
 class Watch:
@@ -8044,8 +8040,8 @@ class Watch:
         self._last: dict[str, str] = {}  # what a server showed last, by kind
 
     def add(self, sample: Sample) -> list[SeriesEvent]:
-        event = partial(SeriesEvent, sample.started_at, sample.run, variant=sample.variant)
-        return [event(kind, text) for kind, text in (*self._label(sample), *self._new_things(sample.server))]
+        event = partial(SeriesEvent, sample.step.started_at, sample.run, variant=sample.variant)
+        return [event(kind, text) for kind, text in (*self._label(sample), *self._new_things(sample.step))]
 
     def _label(self, sample: Sample) -> Iterator[tuple[str, str]]:
         """Give how a run ended, if it is not as the run before; of the first run, if it is not good."""
@@ -8055,7 +8051,7 @@ class Watch:
             return
         if first:
             again = f"{label} again" if ("label", label) in self._seen else label
-            runs, span = counted(self._runs, "run"), span_text(first.started_at, sample.started_at)
+            runs, span = counted(self._runs, "run"), span_text(first.step.started_at, sample.step.started_at)
             kind = "recovered" if sample.good and not first.good else "status"
             yield kind, f"{again}, after {runs}, {span}: {label_of(first)}"
         elif not sample.good:
@@ -8063,13 +8059,14 @@ class Watch:
         self._first, self._runs = sample, 1
         self._seen.add(("label", label))
 
-    def _new_things(self, server: ServerInfo) -> Iterator[tuple[str, str]]:
+    def _new_things(self, step: Step) -> Iterator[tuple[str, str]]:
         """Give what a server shows that was not seen before in this series."""
-        for kind, shown in server.facts.items():
+        for kind, shown in step.facts.items():
             if kind in self._last and (kind, shown) not in self._seen:
                 text = f"{shown} after {self._last[kind]}"
-                if kind == "certificate" and server.certificate:
-                    text = f"another certificate ({server.certificate.common_name}, {shown})"
+                certificate = step.network.tls.certificate
+                if kind == "certificate" and certificate:
+                    text = f"another certificate ({certificate.common_name}, {shown})"
                 yield kind, text
             self._seen.add((kind, shown))
             self._last[kind] = shown
@@ -8276,12 +8273,13 @@ def series_progress(
         run, filled = f"run {number}", int(10 - 10 * rest / duration)
     else:
         run, filled = f"run {number} of {wanted}", 10 * runs // wanted
-        spent = (samples[-1].started_at - samples[0].started_at).total_seconds() if samples else 0
+        spent = (samples[-1].step.started_at - samples[0].step.started_at).total_seconds() if samples else 0
         rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
     left = [f"{rest:.0f} s left"] if samples else []
     values = times_of("ttfb", usable(each for each in samples if each.judged))
     figures = [f"ttfb {fixed(to_ms(median(values)), 1)} ms"] if values else []
-    failed, bad = sum(1 for each in samples if each.error), sum(each.bad_status for each in samples)
+    failed = sum(1 for each in samples if each.step.error)
+    bad = sum(each.step.bad_status for each in samples)
     figures += [f"{count} {word}" for count, word in ((failed, "failed"), (bad, "bad")) if count]
     bar = f"{run} [{'#' * filled:<10}]"
     return [", ".join(words) for words in ([bar, *left, *figures], [run, *left, *figures], [run, *figures])]
@@ -8312,10 +8310,11 @@ def budget_warnings(report: Report) -> Iterator[str]:
 def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
     """Say which certificate is the first to end, if it is one of the next days."""
     days, sample = earliest_expiry(samples) or (None, samples[0])
-    end = sample.server.not_after
+    step = sample.step
+    end = step.network.tls.not_after
     if days is not None and end and days <= ENDS_SOON.days:
-        host = sample.url.split("/")[2:3] or [sample.url]
-        yield f"a certificate of {host[0]} {expiry_text(end, sample.started_at)} ({end:%Y-%m-%d})"
+        host = step.url.split("/")[2:3] or [step.url]
+        yield f"a certificate of {host[0]} {expiry_text(end, step.started_at)} ({end:%Y-%m-%d})"
 
 
 def certificate_violation(verdict: Verdict) -> Iterator[str]:
@@ -8656,7 +8655,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "runs": report.runs,
         "failed": failed,
         "bad_status": sum(each.bad_status for each in report.summaries),  # only of last steps, too
-        "late": sum(sample.late for sample in report.samples if sample.number == 1),
+        "late": sum(sample.late for sample in report.samples if sample.step.number == 1),
         "skipped": report.skipped,
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
@@ -8681,7 +8680,7 @@ def series_fields(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
-    first = report.samples[0]
+    first = report.samples[0].step
     if report.single:
         fields = {**report.probe, **run_fields(report.single), "steps": []}
     else:
@@ -8700,12 +8699,12 @@ def json_document(report: Report) -> dict[str, Any]:
 def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
     total = sum(sample.timing.total for sample in samples)
     # The steps' starts are by the clock on the wall, which may have been set back in between.
-    last = (samples[-1].started_at - samples[0].started_at) // datetime.timedelta(microseconds=1)
+    last = (samples[-1].step.started_at - samples[0].step.started_at) // datetime.timedelta(microseconds=1)
     loaded = max(total, last + samples[-1].timing.total) / 1000
     return {
-        "startedDateTime": instant_text(samples[0].started_at),
+        "startedDateTime": instant_text(samples[0].step.started_at),
         "id": f"page_{number}",
-        "title": samples[0].url,
+        "title": samples[0].step.url,
         "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
     }
 
@@ -8878,7 +8877,7 @@ if TYPE_CHECKING:
     Gauge = tuple[str, dict[str, str], float | None]  # family, labels, value
 
 
-def end_of(step: Step | Sample) -> datetime.datetime:
+def end_of(step: Step) -> datetime.datetime:
     return step.started_at + datetime.timedelta(microseconds=step.timing.total)
 
 
@@ -8905,8 +8904,9 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
     """
     samples = [summary.newest] if single else summary.used
     if key == "tls":
-        samples = [sample for sample in samples if sample.url.startswith("https:")]
-    whole = [each for each in samples if not (each.failure and key in (each.failure.phase, "total"))]
+        samples = [sample for sample in samples if sample.step.request.url.secure]
+    errors = [(each, each.step.error) for each in samples]
+    whole = [each for each, error in errors if not (error and key in (error.phase, "total"))]
     stats = measure_distribution(times_of(key, whole)).stats
     return {name: in_seconds(value) for name, value in stats.items()}
 
@@ -8929,11 +8929,12 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     }
     last = max(sample.run for sample in report.samples if sample.variant == summary.variant)
     if newest.run == last:
-        end = newest.server.not_after
+        network = newest.step.network
+        end = network.tls.not_after
         values["cert_not_after_timestamp_seconds"] = end.timestamp() if end else None
-        values["response_body_size_bytes"] = newest.body_bytes
-        values["tcp_rtt_seconds"] = in_seconds(newest.rtt_us)
-        values["tcp_retransmits"] = newest.retransmits
+        values["response_body_size_bytes"] = newest.step.body_bytes if newest.step.response else None
+        values["tcp_rtt_seconds"] = in_seconds(network.rtt_us)
+        values["tcp_retransmits"] = network.retransmits
     for name, value in values.items():
         yield name, labels, value
 
@@ -8946,7 +8947,7 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(samples[-1]).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(samples[-1].step).timestamp()
         if report.single is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
@@ -9669,7 +9670,7 @@ def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
         return
     drawn = "".join(LEVELS[round((each - least) / (most - least) * (len(LEVELS) - 1))] for each in medians)
     yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
-    yield "", f"from {clock_text(samples[0].started_at)} to {clock_text(samples[-1].started_at)}"
+    yield "", f"from {clock_text(samples[0].step.started_at)} to {clock_text(samples[-1].step.started_at)}"
 
 
 def companion_text(companion: Companion) -> str:
@@ -9708,10 +9709,10 @@ def when_text(slow: Slow, summary: Summary) -> str | None:
         return f"every {number}{ending} run, {apart} apart"
     if rest:
         return None
-    begin, end = (clock_text(sample.started_at) for sample in (row[0], row[-1]))
+    begin, end = (clock_text(sample.step.started_at) for sample in (row[0], row[-1]))
     if len(row) == 1:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
-        return cold if row[0].round == 1 else f"at {begin}"
+        return cold if row[0].turn.round == 1 else f"at {begin}"
     return f"from {begin} to {'the end' if row[-1] is summary.used[-1] else end}"
 
 
@@ -9778,18 +9779,18 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
 
 
 # What a server shows, by the row that says it; in a series each is counted where it is not always the same.
-SHOWN: dict[str, Callable[[ServerInfo], str | None]] = {
-    "Address": lambda server: server.ip,
-    "Protocol": lambda server: server.http_version,
-    "Certificate": lambda server: server.facts.get("certificate"),
-    "Server": lambda server: server.software,
+SHOWN: dict[str, Callable[[Step], str | None]] = {
+    "Address": lambda step: step.network.ip,
+    "Protocol": lambda step: step.facts.get("protocol"),
+    "Certificate": lambda step: step.facts.get("certificate"),
+    "Server": lambda step: step.response and step.response.get("server"),
 }
 
 
 def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
     """Return how often a server showed what, where that is not always the same; the most frequent first."""
     counts = {
-        label: collections.Counter(filter(None, (shown(sample.server) for sample in summary.answered)))
+        label: collections.Counter(filter(None, (shown(sample.step) for sample in summary.answered)))
         for label, shown in SHOWN.items()
     }
     return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
@@ -9848,8 +9849,8 @@ def failed_rows(report: Report) -> Iterator[Row]:
         told = []
         for row, after in zip_longest(rows, rows[1:]):
             if not row[0].good:
-                begun = report.start_of(row[0].run)
-                span = f"for {span_text(begun, report.start_of(after[0].run))}" if after else "to the end"
+                begun = row[0].step.started_at
+                span = f"for {span_text(begun, after[0].step.started_at)}" if after else "to the end"
                 labels = ", ".join(dict.fromkeys(map(label_of, row)))
                 told.append(f"{row_text(row)} ({clock_text(begun)} {span}: {labels})")
         if told:
@@ -9914,9 +9915,9 @@ def verdict_sentence(found: Comparison) -> str:
 
 # Besides its times this is told of a side, where it usually differs: read from the last step of each run.
 HABITS: dict[str, Callable[[Sample], str]] = {
-    "protocol": lambda end: end.server.http_version or "none",
-    "address family": lambda end: family_of(end.server.ip) if end.server.ip else "none",
-    "number of steps": lambda end: str(end.number),
+    "protocol": lambda end: end.step.facts.get("protocol", "none"),
+    "address family": lambda end: family_of(end.step.network.ip) if end.step.network.ip else "none",
+    "number of steps": lambda end: str(end.step.number),
 }
 
 
@@ -9929,7 +9930,7 @@ def unlike_words(found: Comparison, intended: Collection[str]) -> Iterator[str]:
         mine, theirs = (most_frequent(list(map(habit, part))) for part in parts)
         if mine != theirs and name not in intended:
             yield f"{name} {mine} and {theirs}"
-    size, before = (median(present("body_bytes", part)) for part in parts)
+    size, before = (median(each.step.body_bytes for each in part) for part in parts)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         yield f"body size {size_text(round(size))} and {size_text(round(before))}"
 
@@ -9965,7 +9966,7 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     if isinstance(side, Baseline):
         return {**cells, "Status": "-", "Certificate": "-"}
     outcomes = [*map(str, side.statuses), *(["ERROR"] if side.failed else [])]
-    certificate = certificate_words(side.server.certificate, now)
+    certificate = certificate_words(side.certificate, now)
     return {**cells, "Status": ", ".join(outcomes), "Certificate": certificate}
 
 
@@ -10019,14 +10020,14 @@ def side_blocks(name: str, side: Summary) -> Iterator[Block]:
 
 def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
-    first, sides, names = report.samples[0], report.options.sides, list(report.compared)
-    yield Span(f"{first.method} {clip(first.url)}", "strong")
+    first, sides, names = report.samples[0].step, report.options.sides, list(report.compared)
+    yield Span(f"{first.request.method} {clip(first.url)}", "strong")
     lookup = report.lookup_us
     what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
     what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
     what = f"{len(names)} sides" if sides else what
-    rounds = counted(len({sample.round for sample in report.samples}), "round")
-    late = late_starts(sum(sample.late for sample in report.samples if sample.number == 1))
+    rounds = counted(len({sample.turn.round for sample in report.samples}), "round")
+    late = late_starts(sum(sample.late for sample in report.samples if sample.step.number == 1))
     yield f"{', '.join([f'{rounds} of {what}', *late])}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
@@ -10060,7 +10061,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
             runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
     if report.skipped:
-        starts = report.skipped + len({sample.round for sample in report.samples})
+        starts = report.skipped + len({sample.turn.round for sample in report.samples})
         why = "a run was still under way, or this machine stood still"
         yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
     if report.samples[0].variant:
@@ -10751,21 +10752,6 @@ def in_brief(step: Step) -> Step:
     return step._replace(response=step.response._replace(headers=tuple(kept)))
 
 
-def show_server(step: Step) -> ServerInfo:
-    """Return what a series keeps of a server, in brief: each run may bring other and long names."""
-    tls, response = step.network.tls, step.response
-    first = next(iter(tls.chain), None)
-    name = clip(first.common_name or certificate_name(first), MAX_FOREIGN) if first else None
-    return ServerInfo(
-        certificate=first
-        and first._replace(common_name=name, names=None, issuer=None, serial=None, subject=None),
-        not_after=min((each.not_after for each in tls.chain if each.not_after), default=None),
-        software=clip(response.get("server") or "", 40) or None if response else None,
-        http_version=response.http_version if response else None,
-        ip=step.network.ip,
-    )
-
-
 def is_trait(name: str, value: bytes) -> bool:
     """Tell whether a field may go with slow answers: it is short, no credential, not about this one alone."""
     about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
@@ -10820,8 +10806,9 @@ class Results:
             kind = (run.turn.variant, step.number)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
-        begun = samples[-1]._replace(started_at=samples[0].started_at)
-        events = self._watches.setdefault(begun.variant, Watch()).add(begun)
+        last = samples[-1].step._replace(started_at=samples[0].step.started_at)
+        watch = self._watches.setdefault(run.turn.variant, Watch())
+        events = watch.add(samples[-1]._replace(step=last))
         self.events += events
         return run, events
 
@@ -10840,40 +10827,48 @@ class Results:
         traits = {name.lower(): decode(value) for name, value in short}
         if response and response.cache and response.cache.status:
             traits["cache"] = response.cache.status
-        return tuple(self._known.setdefault(trait, trait) for trait in traits.items())
+        return tuple(map(self._same, traits.items()))
+
+    def _same(self, thing: Thing) -> Thing:
+        kept: Thing = self._known.setdefault(thing, thing)
+        return kept
+
+    def _brief(self, step: Step, variant: str | None) -> Step:
+        """Return what a sample keeps of a step: what many runs have alike once, and no long text."""
+        same, network, tls, response = self._same, step.network, step.network.tls, step.response
+        if tls.chain:
+            own, ends = tls.chain[0], NO_CERTIFICATE._replace(not_after=tls.not_after)
+            name = clip(own.common_name or certificate_name(own), MAX_FOREIGN)
+            own = own._replace(common_name=name, names=None, issuer=None, serial=None, subject=None)
+            tls = tls._replace(chain=(own, ends))
+        if response:
+            software = clip(response.get("server") or "", 40).encode()
+            headers = (("server", software),) if software else ()
+            response = same(Response(response.status, "", response.http_version, headers))
+        first_url = self._urls.setdefault((variant, step.number), step.url)
+        return step._replace(
+            url=first_url if step.url == first_url else clip(step.url),
+            request=same(Request(step.request.method, step.request.url._replace(target=""), (), None)),
+            sent_headers=(),
+            network=network._replace(addresses=(), attempts=(), tls=same(tls), peer=same(network.peer)),
+            response=response,
+            error=step.error and same(step.error._replace(evidence=())),
+            evidence=same(Evidence()),
+        )
 
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Reduce the steps of a run to what is kept of them."""
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
-            network, response = step.network, step.response
             findings = step_findings(step) if self._reads else ()
-            server = show_server(step)
-            error = step.error and step.error._replace(evidence=())
-            url = self._urls.setdefault((run.turn.variant, step.number), step.url)
             yield Sample(
-                run=run.turn.number,
-                round=run.turn.round,
-                variant=run.turn.variant,
-                number=step.number,
-                url=url if step.url == url else clip(step.url),
-                method=step.request.method,
-                started_at=step.started_at,
-                timing=step.timing,
-                code=response and response.status,
-                body_bytes=step.body_bytes if response else None,
-                good=step.good,
-                failure=error and self._known.setdefault(error, error),
-                reused=network.reused,
-                late=run.late_us is not None,
-                refused=network.reuse_refused,
+                step=self._brief(step, run.turn.variant),
+                turn=run.turn,
                 judged=step.number == max(answered, default=0),
                 last=step is run.steps[-1],
+                late=run.late_us is not None,
                 findings=findings,
-                rtt_us=network.rtt_us,
-                retransmits=network.retransmits,
-                server=self._known.setdefault(server, server),
-                traits=self._traits(response),
+                traits=self._traits(step.response),
             )
 
     def warnings(self, report: Report) -> Iterator[str]:

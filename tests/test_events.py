@@ -26,20 +26,23 @@ from servers import Reply, debian_program, dns_server, free_port, http_server, r
 
 START = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
 CERTIFICATE = tool.Certificate("shop.example", ("shop.example",), "R1", "1", None, None, "3c0d5950" * 8)
-FIRST = tool.ServerInfo(CERTIFICATE, http_version="HTTP/2", ip="203.0.113.10")
+FIRST = ("203.0.113.10", CERTIFICATE, "HTTP/2")
+OTHER = ("203.0.113.11", CERTIFICATE._replace(sha256="247648d1" * 8), "HTTP/1.1")
+NOTHING = (None, None, "")
 
 
-def started(number, interval=0.5):
-    return START + datetime.timedelta(seconds=interval * (number - 1))
-
-
-def run(number, label=200, total=20_000, **changes):
+def run(number, label=200, server=FIRST):
     """Make the sample of a run's last step; the label is its status, or the kind of its failure."""
     outcome = {"error": label} if isinstance(label, str) else {"status": label}
-    made = sample(number, total, reused=changes.pop("reused", None), **outcome)
-    if made.failure:
-        made = made._replace(failure=made.failure._replace(phase="connect"))
-    return made._replace(started_at=started(number), server=FIRST)._replace(**changes)
+    made, (ip, certificate, version) = sample(number, 20_000, **outcome), server
+    step, tls = made.step, tool.TlsInfo(chain=(certificate,) if certificate else ())
+    step = step._replace(
+        started_at=START + datetime.timedelta(seconds=0.5 * (number - 1)),
+        network=step.network._replace(peer=ip and tool.Peer(ip, 2, ()), tls=tls),
+        response=step.response and step.response._replace(http_version=version),
+        error=step.error and step.error._replace(phase="connect"),
+    )
+    return made._replace(step=step)
 
 
 def told(samples):
@@ -85,14 +88,9 @@ def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event(names, e
     assert told(labels(*names)) == expected
 
 
-OTHER = FIRST._replace(
-    certificate=CERTIFICATE._replace(sha256="247648d1" * 8), http_version="HTTP/1.1", ip="203.0.113.11"
-)
-
-
 def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
-    assert told([run(1, server=tool.ServerInfo()), run(2)]) == []
-    servers = [FIRST, tool.ServerInfo(), FIRST, OTHER, FIRST, OTHER]
+    assert told([run(1, server=NOTHING), run(2)]) == []
+    servers = [FIRST, NOTHING, FIRST, OTHER, FIRST, OTHER]
     assert told([run(number, server=server) for number, server in enumerate(servers, 1)]) == [
         (4, "address", "203.0.113.11 after 203.0.113.10"),
         (4, "certificate", "another certificate (shop.example, 247648d1)"),
@@ -101,7 +99,7 @@ def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
 
 
 def test_a_certificate_that_fails_is_another_one_too():
-    events = told([run(1), run(2, "tls", server=OTHER._replace(http_version=None, ip=FIRST.ip))])
+    events = told([run(1), run(2, "tls", server=(FIRST[0], *OTHER[1:]))])
     assert [kind for _, kind, _ in events] == ["status", "certificate"]
 
 

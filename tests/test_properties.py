@@ -144,9 +144,11 @@ def all_of(record, value):
 @given(st.sampled_from(tool.SLO_KEYS), st.integers(2, 4 * 10**9))
 def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key, taken):
     """Both as they are printed and read: on the wire equality cannot be staged."""
-    sample = all_of(tool.Sample, None)._replace(
-        number=1, judged=True, good=True, timing=all_of(tool.Timing, taken)
+    response = tool.Response(200, "", "HTTP/1.1", ())
+    step = all_of(tool.Step, None)._replace(
+        number=1, timing=all_of(tool.Timing, taken), response=response, expected=tool.GOOD_STATUSES
     )
+    sample = tool.Sample(step, tool.Turn(), judged=True, last=True)
 
     def judged(budget):
         thresholds = tool.parse_budgets([f"{key}={budget // 1000}.{budget % 1000:03d}"], None, 1.0)

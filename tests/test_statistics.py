@@ -124,29 +124,32 @@ def test_the_interval_is_of_measured_values_and_holds_the_median(values):
 NOW = datetime.datetime(2026, 1, 1).astimezone()
 
 
-def sample(run, total, *, error=None, status=200, reused=None, number=1, url="http://a.test/"):
+def sample(run, total, *, error=None, status=200, reused=None, number=1, url="http://a.test/", variant=None):
     known = None if reused else 0
     timing = tool.Timing(known, known, known, total, 0, total, 0, total)
     if error:
         timing = timing._replace(xfer=None, ttfb=None)
-    return tool.Sample(
-        run=run,
-        round=run,
-        variant=None,
+    step = tool.Step(
         number=number,
         url=url,
-        method="GET",
+        request=tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None),
+        sent_headers=(),
+        route=tool.Route(None, None),
         started_at=NOW + datetime.timedelta(seconds=run),
         timing=timing,
-        code=None if error else status,
+        network=tool.Network(None, None, (), (), tool.NO_TLS, None, None, reused),
+        response=None if error else tool.Response(status, "", "HTTP/1.1", ()),
         body_bytes=0,
-        good=not error and status < 400,
-        failure=error and tool.Failure(error, "wait", "no answer", "try again"),
-        reused=reused,
-        judged=not error,
-        last=True,
-        server=tool.ServerInfo(),
+        interim=(),
+        error=error and tool.Failure(error, "wait", "no answer", "try again"),
+        starved_us=0,
+        evidence=tool.Evidence(),
     )
+    return tool.Sample(step, tool.Turn(run, run, variant=variant), judged=not error, last=True)
+
+
+def with_times(each, **times):
+    return each._replace(step=each.step._replace(timing=each.timing._replace(**times)))
 
 
 def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():
@@ -212,9 +215,8 @@ def test_steps_are_summed_up_apart_and_with_reuse_the_kept_connections_count():
 
 def connected(each, took):
     """Give a sample these times for dns, connect and tls."""
-    timing = each.timing
-    total = timing.total + sum(took)
-    return each._replace(timing=timing._replace(dns=took[0], connect=took[1], tls=took[2], total=total))
+    total = each.timing.total + sum(took)
+    return with_times(each, dns=took[0], connect=took[1], tls=took[2], total=total)
 
 
 @pytest.mark.parametrize(
@@ -305,9 +307,9 @@ def test_no_end_of_an_interval_is_rounded_to_nothing(us, shown):
 # --- slow runs, and what goes with them -----------------------------------------------------------
 
 
-def made(values, traits=()):
+def made(values, traits=(), status=200, first=1):
     """Make the samples of a series; `traits` has what is kept of each."""
-    samples = [sample(run, total) for run, total in enumerate(values, 1)]
+    samples = [sample(run, total, status=status) for run, total in enumerate(values, first)]
     for place, each in enumerate(traits):
         samples[place] = samples[place]._replace(traits=tuple(each.items()))
     return samples
@@ -471,6 +473,6 @@ def test_what_goes_with_some_runs_is_counted(these, others, values, found):
     samples = made([1] * (len(these) + len(others)), [*these, *others])
     assert len({dict(each.traits).get("a") for each in samples}) == values or "a" not in these[0]
     assert tool.find_companion(samples[: len(these)], samples[len(these) :]) == found
-    bad = [each._replace(code=503, good=False) for each in samples[: len(these)]]
+    bad = made([1] * len(these), these, status=503)
     assert tool.Summary(bad + samples[len(these) :]).companion_of(503) == found
     assert tool.Summary(bad + samples[len(these) :]).companion_of(200) is None

@@ -921,15 +921,15 @@ def chains(side, totals, *, steps=1, wait=0):
     """Sum up rounds of a side with such totals (us) of each step, None where there was no good answer; as
     much more of each is `wait` as less is connect.
     """
-    from test_statistics import sample
+    from test_statistics import sample, with_times
 
     samples = []
     for run, us in enumerate(totals, 1):
         for number in range(1, steps + 1):
-            each = sample(run, us or 1, status=503 if us is None else 200, number=number)
+            each = sample(run, us or 1, status=503 if us is None else 200, number=number, variant=side)
             half = (us or 1) // 2
-            timing = each.timing._replace(wait=half + wait, connect=half - wait)
-            samples.append(each._replace(variant=side, last=number == steps, timing=timing))
+            each = with_times(each, wait=half + wait, connect=half - wait)
+            samples.append(each._replace(last=number == steps))
     return tool.Summary(tool.chains_of(samples))
 
 

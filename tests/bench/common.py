@@ -46,29 +46,27 @@ class Cost(NamedTuple):
 def samples_of(tool: Any, totals: Sequence[float], variant: str | None = None) -> list[Any]:
     """Return the samples of a series whose totals (ms) are these, one run a second."""
     begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-    server, samples = tool.ServerInfo(), []
+    samples, evidence = [], tool.Evidence()
+    request = tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None)
     for number, total in enumerate(totals, 1):
         us = round(total * 1000)
-        samples.append(
-            tool.Sample(
-                run=number,
-                round=number,
-                variant=variant,
-                number=1,
-                url="http://a.test/",
-                method="GET",
-                started_at=begin + datetime.timedelta(seconds=number),
-                timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
-                code=200,
-                body_bytes=0,
-                good=True,
-                failure=None,
-                reused=None,
-                judged=True,
-                last=True,
-                server=server,
-            )
+        step = tool.Step(
+            number=1,
+            url="http://a.test/",
+            request=request,
+            sent_headers=(),
+            route=tool.Route(None, None),
+            started_at=begin + datetime.timedelta(seconds=number),
+            timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
+            network=tool.Network(None, None, (), (), tool.NO_TLS, None, None),
+            response=tool.Response(200, "", "HTTP/1.1", ()),
+            body_bytes=0,
+            interim=(),
+            error=None,
+            starved_us=0,
+            evidence=evidence,
         )
+        samples.append(tool.Sample(step, tool.Turn(number, number, variant=variant), judged=True, last=True))
     return samples
 
 
