@@ -6994,10 +6994,10 @@ def usable(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for sample in fit if sample.step.network.reused is not False] or fit
 
 
-def values_of_key(key: str, samples: Iterable[Sample], by: str = "number") -> list[tuple[int, int]]:
-    """Return the known values of a key (us), each with the number of its run, or of its round."""
-    values = ((getattr(sample.timing, key), getattr(sample.turn, by)) for sample in samples)
-    return [(value, number) for value, number in values if value is not None]
+def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, Turn]]:
+    """Return the known values of a key (us), each with the place of its run."""
+    values = ((getattr(sample.timing, key), sample.turn) for sample in samples)
+    return [(value, turn) for value, turn in values if value is not None]
 
 
 def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
@@ -7154,10 +7154,11 @@ class Summary:
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        first, networks = samples[0].step, [sample.step.network for sample in samples]
+        self._steps = [sample.step for sample in samples]
+        first = self._steps[0]
         self.variant = samples[0].variant
         self.number = first.number
-        self.urls = list(dict.fromkeys(sample.step.url for sample in samples))
+        self.urls = list(dict.fromkeys(step.url for step in self._steps))
         self.method = first.request.method
         self.newest = samples[-1]
         self.runs = len(samples)
@@ -7166,21 +7167,13 @@ class Summary:
         self.used = usable(samples)
         self.reused = (self.used or samples)[0].step.network.reused  # the statistics are of kept connections
         self.opened = [sample for sample in self.answered if sample.step.network.reused is False]
-        # How many samples failed in each way, and the last of each.
-        errors = (sample.step.error for sample in samples if sample.step.error)
-        kinds = group_by(lambda error: error.kind, errors)
-        self.failures = {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
         self.failed = len(samples) - len(self.answered)
         self.bad_status = sum(sample.step.bad_status for sample in self.answered)
         # How many samples had each status, and the median of their total (us).
         codes = sorted(group_by(lambda sample: sample.step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        responses = [sample.step.response for sample in samples if sample.step.response]
-        self.largest_code = max((each.status for each in responses), default=None)  # also of those cut short
         self.findings = gather_findings(samples)
-        certificates = [each.tls.certificate for each in networks if each.tls.certificate]
-        self.certificate = certificates[-1] if certificates else None
-        refused = filter(None, (each.reuse_refused for each in networks))
+        refused = filter(None, (step.network.reuse_refused for step in self._steps))
         self.refused = collections.Counter(refused)  # reasons
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
 
@@ -7197,6 +7190,22 @@ class Summary:
     def title(self) -> str:
         url = clip(self.urls[0]) if len(self.urls) == 1 else f"various ({len(self.urls)} URLs)"
         return f"{self.method} {url}"
+
+    @cached_property
+    def failures(self) -> dict[str, tuple[int, Failure]]:
+        """Return how many samples failed in each way, and the last of each."""
+        kinds = group_by(lambda error: error.kind, (step.error for step in self._steps if step.error))
+        return {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
+
+    @property
+    def largest_code(self) -> int | None:
+        """Return the largest status, also of responses that were cut short."""
+        return max((step.response.status for step in self._steps if step.response), default=None)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Return the newest that is known."""
+        return next(filter(None, (step.network.tls.certificate for step in reversed(self._steps))), None)
 
     @property
     def errors(self) -> dict[str, int]:
@@ -7271,8 +7280,8 @@ def difference_in_turn(key: str, own: Summary, other: Summary, rivals: int) -> D
     """Return by how much the own values of a key lie above the other's, with `rivals` as in `needed_values`.
     They are compared round by round, so that neither a drift nor a rhythm counts.
     """
-    others = {number: us for us, number in values_of_key(key, other.used, "round")}
-    values = values_of_key(key, own.used, "round")
+    others = {turn.round: us for us, turn in values_of_key(key, other.used)}
+    values = [(us, turn.round) for us, turn in values_of_key(key, own.used)]
     return measure_distribution((us - others[number] for us, number in values if number in others), rivals)
 
 
@@ -7385,7 +7394,8 @@ def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgeme
             return judgement._replace(outcome=NOT_JUDGED, lacking=lacking)
     else:
         judged = [sample for sample in samples if sample.judged]
-        us, run = max(values_of_key(key, judged), key=itemgetter(0), default=(None, None))
+        timed = [(us, turn.number) for us, turn in values_of_key(key, judged)]
+        us, run = max(timed, key=itemgetter(0), default=(None, None))
     actual = to_ms(us)
     exceeded = actual is not None and actual > threshold
     return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=run)
