@@ -1967,16 +1967,35 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 def read_overrides(
     args: argparse.Namespace, place: tuple[str, int], family: int
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return the address that --resolve gives for each host and port, the later one where it gives several;
-    with --all-addresses, apart from these, all that it gives for the `place` of the URL. Raises UsageError.
+    """Return the address that --resolve gives for each host and port, the later one of a side where it gives
+    several; with --all-addresses, apart from these, all of the family that it gives for the `place` of the
+    URL. Raises UsageError for an address of the other family, and for too many.
     """
     entries = [parse_resolve(text) for text in args.resolve]
-    if not args.all_addresses:
-        return dict(entries), ()
-    given = [address for each, address in entries if each == place]
-    fitting = [address for address in given if is_ip(address, family)]
-    others = {each: address for each, address in entries if each != place}
-    return others, tuple(dict.fromkeys(fitting or given))  # what does not fit fails, and says why
+    several = [address for each, address in entries if args.all_addresses and each == place]
+    fitting = [address for address in several if is_ip(address, family)]
+    others = [(each, address) for each, address in entries if not several or each != place]
+    for address in (*(address for _, address in others), *([] if fitting else several)):
+        if not is_ip(address, family):
+            raise UsageError(f"--resolve: -4, -6 or --interface excludes the address '{address}'")
+    if len(fitting) > MAX_ADDRESSES:
+        raise UsageError(
+            f"--resolve: {len(fitting)} addresses were given, {MAX_ADDRESSES} at most are measured"
+        )
+    return dict(others), tuple(fitting)
+
+
+def check_resolve(args: argparse.Namespace) -> None:
+    """Raise UsageError where --resolve is given twice for a host and port, or for an address of it with
+    --all-addresses.
+    """
+    seen = set()
+    for text in args.resolve:
+        entry = parse_resolve(text)
+        known = entry if args.all_addresses else entry[0]
+        if known in seen:
+            raise UsageError(f"--resolve '{text}': that was given before (--all-addresses takes several)")
+        seen.add(known)
 
 
 def choose_family(args: argparse.Namespace) -> int:
@@ -2475,6 +2494,14 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 )
 
 
+SEVERAL = ("--count", "--duration", "--versus", "--baseline")
+NEEDS = (  # an option, those of which it needs one, and why
+    *((option, SEVERAL, ": it is for several runs") for option in ("--interval", "--reuse")),
+    *((option, ("--cert",), ", the certificate of the key") for option in ("--key", "--key-password-file")),
+    ("--propagate", ("--otlp",), ": it names the trace that this sends"),
+)
+
+
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist."""
     for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS.strip()):
@@ -2601,8 +2628,11 @@ def check_conflicts(args: argparse.Namespace) -> None:
     for option, other, why in EXCLUSIONS:
         if is_given(args, option) and is_given(args, other):
             raise UsageError(f"{option} and {other} exclude each other{why}")
-    if (args.key or args.key_password_file) and not args.cert:
-        raise UsageError("--key and --key-password-file need --cert, the client certificate of the key")
+    for option, needed, why in NEEDS:
+        if is_given(args, option) and not any(is_given(args, each) for each in needed):
+            raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
+    if args.label == "":
+        raise UsageError("--label '': expected a text that tells this probe from others")
 
 
 def list_exports(args: argparse.Namespace) -> dict[str, str]:
@@ -2915,6 +2945,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     args = parser.parse_all(argv)
     check_url(args)
     check_conflicts(args)
+    check_resolve(args)
     check_files(args)
     options = choose_options(args, environ)
     options = options._replace(

@@ -946,20 +946,20 @@ def test_a_malformed_resolve_is_refused_by_name(call_tool, server, mapping):
     assert server.accepted == 0
 
 
-def test_of_a_host_and_port_resolved_twice_the_later_address_counts(call_tool, server):
-    place = f"a.test:{server.port}"
-    words = ("--resolve", f"{place}:127.0.0.2", "--resolve", f"A.TEST:{server.port}:127.0.0.1")
-    assert call_tool(*words, "--compact", server.url(host="a.test")).code == 0
+@pytest.mark.parametrize("second", ["a.test:80:127.0.0.2", "A.TEST:80:127.0.0.1", "a.test:80:::1"])
+def test_a_host_and_port_resolved_twice_are_refused(call_tool, server, second):
+    result = call_tool("--resolve", "a.test:80:127.0.0.1", "--resolve", second, server.url())
+    check_usage_error(result, "a.test:80")
+    assert server.accepted == 0
 
 
 @pytest.mark.parametrize(
     ("family", "address"), [("-4", "::1"), ("-4", "[::1]"), ("-6", "127.0.0.1"), ("--ipv6", "[127.0.0.1]")]
 )
-def test_resolve_to_an_excluded_family_is_a_dns_failure(call_tool, family, address):
-    result = call_tool(family, "--resolve", f"a.test:80:{address}", "--json", "-", "http://a.test/")
-    [step] = result.json()["steps"]
-    assert (result.code, step["error"]["kind"]) == (75, "dns") and "excludes" not in result.err
-    assert f"and {family[:1]}{family[-1]} asks for one" in step["error"]["message"]
+def test_resolve_to_an_excluded_family_is_refused(call_tool, server, family, address):
+    result = call_tool(family, "--resolve", f"a.test:80:{address}", server.url())
+    check_usage_error(result, address.strip("[]"))
+    assert server.accepted == 0
 
 
 @pytest.mark.parametrize("family", ["-4", "--ipv4"])
@@ -1096,3 +1096,17 @@ def test_zeros_before_a_port_do_not_make_it_another(call_tool, server):
     result = call_tool("--metrics-only", f"http://127.0.0.1:000{server.port}/")
     assert (result.code, server.accepted) == (0, 1), result.err
     check_usage_error(call_tool("http://127.0.0.1:00099999/"), "00099999")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--interval", "1"], "--interval needs --count or --duration"),
+        (["--reuse"], "--reuse needs --count or --duration"),
+        (["--propagate"], "--propagate needs --otlp"),
+        (["--label", ""], "--label ''"),
+    ],
+)
+def test_what_would_have_no_effect_though_it_was_asked_for_is_refused(call_tool, server, words, named):
+    check_usage_error(call_tool(*words, server.url()), named)
+    assert server.accepted == 0

@@ -543,8 +543,8 @@ def broken(holder: Holder, tmp_path: Path) -> dict[str, tuple[tuple[Any, ...], t
     encrypted = holder.encrypted(b"secret")
     password = ("--key-password-file", paths["wrong"])
     return {
-        "key alone": (("--key", key), ("--key-password-file need --cert",)),
-        "password alone": (password, ("--key-password-file need --cert",)),
+        "key alone": (("--key", key), ("--key needs --cert",)),
+        "password alone": (password, ("--key-password-file needs --cert",)),
         "no certificate there": (("--cert", missing), ("--cert", str(missing), "No such file")),
         "no key there": (("--cert", cert, "--key", missing), ("--key:", str(missing), "No such file")),
         "no password there": (

@@ -247,7 +247,7 @@ def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_ot
         ("-4 -6", "-4 and -6 exclude each other"),
         ("--cacert ca.pem", "-k and --cacert exclude each other"),
         ("--unix-socket /s --interface lo", "--unix-socket and --interface exclude each other"),
-        ("--key key.pem", "--key and --key-password-file need --cert"),
+        ("--key key.pem", "--key needs --cert"),
         ("--cert /nonexistent", "cannot read '/nonexistent'"),
         ("-d @/nonexistent", "cannot read '/nonexistent'"),
         ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
