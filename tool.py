@@ -2659,7 +2659,10 @@ def check_files(args: argparse.Namespace) -> None:
     if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        same = os.path.realpath(earlier) == os.path.realpath(path) != "/dev/null"
+        try:
+            same = os.path.realpath(earlier) == os.path.realpath(path) != "/dev/null"
+        except OSError:  # the current folder was removed
+            same = earlier == path
         if same or (is_stdout(earlier) and is_stdout(path)):
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
@@ -10823,6 +10826,7 @@ class Results:
         self._listings = listings(options)
         kept = () if self._single else self._listings
         self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
+        self._alike: dict[str, bytes] = {}  # the first text of each, which the others are packed against
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         self._at_once = options._replace(thresholds=plain)  # each run is held against these
 
@@ -10858,8 +10862,10 @@ class Results:
         import zlib
 
         for option, items in self._listings.items():
-            texts = (text.encode("utf-8", "backslashreplace") for text in items(run, False))
-            self._texts[option] += [zlib.compress(text, 1) for text in texts]
+            for text in items(run, False):
+                data = text.encode("utf-8", "backslashreplace")
+                packer = zlib.compressobj(zdict=self._alike.setdefault(option, data))
+                self._texts[option].append(packer.compress(data) + packer.flush())
 
     def _traits(self, response: Response | None) -> tuple[tuple[str, str], ...]:
         """Return the first short fields of a response, each text once for all runs."""
@@ -10976,7 +10982,8 @@ class Results:
         elif self._texts:
             import zlib
 
-            yield from (zlib.decompress(text).decode("utf-8") for text in self._texts.get(option, ()))
+            for data in self._texts.get(option, ()):
+                yield zlib.decompressobj(zdict=self._alike[option]).decompress(data).decode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ CONNECT = (
             b"HTTP/1.1",
             b"HTTP/1.1 20 OK",
             b"HTTP/1.1 2000 OK",
-            b"HTTP/2 200 OK",
             b"SSH-2.0-x",
             b"\x1b[2J\x07",
             b"\5\0",
