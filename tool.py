@@ -6546,7 +6546,7 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, timings=timings, cache=cache_use)
 
 
-def tls_info(current: CurrentStep, history: Log, options: Options) -> TlsInfo:
+def tls_info(history: Log, options: Options) -> TlsInfo:
     """Return what a handshake agreed on, and what became of the client certificate."""
     agreed, happened = history.tls, tuple(history.cert_notes)
     if agreed is None:
@@ -6616,7 +6616,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
         port=port,
         addresses=history.addresses,
         attempts=history.attempts,
-        tls=tls_info(current, history, options),
+        tls=tls_info(history, options),
         rtt_us=last and last.rtt_us,
         retransmits=retransmits,
         reused=history.kept if options.series.reuse else None,
