@@ -7376,10 +7376,14 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
 
 def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> list[Comparison]:
     """Compare each side, the first too, with the first, or a series with a baseline. Addresses are compared
-    with the first that gives a good answer, if there is one.
+    with the first that gives a good answer, if there is one. Nothing is compared with a first side that was
+    never measured.
     """
-    able = [side for side in compared.values() if side.good or options.sides]
-    first = options.baseline or next(iter(able or compared.values()), None)
+    if options.sides:
+        able = [side for name, side in compared.items() if name == options.sides[0].name]
+    else:
+        able = [side for side in compared.values() if side.good] or list(compared.values())
+    first = options.baseline or next(iter(able), None)
     rivals = max(1, len(compared) - 1)
     return [compare(side, first, rivals) for side in compared.values()] if first else []
 
@@ -10081,7 +10085,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from side_blocks(str(name), side)
     yield from comparison_lines(report)
     if not report.comparisons:
-        yield f"Only {names[0]} was measured: there is nothing to compare."
+        yield f"There is nothing to compare: all runs are of {' and '.join(names)}."
 
 
 def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:

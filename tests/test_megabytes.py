@@ -132,7 +132,7 @@ def check_linear(place: int, measure: Callable[[str, bytes], float]) -> None:
 
     In each place every style meets some patterns, and over all places every style meets each.
     """
-    most = 3 * measure("rich", LETTER) + 0.5
+    most = 3 * measure("rich", LETTER) + 3
     for number, (name, pattern) in enumerate(PATTERNS.items()):
         style = list(STYLES)[(number + place) % len(STYLES)]
         taken = measure(style, pattern)

@@ -128,9 +128,9 @@ def test_a_round_that_is_not_whole_is_not_compared(start_tool, tmp_path):
     assert differences(document)["B"]["n"] == 2
 
 
-def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path):
+@pytest.mark.parametrize("number", range(4), ids=str)  # which side is never measured is drawn by lot
+def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path, number):
     arrived, path = threading.Event(), tmp_path / "out.json"
-
     seen = []
 
     def script(peer):
@@ -152,6 +152,8 @@ def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path):
     compared = sorted(there - {"A"}) if "A" in there else []
     assert list(differences(document)) == compared
     assert [f"{side}: Too few rounds" in flat(out.decode()) for side in compared] == [True] * len(compared)
+    nothing = "There is nothing to compare: all runs are of B and C."
+    assert (nothing in flat(out.decode())) == ("A" not in there)
 
 
 # --- words ----------------------------------------------------------------------------------------
