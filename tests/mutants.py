@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("tool.py", "tests", "pyproject.toml", "README.md")
 BANNER = re.compile(r"# \d+[a-z]?\. (\w[\w/ ]*?)[.,] ")
-KILLERS = {  # first word of a banner -> the files of tests/ that know most of its section, the likeliest first
+KILLERS = {  # first word of a banner -> the files of tests/ that know most of its section
     "Imports": "test_startup test_failures test_terminal",
     "Errors": "test_failures test_exit_codes",
     "Records": "test_json test_findings test_series test_slo test_redirects",
