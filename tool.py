@@ -10085,7 +10085,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from side_blocks(str(name), side)
     yield from comparison_lines(report)
     if not report.comparisons:
-        yield f"There is nothing to compare: all runs are of {' and '.join(names)}."
+        yield f"There is nothing to compare: all runs are of {' and '.join(map(str, names))}."
 
 
 def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:
