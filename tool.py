@@ -7867,11 +7867,11 @@ def slow_server(case: Case) -> Found:
     held = [found for found in held_back(case) if found.phase == "wait"]
     if held or took < max(SLOW_US, SLOW_TRIPS * case.rtt):
         return
-    part, path = "all of it", ""
+    part, path = f"all of it (about {time_text(took)})", ""
     if took < ALL_OF_IT * case.wait:
-        part = f"{number_text(took / 1000, 1)} of these {time_text(case.wait)}"
+        part = f"about {number_text(took / 1000, 1)} of these {time_text(case.wait)}"
         path = f"; the path's round trip is {time_text(case.trip)}"
-    text = f"the server, or what is behind it, took about {part}"
+    text = f"the server, or what is behind it, took {part}"
     claim = longest_first(case.step.timings)[:1]
     longest = claim[0].duration_ms if claim else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
