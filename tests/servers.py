@@ -57,6 +57,8 @@ def listen(host: str, backlog: int = 100, port: int = 0) -> socket.socket:
     """Open a listening socket on a port of `host`, a free one unless it is named."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    if port:  # where a server was before
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
     listener.listen(backlog)
     return listener

@@ -4,11 +4,9 @@ that leads to them.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import json
-import os
 import re
 import signal
 import time
@@ -20,7 +18,7 @@ from test_terminal import SGR
 from checks import EDGE, check_document, check_usage_error, flat, parse_metrics
 from conftest import PATIENCE, with_resolver
 from inside import tool
-from servers import Reply, debian_program, dns_server, free_port, http_server, redirect, scripted
+from servers import Reply, dns_server, free_port, http_server, redirect, scripted
 
 # --- what is an event, and what is not ------------------------------------------------------------
 
@@ -96,11 +94,8 @@ def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
         (4, "certificate", "another certificate (shop.example, 247648d1)"),
         (4, "protocol", "HTTP/1.1 after HTTP/2"),
     ]
-
-
-def test_a_certificate_that_fails_is_another_one_too():
-    events = told([run(1), run(2, "tls", server=(FIRST[0], *OTHER[1:]))])
-    assert [kind for _, kind, _ in events] == ["status", "certificate"]
+    failed = told([run(1), run(2, "tls", server=(FIRST[0], *OTHER[1:]))])
+    assert [kind for _, kind, _ in failed] == ["status", "certificate"], "one that fails is another one too"
 
 
 # --- where they are told --------------------------------------------------------------------------
@@ -115,6 +110,12 @@ def events_in(text):
     return [
         (int(run), words) for run, words in re.findall(rf"^{TIME} run (\d+)(?: \S+)?: (.*)$", plain, re.M)
     ]
+
+
+def live_lines(result):
+    """Return what was shown before the report."""
+    plain = SGR.sub("", result.out).replace("\r", "")
+    return re.split("\n(?:GET|Step 1)", plain)[0]
 
 
 def events_of(document):
@@ -146,20 +147,18 @@ def test_on_a_terminal_events_stand_in_place_of_the_lines_of_many_runs(run_tool,
     assert "Run 1 Step" not in result.out
 
 
-def test_the_report_names_rows_of_runs_that_failed_with_their_times(run_tool):
-    with http_server(breaking({**OUTAGE, 20: Reply(404), 29: Reply(502), 30: Reply(404)})) as server:
-        result = run_tool("--count", "30", "--interval", "0", server.url(), columns=120)
-    rows = (rf"12-14 \({TIME} for [\d.]+ m?s: 502, 503\)", rf"20 \({TIME} for [\d.]+ m?s: 404\)")
-    last = rf"29-30 \({TIME} to the end: 502, 404\)"
-    assert re.search(rf"Failed 6 of 30 runs: run {', '.join((*rows, last))}", flat(result.out))
-    assert "after" not in result.out
+def test_the_report_names_rows_of_runs_that_failed_with_their_times(call_tool):
+    def failed_rows(replies):
+        with http_server(breaking(replies)) as server:
+            result = call_tool("--count", "30", "--interval", "0", server.url(), env={"COLUMNS": "120"})
+        return re.search(r" Failed \d+ of 30 runs: run .*", flat(result.out))[0]
 
-
-def test_of_many_rows_of_failed_runs_eight_are_named(call_tool):
-    with http_server(breaking({number: Reply(503) for number in range(2, 21, 2)})) as server:
-        result = call_tool("--count", "20", "--interval", "0", server.url())
-    listed = flat(result.out).partition(" Failed 10 of 20 runs: run ")[2].partition("…")[0]
-    assert re.findall(rf"(\d+) \({TIME} ", listed) == [str(number) for number in range(2, 17, 2)]
+    rows = failed_rows({**OUTAGE, 20: Reply(404), 29: Reply(502), 30: Reply(404)})
+    span, end = rf"\({TIME} for [\d.]+ m?s", rf"\({TIME} to the end"
+    named = rf"12-14 {span}: 502, 503\), 20 {span}: 404\), 29-30 {end}: 502, 404\)"
+    assert re.match(f" Failed 6 of 30 runs: run {named}", rows)
+    many = failed_rows({number: Reply(503) for number in range(2, 21, 2)})
+    assert re.findall(rf"(\d+) \({TIME} ", many.partition("…")[0]) == [str(each) for each in range(2, 17, 2)]
 
 
 def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on_a_terminal(run_tool):
@@ -168,8 +167,7 @@ def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on
         (("--count", "21"), "out", False),
         (("--count", "21"), "err", False),
         (("--count", "21", "--compact"), "out", True),
-        (("--duration", "1s"), "out", False),
-        (("--duration", "1s"), "", False),
+        (("--duration", "4s"), "out", False),
         (("--versus", "", "--count", "2"), "", False),
     ]
 
@@ -180,41 +178,30 @@ def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on
 
     for options, terminal, lines in cases:
         with http_server(breaking({2: Reply(404)})) as server:
-            result = run_tool(*options, "--interval", "0.01", server.url(), terminal=terminal)
-        short = re.search(
-            r"^Run 2 127\.0\.0\.1: 404  wait \d+\.\d  total \d+\.\d ms\r?$",
-            SGR.sub("", result.out),
-            re.M,
-        )
+            result = run_tool("--interval", "0.02", *options, server.url(), terminal=terminal)
+        line = r"^Run 2 127\.0\.0\.1: 404  wait \d+\.\d  total \d+\.\d ms\r?$"
+        short = re.search(line, SGR.sub("", result.out), re.M)
         assert (bool(short) or "Run 2 Step 1: 404 GET" in result.out) is lines, options
         on_stdout = bool(broken_at_2(re.split("\n(?:Step 1|GET)", result.out)[0]))
         assert on_stdout is (terminal == "out" and not lines), options
         assert bool(broken_at_2(result.said)) is (terminal == "err"), options
 
 
-def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_tool):
+def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_tool, tmp_path):
+    path = tmp_path / "out.json"
     with http_server(breaking({2: Reply(404)}), host="0.0.0.0") as server:
         given = [f"--resolve=two.test:{server.port}:127.0.0.{last}" for last in (1, 2)]
-        options = ("--all-addresses", *given, "--interval", "0", server.url(host="two.test"), "--count")
-        many = run_tool(*options, "11", terminal="out", columns=120)
-        few = run_tool(*options, "10", columns=120)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", many.out)
+        words = ("--all-addresses", *given, "--interval", "0", "--count", "11", "--json", path)
+        result = run_tool(*words, server.url(host="two.test"), terminal="out", columns=120)
+    shown = SGR.sub("", result.out)
     broken = re.search(rf"^{TIME} run 2 (127\.0\.0\.[12]): 404$", shown, re.M)[1]
     ended = r"200, after 1 run, [\d.]+ m?s: 404"
     assert re.search(rf"^{TIME} run [34] {broken}: {ended}$", shown, re.M)
     report = rf"Failed +{broken}: 1 of 11 runs: run 2 \({TIME} for [\d.]+ m?s: 404\)"
     assert re.search(report, flat(shown))
-    assert "Run 1" not in many.out + few.out
-
-
-def test_the_export_says_which_address_an_event_is_of(run_tool):
-    with http_server(breaking({2: Reply(404)}), host="0.0.0.0") as server:
-        given = [f"--resolve=two.test:{server.port}:127.0.0.{last}" for last in (1, 2)]
-        options = ("--all-addresses", *given, "--count", "2", "--json", "-", server.url(host="two.test"))
-        result = run_tool("--interval", "0", *options, "--metrics-only")
-    document = json.loads(result.out)
-    assert result.err.startswith("Run 1 Step 1")
-    broken = document["runs"][1]["target"]
+    assert "Run 1" not in result.out
+    document = json.loads(path.read_text())
+    assert document["runs"][1]["target"] == broken
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 
@@ -226,9 +213,9 @@ def test_the_first_failure_of_a_kind_is_explained_on_a_terminal(run_tool, column
             peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
-        options = ("--duration", "1", "--interval", "0.1", server.url())
+        options = ("--count", "21", "--interval", "0", server.url())
         result = run_tool(*options, terminal="out", columns=columns)
-    live = re.sub(r"\x1b\[[0-9;]*m", "", result.out).partition("\nStep 1")[0]
+    live = live_lines(result)
     assert re.findall(r"^  (Why|Try) ", live, re.M) == ["Why", "Try"]
     assert live.index("failed in wait, after 1 run,") < live.index("Why") < live.index("run 4")
     assert max(map(len, live.splitlines())) <= columns
@@ -240,7 +227,7 @@ def test_the_first_changes_are_told_and_exported_and_one_line_says_that_no_more_
     changing = {number: Reply(503) for number in range(2, 121, 2)}
     with http_server(breaking(changing, Reply())) as server:
         shown = run_tool("--count", "120", "--interval", "0", server.url(), terminal="out", columns=100)
-    live = SGR.sub("", shown.out).replace("\r", "").partition("\nGET")[0].partition("\nStep 1")[0]
+    live = live_lines(shown)
     assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
     monkeypatch.setattr(tool, "MAX_EVENTS", 3)
@@ -263,62 +250,6 @@ def test_metrics_lines_of_a_series_say_when_their_steps_began_and_others_do_not(
 
 
 # --- real changes of real servers -----------------------------------------------------------------
-
-NGINX = """
-daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
-events {{ worker_connections 64; }}
-http {{
-  access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
-  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port} ssl {more}; ssl_certificate {pem}; ssl_certificate_key {pem};
-    location / {{ {answer} }}
-  }}
-}}
-"""
-
-
-class Nginx:
-    """An nginx that a test starts, reloads with other settings, and stops."""
-
-    def __init__(self, folder, authority):
-        self.folder, self.port, self.held = folder, free_port(), contextlib.ExitStack()
-        self.url = f"https://localhost:{self.port}/"
-        self.settings = {
-            "pem": authority.certificate(common_name="localhost"),
-            "more": "",
-            "answer": "return 200;",
-        }
-
-    def configure(self, **settings):
-        self.settings.update(settings)
-        user = "user root;\n" if os.geteuid() == 0 else ""
-        text = NGINX.format(folder=self.folder, port=self.port, **self.settings)
-        (self.folder / "nginx.conf").write_text(user + text)
-
-    def start(self, **settings):
-        self.configure(**settings)
-        words = ["-p", self.folder, "-c", self.folder / "nginx.conf", "-e", self.folder / "error.log"]
-        self.held.enter_context(debian_program("nginx", words, self.port, self.folder / "out.log"))
-
-    def reload(self, **settings):
-        self.configure(**settings)
-        pid = self.folder / "nginx.pid"
-        while not (pid.exists() and pid.read_text().strip()):
-            time.sleep(0.01)
-        os.kill(int(pid.read_text()), signal.SIGHUP)
-
-    def stop(self):
-        self.held.close()
-
-
-@pytest.fixture
-def nginx(tmp_path, authority):
-    """On a busy machine a worker that is told to go may close a connection that it has just taken."""
-    server = Nginx(tmp_path, authority)
-    server.start()
-    yield server
-    server.stop()
 
 
 def watch(process, until):
@@ -351,50 +282,25 @@ def watching(start_tool, tmp_path):
     return start
 
 
-def test_a_server_that_is_stopped_and_started_is_one_outage(watching, nginx, authority):
-    process = watching("--cacert", authority.file, nginx.url)
-    nginx.stop()
-    watch(process, "error=network")
-    watch(process, "error=network")
-    nginx.start()
-    watch(process, "status=200")
-    document = process.finish()
-    first, *_, last = events_of(document)
-    assert (first[1], last[1]) == ("status", "recovered")
-    assert re.fullmatch(r"failed in [a-z]+, after \d+ runs, [\d.]+ m?s: 200", first[2])
-    assert re.fullmatch(r"200 again, after \d+ runs?, [\d.]+ m?s: failed in [a-z]+", last[2])
-
-
-def test_a_reload_is_said_where_it_brings_another_certificate(watching, nginx, authority):
-    process = watching("--cacert", authority.file, nginx.url)
-    nginx.reload()
-    for _ in range(10):
-        watch(process, "status=200")
-    nginx.reload(pem=authority.certificate(common_name="shop.example"))
-    for _ in range(20):
-        watch(process, "status=200")
-    document = process.finish()
+def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_told(watching, authority):
+    port, (old, new) = free_port(), (authority.context(common_name=name) for name in ("old", "shop.example"))
+    with http_server(port=port, tls=old) as server:
+        process = watching("--cacert", authority.file, server.url())
+    for _ in range(2):
+        watch(process, "error=network")
+    with http_server(port=port, tls=new):
+        for _ in range(2):
+            watch(process, "status=200")
+        document = process.finish()
+    events = events_of(document)
     shown = [run["steps"][0]["network"]["cert_sha256"] for run in document["runs"]]
-    assert shown[0] == shown[9] != shown[-1]
+    assert shown[0] != shown[-1]
+    (_, _, broke), *_ = [each for each in events if each[1] == "status"]
+    assert re.fullmatch(r"failed in [a-z]+, after \d+ runs, [\d.]+ m?s: 200", broke)
+    [(back, _, again)] = [each for each in events if each[1] == "recovered"]
+    assert re.fullmatch(r"200 again, after \d+ runs?, [\d.]+ m?s: failed in [a-z]+", again)
     text = f"another certificate (shop.example, {shown[-1][:8]})"
-    expected = [(shown.index(shown[-1]) + 1, "certificate", text)]
-    assert [each for each in events_of(document) if each[1] == "certificate"] == expected
-
-
-@pytest.mark.needs("h2")
-def test_another_protocol_is_said(watching, nginx, authority):
-    nginx.reload(more="http2")
-    process = watching("--cacert", authority.file, nginx.url)
-    watch(process, "status=200")
-    nginx.reload(more="")
-    for _ in range(20):
-        watch(process, "status=200")
-    document = process.finish()
-    versions = [run["steps"][0]["network"]["http_version"] for run in document["runs"]]
-    if versions[0] == "HTTP/1.1":
-        pytest.skip("nginx was slower to take its new settings than the first run")
-    expected = [(versions.index("HTTP/1.1") + 1, "protocol", "HTTP/1.1 after HTTP/2")]
-    assert [each for each in events_of(document) if each[1] == "protocol"] == expected
+    assert [each for each in events if each[1] == "certificate"] == [(back, "certificate", text)]
 
 
 @pytest.mark.needs("root", "linux")
@@ -418,31 +324,28 @@ def test_another_address_is_said_and_one_that_was_there_before_is_not(watching, 
 # --- the time -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("1", 1), ("90", 90), ("90s", 90), ("5m", 300), ("24h", 86400), ("0090s", 90)]
-)
-def test_a_duration_is_seconds_minutes_or_hours(text, seconds):
-    assert tool.parse_duration(text) == seconds
+def test_a_duration_is_seconds_minutes_or_hours():
+    texts = {"1": 1, "90": 90, "90s": 90, "5m": 300, "24h": 86400, "0090s": 90}
+    assert {text: tool.parse_duration(text) for text in texts} == texts
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0", "0s", "25h", "86401", "1d", "1.5", "1e3", "-1", "5 m", "5M", "٥", "m"]
-)
-def test_what_is_no_duration_is_refused(call_tool, server, text):
-    check_usage_error(call_tool(f"--duration={text}", server.url()), f"--duration '{text}'", "5m")
+def test_what_is_no_duration_is_refused(call_tool, server):
+    for text in ["", *"0 0s 25h 86401 1d 1.5 1e3 -1 5M ٥ m".split(), "5 m"]:
+        check_usage_error(call_tool(f"--duration={text}", server.url()), f"--duration '{text}'", "5m")
+    check_usage_error(call_tool("--duration", "1", "--count", "2", server.url()), "--count", "--duration")
+    check_usage_error(call_tool("--duration", "24h", server.url()), "86400 runs, at most 10000", "--interval")
     assert server.requests == []
 
 
-def test_a_duration_stands_in_place_of_a_count(call_tool, server):
-    check_usage_error(call_tool("--duration", "1", "--count", "2", server.url()), "--count", "--duration")
-
-
-def test_a_round_that_is_due_at_the_end_does_not_begin(run_tool, server):
-    result = run_tool("--duration", "1s", "--interval", "0.25", "--json", "-", "--metrics-only", server.url())
+def test_rounds_of_a_duration_are_run_or_skipped_and_their_statistics_are_budgeted(run_tool, server):
+    options = ("--duration", "1s", "--interval", "0.25", "--slo", "total.max=9000,total.p95=9000")
+    result = run_tool(*options, "--json", "-", "--metrics-only", server.url())
     document = result.json()
     assert (document["duration_s"], document["count"], document["interval_s"]) == (1, None, 0.25)
-    assert len(document["runs"]) == len(server.requests) == 4
-    assert result.seconds < 20, "it waits for nothing after the last run"
+    assert len(document["runs"]) == len(server.requests) == 4 - document["summary"]["skipped"]
+    slo = document["summary"]["slo"]
+    assert (result.code, slo["pass"], slo["not_judged"]) == (4, False, ["total.p95"])
+    assert "total.p95: not judged, too few good answers" in result.err
 
 
 def test_a_round_that_has_begun_is_finished_and_none_begins_when_the_time_is_over(run_tool):
@@ -460,23 +363,9 @@ def test_without_an_interval_runs_follow_each_other_until_the_time_is_over(run_t
     with http_server({"/": Reply(wait=0.1)}) as server:
         result = run_tool("--duration", "1", "--interval", "0", "--reuse", "--json", "-", server.url())
     document = result.json()
-    assert 2 <= len(document["runs"]) <= 10
+    assert len(document["runs"]) <= 11, "each takes a tenth of a second at least"
     assert document["summary"]["duration_ms"] >= 1000 - EDGE
     assert "Stopped" not in result.said
-
-
-def test_more_runs_than_there_may_be_are_refused_before_the_first(call_tool, server):
-    result = call_tool("--duration", "24h", server.url())
-    check_usage_error(result, "86400 runs, at most 10000", "--interval")
-    assert server.requests == []
-
-
-def test_statistics_of_a_duration_are_budgeted_and_not_judged_where_values_are_too_few(run_tool, server):
-    options = ("--duration", "1", "--interval", "0.2", "--slo", "total.max=9000,total.p95=9000")
-    result = run_tool(*options, "--metrics-only", "--json", "-", server.url())
-    slo = result.json()["summary"]["slo"]
-    assert (result.code, slo["pass"], slo["not_judged"]) == (4, False, ["total.p95"])
-    assert "total.p95: not judged, too few good answers" in result.err
 
 
 def test_a_duration_that_is_interrupted_says_so(start_tool, server):
@@ -487,13 +376,6 @@ def test_a_duration_that_is_interrupted_says_so(start_tool, server):
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert re.search(r"^Stopped after \d+ runs, \d+\.\d of 600 s\.$", out.decode(), re.M)
-
-
-def test_a_reader_that_leaves_ends_a_duration(start_tool, server):
-    process = start_tool("--duration", "5m", "--interval", "0.05", "--metrics-only", server.url())
-    watch(process, "^Run 2 ")
-    process.stdout.close()
-    assert process.wait(PATIENCE) == 0
 
 
 # --- the progress line ----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import threading
 import time
@@ -28,7 +27,6 @@ from checks import (
     check_usage_error,
     flat,
     parse_compact,
-    parse_instant,
     parse_metrics,
 )
 from conftest import PATIENCE, catches, open_terminal, read_all, storm
@@ -92,22 +90,19 @@ class Failing:
 
 
 def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, server):
-    result = run_tool("--metrics-only", "--count", "3", *QUICK, server.url())
+    result = run_tool("--metrics-only", "--compact", "--count", "3", "--interval", "0.01", server.url())
     assert result.code == 0
     *lines, last = result.out.splitlines()
     tokens = [parse_metrics(line) for line in lines]
     assert [(each["run"], each["step"], each["status"]) for each in tokens] == [
-        ("1", "1", "200"),
-        ("2", "1", "200"),
-        ("3", "1", "200"),
+        (number, "1", "200") for number in "123"
     ]
     [summary] = summaries(last)
     assert list(summary) == ["step", *SUMMARY_KEYS]
-    assert (summary["runs"], summary["failed"], summary["late"]) == ("3", "0", "0")
+    assert (summary["runs"], summary["failed"]) == ("3", "0")
     values = sorted(float(each["total"]) for each in tokens)
-    assert summary["total_min"] == f"{values[0]:.3f}"
-    assert summary["total_median"] == f"{values[1]:.3f}"
-    assert summary["total_max"] == f"{values[2]:.3f}"
+    for name, value in zip(("min", "median", "max"), values):
+        assert summary[f"total_{name}"] == f"{value:.3f}"
     assert {summary[key] for key in SUMMARY_KEYS if key.endswith("_p95")} == {"-"}, "a p95 of three values"
 
 
@@ -121,15 +116,13 @@ def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(run_tool, s
         assert re.fullmatch(r"\d+\.\dms", summary[key]), key
 
 
-def test_metrics_wins_over_compact_as_ever(run_tool, server):
-    result = run_tool("--metrics-only", "--compact", "--count", "1", server.url())
-    assert parse_metrics(result.out.splitlines()[0])["run"] == "1"
-
-
-def test_a_series_of_one_is_a_series(run_tool, server):
+def test_a_series_of_one_is_a_series_and_without_count_nothing_is_of_one(run_tool, server):
     document = run_tool("--metrics-only", "--count", "1", "--json", "-", server.url()).json()
     assert (document["count"], document["interval_s"], len(document["runs"])) == (1, 1, 1)
-    assert document["statistics"][0]["total_ms"]["p25"] is None
+    single = run_tool("--metrics-only", "--json", "-", server.url())
+    assert not {"runs", "count", "interval_s", "statistics"} & set(single.json())
+    assert "reused" not in single.json()["steps"][0]["network"]
+    assert single.err.startswith("Step 1: ")
 
 
 def test_lines_come_as_runs_end_and_not_at_the_end(start_tool):
@@ -148,15 +141,12 @@ def test_lines_come_as_runs_end_and_not_at_the_end(start_tool):
     assert words == [b"Run"] * 4 + [b"Summary"]
 
 
-@pytest.mark.parametrize("style", ["--metrics-only", "--compact"])
-def test_a_chain_is_summed_up_step_by_step(run_tool, style):
+def test_a_chain_is_summed_up_step_by_step(run_tool):
     with http_server({"/1": redirect("/2"), "/2": Reply(body=b"ok")}) as server:
-        result = run_tool(style, "-L", "--count", "2", *QUICK, server.url("/1"))
+        result = run_tool("--compact", "-L", "--count", "2", *QUICK, server.url("/1"))
     starts = [line.split(":")[0] for line in result.out.splitlines()]
-    assert starts == [
-        *("Run 1 Step 1", "Run 1 Step 2", "Run 2 Step 1", "Run 2 Step 2"),
-        *("Summary 1", "Summary 2"),
-    ]
+    runs = ["Run 1 Step 1", "Run 1 Step 2", "Run 2 Step 1", "Run 2 Step 2"]
+    assert starts == [*runs, "Summary 1", "Summary 2"]
 
 
 def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(run_tool, tmp_path):
@@ -191,42 +181,32 @@ def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(
 # --- a terminal -----------------------------------------------------------------------------------
 
 
-def test_the_other_styles_print_every_line_on_a_terminal(run_tool, server):
+def test_only_a_waterfall_leaves_the_lines_of_many_runs_out(run_tool, server):
     result = run_tool("--compact", "--count", "22", *QUICK, server.url(), terminal="out err")
     assert len(run_lines("\n".join(lines_of(result.out)))) == 22
     result.said  # noqa: B018 - events, where there are any, and the progress line
-
-
-def short_lines(text: str) -> list[str]:
-    return re.findall(r"^Run \d+ 127\.0\.0\.1: .*", text, re.MULTILINE)
-
-
-def test_where_json_takes_stdout_the_lines_go_to_stderr(run_tool, server):
     for count, told in ((20, 20), (21, 0)):
         result = run_tool("--count", count, *QUICK, "--json", "-", server.url(), terminal="err")
         assert len(short_lines("\n".join(re.split(r"[\r\n]|\x1b\[K", result.said)))) == told
         result.json()
 
 
+def short_lines(text: str) -> list[str]:
+    return re.findall(r"^Run \d+ 127\.0\.0\.1: .*", text, re.MULTILINE)
+
+
 def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
-    bad = Failing(2)
-    with scripted(bad) as server:
-        options = ["--metrics-only", "--count", "6", "--interval", "0.3"]
-        result = run_tool(*options, server.url(), terminal="err")
+    with scripted(Failing(2)) as server:
+        words = ("--metrics-only", "--count", "6", "--interval", "0.3", server.url())
+        result = run_tool(*words, terminal="err")
+        assert run_tool(*words[:4], "0", server.url()).err == "", "no bar where there is no terminal"
     drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said)
-    texts = [text for text in drawn if text]
-    runs = {int(found[1]) for found in map(re.compile(r"run (\d) of 6\b").match, texts) if found}
-    assert runs >= {2, 3, 4, 5}, texts
-    assert any("1 failed" in text for text in texts)
-    assert any(re.search(r"ttfb \d+\.\d ms", text) for text in texts)
-    assert any(re.search(r"\d s left", text) for text in texts)
+    texts = "\n".join(drawn)
+    assert {"2", "3", "4", "5"} <= set(re.findall(r"^run (\d) of 6\b", texts, re.M))
+    assert "1 failed" in texts
+    assert re.search(r"ttfb \d+\.\d ms", texts) and re.search(r"\d s left", texts)
     assert drawn[-1] == "", "the bar is still there at the end"
-    assert "\x1b" not in result.out
-    assert "\r" not in result.out
-
-
-def test_without_a_terminal_there_is_no_bar(run_tool, server):
-    assert run_tool("--metrics-only", "--count", "3", "--interval", "0.2", server.url()).err == ""
+    assert not {"\x1b", "\r"} & set(result.out)
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -262,14 +242,23 @@ def test_the_report_of_a_series_fits_any_width_and_loses_the_least_important_fir
 
 
 def test_the_waterfall_of_a_series_says_what_was_counted(run_tool):
-    replies = [Reply(), Reply(503), Reply()]
-    with http_server({"/": every(*replies)}) as server:
-        result = run_tool("--count", "12", *QUICK, server.url(), without=("rich",))
-    words = flat(result.out)
-    assert "12 runs" in words
-    assert "status 200: 8" in words
-    assert "status 503: 4" in words
-    assert re.search(r"503: 4 of 12, median [\d.]+ ms; 200: [\d.]+ ms", words)
+    count = itertools.count(1)
+
+    def answer(peer):
+        peer.read_request()
+        number = next(count) % 4
+        if number:
+            peer.send(OK.replace("200", "503") if number == 2 else OK)
+
+    with scripted(answer) as server:
+        result = run_tool("--count", "12", *QUICK, server.url(), "--json", "-", without=("rich",))
+    words = flat(result.err)
+    for word in ("12 runs", "3 failed (3 protocol)", "status 200: 6", "status 503: 3"):
+        assert word in words
+    assert re.search(r"503: 3 of 9, median [\d.]+ ms; 200: [\d.]+ ms", words)
+    [found] = result.json()["statistics"]
+    assert (found["n"], found["failed"], found["errors"]) == (6, 3, {"protocol": 3})
+    assert found["total_ms"]["min"] > 0
 
 
 def test_a_step_of_a_series_has_a_waterfall_or_from_three_runs_on_a_table(run_tool, tmp_path, server):
@@ -296,16 +285,6 @@ def test_a_report_in_ascii_draws_its_strips_in_ascii(run_tool, server):
     assert all(strip.strip() for strip in strips[-2:])
 
 
-def test_failed_runs_are_counted_by_kind_and_enter_no_time(run_tool):
-    with scripted(Failing(every=3)) as server:
-        result = run_tool("--count", "9", *QUICK, server.url(), "--json", "-")
-    document = result.json()
-    assert "3 failed (3 protocol)" in flat(result.err)
-    [found] = document["statistics"]
-    assert (found["n"], found["failed"], found["errors"]) == (6, 3, {"protocol": 3})
-    assert found["total_ms"]["min"] > 0
-
-
 def test_a_slow_first_run_is_called_that_and_counted(run_tool):
     with http_server({"/": every(Reply(wait=1.5), *[Reply(wait=0.03)] * 9)}) as server:
         result = run_tool("--count", "10", *QUICK, server.url(), "--json", "-")
@@ -321,12 +300,12 @@ def test_a_slow_first_run_is_called_that_and_counted(run_tool):
 
 
 def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(run_tool):
-    with http_server({"/": every(Reply(), Reply(wait=0.6), Reply(wait=1.5), Reply())}) as server:
-        options = ["--metrics-only", "--count", "4", *QUICK, "--slo", "ttfb=500,total=9000", "--json", "-"]
+    """The bounds are far from what the server waits on both sides, for a busy machine."""
+    with http_server({"/": every(Reply(), Reply(wait=2), Reply(wait=3.5), Reply())}) as server:
+        options = ["--metrics-only", "--count", "4", *QUICK, "--slo", "ttfb=1990,total=90000", "--json", "-"]
         result = run_tool(*options, server.url())
     assert result.code == 4
     slo = result.json()["summary"]["slo"]
-    assert slo["pass"] is False
     [violation] = slo["violations"]
     assert (violation["key"], violation["run_number"], violation["target"]) == ("ttfb", 3, None)
     marks = [parse_metrics(line)["slo"] for line in run_lines(result.err)]
@@ -355,20 +334,13 @@ def test_a_budget_on_a_statistic_alone_marks_no_run(run_tool, server):
     assert summaries(result.out)[0]["slo"] == "pass"
 
 
-def test_a_statistic_is_held_against_the_last_steps(run_tool):
-    with http_server({"/": Reply(302, headers=[("Location", "/x")], wait=0.5), "/x": Reply()}) as server:
-        options = ["-L", "--metrics-only", "--count", "3", *QUICK, "--json", "-", "--slo", "wait.max=490"]
-        result = run_tool(*options, server.url())
-    assert (result.code, result.json()["summary"]["slo"]["pass"]) == (0, True)
-
-
 def test_the_last_step_is_each_run_s_own_whichever_its_number(run_tool):
+    """The last steps wait, the redirects do not; of these one alone would keep the budget."""
     with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
-        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=60"]
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=99"]
         result = run_tool(*options, server.url())
     [violation] = result.json()["summary"]["slo"]["violations"]
     assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)
-    assert violation["actual_ms"] >= 100 - EDGE
 
 
 @pytest.mark.parametrize(("failures", "judged"), [((3,), True), ((3, 4), False)])
@@ -390,12 +362,10 @@ MALFORMED = [
     ("ttfb.p99=100", ["--count", "99"], "100"),
     ("ttfb.p95=100", ["--count", "20", "--reuse"], "21"),
     ("ttfb.min=100", ["--count", "1", "--reuse"], "2"),
-    ("ttfb.p25=100", ["--count", "50"], "Unknown SLO key 'ttfb.p25'"),
-    ("ttfb.mean=100", ["--count", "50"], "Unknown SLO key 'ttfb.mean'"),
-    ("ttfb.=100", ["--count", "50"], "Unknown SLO key 'ttfb.'"),
-    (".p95=100", ["--count", "50"], "Unknown SLO key '.p95'"),
-    ("send.p95=100", ["--count", "50"], "Unknown SLO key 'send.p95'"),
-    ("ttfb.p95.max=1", ["--count", "50"], "Unknown SLO key"),
+    *(
+        (f"{key}=100", ["--count", "50"], f"Unknown SLO key '{key}'")
+        for key in ("ttfb.p25", "ttfb.mean", "ttfb.", ".p95", "send.p95", "ttfb.p95.max")
+    ),
     ("ttfb.p95", ["--count", "50"], "Missing '='"),
     ("ttfb.p95=0", ["--count", "50"], "ttfb.p95"),
     ("ttfb.p95=nan", ["--count", "50"], "ttfb.p95"),
@@ -404,17 +374,15 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("budget", "options", "words"), MALFORMED)
-@pytest.mark.parametrize("inline", [True, False], ids=["slo", "file"])
 def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(
-    call_tool, tmp_path, budget, options, words, inline
+    call_tool, tmp_path, server, budget, options, words
 ):
     path = tmp_path / "budgets"
     path.write_text(budget.replace(",", "\n") + "\n")
-    given = ["--slo", budget] if inline else ["--slo-file", path]
-    with http_server() as server:
+    for given in (("--slo", budget), ("--slo-file", path)):
         result = call_tool("--metrics-only", *options, *given, server.url())
-        assert server.accepted == 0
-    check_usage_error(result, "SLO Error", words)
+        check_usage_error(result, "SLO Error", words)
+    assert server.accepted == 0
 
 
 def test_budgets_of_a_file_may_be_on_statistics(run_tool, tmp_path, server):
@@ -433,25 +401,19 @@ def test_budgets_of_a_file_may_be_on_statistics(run_tool, tmp_path, server):
 # --- exit codes -----------------------------------------------------------------------------------
 
 
-def code_of(run_tool, script, *options):
-    with scripted(script) as server:
-        result = run_tool("--metrics-only", "--count", "3", *QUICK, *options, server.url())
-        assert ("there is no such folder" in result.err) == ("/nowhere/at/all" in options)
+def test_one_run_decides_the_code_and_the_worst_reason_wins(run_tool):
+    def code(options, script):
+        with scripted(script) as server:
+            result = run_tool("--metrics-only", "--count", "3", *QUICK, *options, server.url())
+        assert "there is no such folder" in result.err
         return result.code
 
-
-def test_one_failed_run_makes_75_before_everything_that_is_less(run_tool):
-    options = ["--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all"]
-    assert code_of(run_tool, Failing(1), *options) == 75
-    assert code_of(run_tool, Failing(2), *options) == 75
-    assert code_of(run_tool, Failing(), *options) == 73
-
-
-def test_one_error_status_makes_22_and_one_slow_run_4(run_tool):
+    worst = ["--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all"]
+    assert [code(worst, Failing(*bad)) for bad in ([1], [2], [])] == [75, 75, 73]
     with http_server({"/": every(Reply(), Reply(500), Reply(wait=0.1))}) as server:
         base = ["--metrics-only", "--count", "3", *QUICK]
-        assert run_tool(*base, "--fail", "--slo", "wait=50", server.url()).code == 22
-        slow = run_tool(*base, "--slo", "wait=50", server.url()).warned("held against a 500 answer")
+        assert run_tool(*base, "--fail", "--slo", "wait=99", server.url()).code == 22
+        slow = run_tool(*base, "--slo", "wait=99", server.url()).warned("held against a 500 answer")
         assert slow.code == 4
         assert run_tool(*base, server.url()).code == 0
 
@@ -470,56 +432,29 @@ def test_one_run_at_the_limit_of_redirects_makes_47_before_a_failure(run_tool):
 
 def test_when_every_run_failed_there_is_a_summary_of_nothing(run_tool):
     with refused_port() as port:
-        options = ["--metrics-only", "--count", "3", *QUICK, "--slo", "total=5"]
-        result = run_tool(*options, "--json", "-", f"http://127.0.0.1:{port}/")
+        options = ["--count", "3", *QUICK, "--slo", "total=5", "--json", "-", f"http://127.0.0.1:{port}/"]
+        result = run_tool("--metrics-only", *options)
+        assert "3 failed (3 network)" in flat(run_tool(*options).err)
     assert result.code == 75
     [summary] = summaries(result.err)
     assert (summary["runs"], summary["failed"], summary["total_max"]) == ("3", "3", "-")
     assert "slo" not in result.json()["summary"]
 
 
-def test_a_waterfall_of_nothing_but_failures_is_a_report_too(run_tool):
-    with refused_port() as port:
-        result = run_tool("--count", "2", *QUICK, f"http://127.0.0.1:{port}/")
-    assert result.code == 75
-    assert "2 failed (2 network)" in flat(result.out)
-
-
 # --- the schedule ---------------------------------------------------------------------------------
-
-
-def test_runs_start_on_a_fixed_schedule_whatever_they_take(run_tool):
-    """Were each start counted from the end of the run before it, the last would be 1.4 s behind."""
-    with http_server({"/": every(Reply(), Reply(wait=0.3), Reply(wait=0.2))}) as server:
-        options = ["--metrics-only", "--count", "9", "--interval", "0.5", "--json", "-"]
-        document = run_tool(*options, server.url()).json()
-    starts = [parse_instant(run["steps"][0]["started_at"]) for run in document["runs"]]
-    offsets = [(start - starts[0]).total_seconds() - number * 0.5 for number, start in enumerate(starts)]
-    middle = statistics.median(offsets)
-    assert statistics.median(abs(offset - middle) for offset in offsets) < 0.2
-    assert offsets[-1] - middle < 0.7
 
 
 def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are_skipped(run_tool):
     """With coordinated omission the next would not be late, and the schedule would have moved."""
-    interval = 0.6
     with http_server({"/": every(Reply(), Reply(wait=2), *[Reply()] * 6)}) as server:
-        options = ["--metrics-only", "--count", "7", "--interval", str(interval), "--json", "-"]
+        options = ["--metrics-only", "--count", "7", "--interval", "0.6", "--json", "-"]
         document = run_tool(*options, server.url()).json()
-    runs = document["runs"]
-    late = [run["late_ms"] for run in runs]
-    assert late[0] is None and (late[1] or 0) < 1000, "on a busy machine the first one may take long too"
-    assert late[2] >= 1400
+    late = [run["late_ms"] for run in document["runs"]]
+    assert late[0] is None
+    assert late[2] >= 1400 - EDGE, "the second run began at 0.6 s at the soonest, the third was due at 1.2 s"
     skipped = document["summary"]["skipped"]
     assert skipped >= 2
-    first = parse_instant(runs[0]["started_at"])
-    for number, run in enumerate(runs):
-        due = number + (skipped if number > 2 else 0)
-        behind = (parse_instant(run["started_at"]) - first).total_seconds() - due * interval
-        assert behind >= -0.4, "it was not due yet"
-        if run["late_ms"] is not None:
-            assert abs(behind * 1000 - run["late_ms"]) < 400, "it is late by what the schedule says"
-    assert document["summary"]["duration_ms"] >= (6 + skipped) * interval * 1000 - 2
+    assert document["summary"]["duration_ms"] >= (6 + skipped) * 600 - 2
 
 
 @pytest.mark.needs("linux")
@@ -564,21 +499,21 @@ def test_of_rounds_that_have_come_due_one_starts_late(monkeypatch, duration, now
 
 
 @pytest.mark.parametrize("zero", ["0", "0.0", ".0", "00"])
-def test_without_an_interval_one_run_follows_the_other_and_none_is_late(run_tool, zero):
-    with http_server({"/": Reply(wait=0.03)}) as server:
-        options = ["--metrics-only", "--count", "5", "--interval", zero, "--json", "-"]
-        document = run_tool(*options, server.url()).json()
+def test_without_an_interval_none_is_late(call_tool, server, zero):
+    words = ["--metrics-only", "--count", "5", "--interval", zero, "--json", "-"]
+    document = call_tool(*words, server.url()).json()
     assert document["interval_s"] == 0
     assert {run["late_ms"] for run in document["runs"]} == {None}
-    assert document["summary"]["duration_ms"] < 3000
 
 
 def test_the_deadline_holds_for_each_run(run_tool):
-    with http_server({"/": every(Reply(wait=0.6), Reply(wait=4), Reply(wait=0.6))}) as server:
-        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "1.5", "--json", "-"]
+    """The three take longer than a deadline together, and one alone does not."""
+    with http_server({"/": every(Reply(wait=2), Reply(wait=60), Reply(wait=2))}) as server:
+        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "3.5", "--json", "-"]
         result = run_tool(*options, server.url())
-    kinds = [run["steps"][0]["error"] and run["steps"][0]["error"]["kind"] for run in result.json()["runs"]]
-    assert kinds == [None, "timeout", None]
+    steps = [run["steps"][0] for run in result.json()["runs"]]
+    assert [step["error"] and step["error"]["kind"] for step in steps] == [None, "timeout", None]
+    assert steps[1]["timing"]["total_ms"] >= 3500 - EDGE
     assert result.code == 75
 
 
@@ -600,39 +535,22 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
     assert min(files) < 24
 
 
-def test_the_longest_interval_ends_with_the_first_signal(start_tool, server):
-    process = start_tool("--metrics-only", "--count", "2", "--interval", "86400", server.url())
-    assert process.stdout.readline().startswith(b"Run 1")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 130
-
-
 # --- usage ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "count", ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x10", "9" * 5000]
-)
-def test_what_is_no_count_is_refused(call_tool, server, count):
-    result = call_tool(f"--count={count}", server.url())
-    check_usage_error(result, "--count")
-    assert server.accepted == 0
+NO_COUNTS = ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x10", "9" * 5000]
+NO_INTERVALS = ["", *"-1 nan inf 1_0 -0 1m ٠ 0x0 5e-324 0.0009 86401 1e300".split()]
 
 
 @pytest.mark.parametrize(
-    "interval", ["-1", "nan", "inf", "1_0", "", "-0", "1m", "٠", "0x0", "5e-324", "0.0009", "86401", "1e300"]
+    ("option", "values"),
+    [("--count", NO_COUNTS), ("--interval", ["", *NO_INTERVALS])],
+    ids=["count", "interval"],
 )
-def test_what_is_no_interval_is_refused(call_tool, server, interval):
-    result = call_tool("--count", "2", f"--interval={interval}", server.url())
-    check_usage_error(result, "--interval")
+def test_what_is_no_count_or_interval_is_refused(call_tool, server, option, values):
+    for value in values:
+        check_usage_error(call_tool("--count=2", f"{option}={value}", server.url()), option)
     assert server.accepted == 0
-
-
-def test_without_count_nothing_is_of_a_series(run_tool, server):
-    document = run_tool("--json", "-", "--metrics-only", server.url()).json()
-    assert not {"runs", "count", "interval_s", "statistics"} & set(document)
-    assert "reused" not in document["steps"][0]["network"]
-    assert run_tool("--metrics-only", server.url()).out.startswith("Step 1: ")
 
 
 # --- signals --------------------------------------------------------------------------------------
@@ -656,44 +574,35 @@ class Holding:
         peer.read_to_end()
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
+@pytest.mark.parametrize(("number", "code"), [*SIGNALS, (signal.SIGHUP, 129)], ids=["int", "term", "hup"])
 def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number, code):
     script, path, archive = Holding(3), tmp_path / "out.json", tmp_path / "out.har"
     with scripted(script) as server:
-        options = ["--metrics-only", "--count", "9", *QUICK, "--json", path, "--har", archive]
-        process = start_tool(*options, "--slo", "total=0.001", server.url())
+        options = ["--metrics-only", "--count", "30", *QUICK, "--json", path, "--har", archive]
+        process = start_tool(*options, "--slo", "total.p90=9000", server.url())
         assert script.held.wait(20)
         process.send_signal(number)
-        out, err = process.communicate(timeout=10)  # the run under way would take 30 s
-    assert (process.returncode, calm(err.decode())) == (code, "")
-    assert len(run_lines(out.decode())) == 3
-    assert summaries(out.decode())[0]["runs"] == "3", "the run under way is left out"
-    document = check_document(json.loads(path.read_text()))
-    assert (document["count"], document["summary"]["runs"]) == (9, 3)
-    assert len(json.loads(archive.read_text())["log"]["pages"]) == 3
-
-
-def test_a_series_that_was_stopped_is_the_reason_that_a_budget_is_not_judged(start_tool):
-    script = Holding(3)
-    with scripted(script) as server:
-        words = ["--metrics-only", "--count", "30", *QUICK, "--slo", "total.p90=9000", server.url()]
-        process = start_tool(*words)
-        assert script.held.wait(20)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
-    assert process.returncode == 130 and out.endswith(b" slo=fail slo_violations=total.p90\n")
+        out, err = process.communicate(timeout=PATIENCE)  # the run under way would take longer
+    assert process.returncode == code
     reason = "total.p90: not judged, too few good answers, stopped after 3 of 30 runs"
     assert calm(err.decode()) == f"httphases: warning: {reason}\n"
+    assert len(run_lines(out.decode())) == 3
+    [summary] = summaries(out.decode())
+    assert summary["runs"] == "3", "the run under way is left out"
+    assert (summary["slo"], summary["slo_violations"]) == ("fail", "total.p90")
+    document = check_document(json.loads(path.read_text()))
+    assert (document["count"], document["summary"]["runs"]) == (30, 3)
+    assert len(json.loads(archive.read_text())["log"]["pages"]) == 3
+    assert sorted(os.listdir(tmp_path)) == ["out.har", "out.json"]
 
 
 def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
-    process = start_tool("--metrics-only", "--count", "3", "--interval", "60", server.url())
-    process.stdout.readline()
-    time.sleep(0.1)
+    process = start_tool("--count", "2", "--interval", "86400", server.url())
+    assert process.stdout.readline().startswith(b"Run 1")
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=10)  # the interval would take 60 s
-    assert process.returncode == 143
-    assert out.startswith(b"Summary 1: runs=1 ")
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, calm(err.decode())) == (143, "")
+    assert b"Stopped after 1 of 2 runs." in out
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
@@ -759,7 +668,7 @@ def test_after_the_first_signal_a_slow_reader_gets_all_of_it(start_tool):
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("pause", [0.01, 0.05, 0.12, 0.2, 0.31])
+@pytest.mark.parametrize("pause", [0.01, 0.12, 0.31])
 def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_path, pause):
     path = tmp_path / "out.json"
     with http_server() as server:
@@ -778,7 +687,7 @@ def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_storm_of_signals_ends_a_series_as_one_of_them_does(start_tool, tmp_path, seed):
     chance = random.Random(seed)
     path = tmp_path / "out.json"
@@ -800,26 +709,16 @@ def test_a_storm_of_signals_ends_a_series_as_one_of_them_does(start_tool, tmp_pa
 # --- readers and disks ----------------------------------------------------------------------------
 
 
-def test_a_reader_that_leaves_ends_the_series(start_tool):
-    with http_server() as server:
-        process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
-        for _ in range(3):
-            process.stdout.readline()
-        process.stdout.close()
-        process.stdout = None
-        assert process.wait(10) == 0
-        assert calm(process.stderr.read().decode()) == ""
-        assert len(server.requests) < 9000
-
-
-def test_a_reader_that_leaves_does_not_cost_the_export(start_tool, tmp_path, server):
+def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start_tool, tmp_path, server):
+    process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
     path = tmp_path / "out.json"
     options = ["--compact", "--count", "40", *QUICK, "--json", path, "--slo", "total=0.001"]
-    process = start_tool(*options, server.url())
-    process.stdout.close()
-    process.stdout = None
-    assert process.wait(10) == 4, "the code is as if it had read"
-    assert calm(process.stderr.read().decode()) == ""
+    for each, code in ((process, 0), (start_tool(*options, server.url()), 4)):
+        each.stdout.close()
+        each.stdout = None
+        assert each.wait(PATIENCE) == code, "the code is as if it had read"
+        assert calm(each.stderr.read().decode()) == ""
+    assert len(server.requests) < 9000
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
 
 
@@ -870,7 +769,8 @@ def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool):
 def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
     path = tmp_path / "out.har"
     with scripted(Failing(2)) as server:
-        run_tool("--metrics-only", "--count", "3", *QUICK, "--har", path, server.url())
+        options = ("--metrics-only", "--count", "3", *QUICK, "--har", path, "--json", "-", server.url())
+        runs = run_tool(*options).json()["runs"]
     document = json.loads(path.read_text())
     assert not list(VALIDATOR.iter_errors(document))
     log = document["log"]
@@ -878,14 +778,7 @@ def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
     assert len(set(ids)) == 3
     assert [entry["pageref"] for entry in log["entries"]] == ids
     assert [entry["response"]["status"] for entry in log["entries"]] == [200, 0, 200]
-
-
-def test_exports_are_the_same_runs(run_tool, tmp_path, server):
-    archive = tmp_path / "out.har"
-    options = ["--metrics-only", "--count", "5", *QUICK, "--har", archive, "--json", "-"]
-    document = run_tool(*options, server.url()).json()
-    entries = json.loads(archive.read_text())["log"]["entries"]
-    for run, entry in zip(document["runs"], entries):
+    for run, entry in zip(runs, log["entries"]):
         assert entry["startedDateTime"] == run["started_at"]
         assert entry["time"] == pytest.approx(run["steps"][0]["timing"]["total_ms"], abs=0.001)
 
@@ -905,8 +798,7 @@ def peak_of(process):
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("reuse", [(), ("--reuse",)], ids=["new", "kept"])
-def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path, reuse):
+def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path):
     head = "".join(f"X-Header-{number}: {'v' * 90}\r\n" for number in range(38))
     answer = f"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n{head}\r\nok".encode()
     assert len(answer) > 4000
@@ -916,10 +808,9 @@ def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path, re
             peer.send(answer)
 
     with scripted(script) as server:
-        options = ["--metrics-only", *reuse, "--count", "2000", *QUICK, "--har", tmp_path / "out.har"]
-        process = start_tool(
-            *options, "--json", tmp_path / "out.json", server.url(), stdout=subprocess.DEVNULL
-        )
+        files = ("--har", tmp_path / "out.har", "--json", tmp_path / "out.json")
+        words = ("--metrics-only", "--count", "2000", *QUICK, *files, server.url())
+        process = start_tool(*words, stdout=subprocess.DEVNULL)
         peak = peak_of(process)
     assert process.returncode == 0
     assert 20 < peak < 56
@@ -949,48 +840,35 @@ def test_a_megabyte_of_header_in_each_of_many_runs_is_borne(start_tool, tmp_path
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("style", ["--metrics-only", "--compact"])
-def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(start_tool, tmp_path, style):
+def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(start_tool, tmp_path):
     """Lines have 2,000 characters of a URL, and so has a trace."""
-    asked, sizes = iter(range(10_000)), []
+    asked, sizes = itertools.count(), []
 
     def script(peer):
         peer.read_request()
-        peer.send(
-            f"HTTP/1.1 302 Found\r\nLocation: /{next(asked)}{'a' * 200_000}\r\nContent-Length: 0\r\n\r\n"
-        )
+        place = f"/{next(asked)}{'a' * 200_000}"
+        peer.send(f"HTTP/1.1 302 Found\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n")
 
     def collect(request):
         sizes.append(len(request.body))
         return Reply(200, b"{}", [("Content-Type", "application/json")])
 
+    out = tmp_path / "out"
     with (
         scripted(script) as server,
         http_server({"/v1/traces": collect}) as collector,
-        open(tmp_path / "out", "wb") as out,
+        out.open("wb") as file,
     ):
-        options = [style, "-L", "--count", "40", *QUICK, "--otlp", collector.url()]
-        process = start_tool(*options, server.url(), stdout=out)
+        options = ["--compact", "-L", "--count", "40", *QUICK, "--otlp", collector.url()]
+        process = start_tool(*options, server.url(), stdout=file)
         peak = peak_of(process)
     assert process.returncode == 47
-    lines = (tmp_path / "out").read_text("utf-8").splitlines()
-    summaries = [line for line in lines if line.startswith("Summary")]
-    assert max(map(len, lines)) < 3000 and len(summaries) == 11
-    if style == "--metrics-only":
-        assert all("=" in word for line in summaries for word in line.split()[2:]), "no value holds a space"
+    lines = out.read_text("utf-8").splitlines()
+    assert max(map(len, lines)) < 3000
+    assert len([line for line in lines if line.startswith("Summary")]) == 11
     [size] = sizes
     assert size < 40 * 11 * 7000
     assert 20 < peak < 90
-
-
-def test_one_run_that_hangs_costs_its_deadline_and_no_other_run(run_tool):
-    script = Holding(2)
-    with scripted(script) as server:
-        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "1.5", "--json", "-"]
-        result = run_tool(*options, server.url())
-    runs = result.json()["runs"]
-    assert [bool(run["steps"][0]["error"]) for run in runs] == [False, False, True]
-    assert 1480 <= runs[2]["steps"][0]["timing"]["total_ms"] < 3000
 
 
 def test_words_of_the_server_do_not_reach_a_terminal_raw_in_a_series(run_tool):
@@ -1084,15 +962,6 @@ def under_way(start_tool, *options):
         yield process
 
 
-def test_a_series_that_was_stopped_says_so_in_its_report(start_tool):
-    with under_way(start_tool) as process:
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
-    assert process.returncode == 130 and calm(err.decode()) == ""
-    found = re.search(rb"Stopped after (\d+) of 500 runs\.", out)
-    assert found and int(found[1]) >= 3
-
-
 def test_the_echo_of_a_signal_is_no_second_one(start_tool, tmp_path):
     """A terminal interrupts timeout(1) as well, which passes it on."""
     path = tmp_path / "out.json"
@@ -1118,29 +987,11 @@ def test_what_would_only_show_at_the_end_is_said_at_the_start(run_tool, server, 
 
 
 def test_warnings_are_summed_up(run_tool):
-    with http_server({"/": redirect("/")}) as server:
-        result = run_tool("-L", "--count", "3", *QUICK, "--compact", server.url())
-    assert result.code == 47
-    assert result.err == (
-        "httphases: warning: 3 of 3 runs stopped after 10 redirects; step 2 asks what step 1 asked: a loop\n"
-    )
-
-
-def test_the_runs_that_stopped_at_the_limit_of_redirects_are_counted_alone(run_tool):
+    loop = "stopped after 10 redirects; step 2 asks what step 1 asked: a loop"
     endless = itertools.chain([True] * 11 + [False] + [True] * 11, itertools.repeat(False))
     with http_server({"/": lambda request: redirect("/") if next(endless) else Reply()}) as server:
         result = run_tool("-L", "--count", "4", *QUICK, "--compact", server.url())
-    assert result.warned("warning: 2 of 4 runs stopped after 10 redirects").code == 47
-
-
-def test_a_session_that_hangs_up_loses_nothing(start_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with under_way(start_tool, "--json", path) as process:
-        process.send_signal(signal.SIGHUP)
-        process.communicate(timeout=10)
-    assert process.returncode == 129
-    assert len(check_document(json.loads(path.read_text()))["runs"]) >= 3
-    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
+    assert (result.code, result.err) == (47, f"httphases: warning: 2 of 4 runs {loop}\n")
 
 
 @pytest.mark.needs("root", "linux")
