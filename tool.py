@@ -1086,6 +1086,18 @@ class SeriesEvent(NamedTuple):
     variant: str | None = None
 
 
+def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
+    """Return the names of the cookies in all fields `cookie` or `set-cookie`.
+
+    What has no `=` is a value alone (RFC 6265bis section 5.6).
+    """
+    pairs: list[str] = []
+    for value in values_of(headers, name):
+        parts = decode(value).split(";")
+        pairs += parts if name == "cookie" else parts[:1]
+    return [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
+
+
 DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
 
 
@@ -6440,14 +6452,15 @@ class Cookies:
             return request
         asking = self._asking(request.url)
         self._jars[request.url.host].add_cookie_header(asking)
-        own = values_of(request.headers, "cookie")
-        given = {pair.partition(b"=")[0].strip() for value in own for pair in value.split(b";")}
+        given = cookie_names(request.headers, "cookie")
         pairs = asking.get_header("Cookie", "").encode("latin-1").split(b"; ")
-        added = [pair for pair in pairs if pair and pair.partition(b"=")[0] not in given]
+        fields = [("Cookie", pair) for pair in pairs if pair]
+        added = [field for field in fields if not set(cookie_names([field], "cookie")).intersection(given)]
         if not added:
             return request
         others = without_fields(request.headers, ["cookie"])
-        return request._replace(headers=(*others, ("Cookie", b"; ".join([*own, *added]))))
+        whole = b"; ".join(values_of((*request.headers, *added), "cookie"))
+        return request._replace(headers=(*others, ("Cookie", whole)))
 
     def _asking(self, url: Url) -> Any:
         """Return a request as http.cookiejar takes it."""
@@ -8037,10 +8050,8 @@ def loop_text(run: Run) -> str:
     if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
         return ""
     number, first = next(iter(repeated.items()))
-    lines = [
-        line for step in run.steps if step.response for line in values_of(step.response.headers, "set-cookie")
-    ]
-    names = list(dict.fromkeys(decode(line).partition("=")[0].strip() for line in lines))
+    headers = [field for step in run.steps if step.response for field in step.response.headers]
+    names = list(dict.fromkeys(cookie_names(headers, "set-cookie")))
     cookies = f"; its redirects set cookies ({clip(and_more(names, 3), MAX_FOREIGN)})" if names else ""
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
@@ -8785,13 +8796,9 @@ def har_timings(timing: Timing) -> dict[str, float]:
     }
 
 
-def cookie_list(pairs: Iterable[str]) -> list[dict[str, str]]:
-    """Return cookies by name, their values masked.
-
-    What has no `=` is a value alone (RFC 6265bis section 5.6), and importers refuse a cookie without a name.
-    """
-    names = [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
-    return [{"name": name, "value": "***"} for name in names if name]
+def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
+    """Return cookies by name, their values masked; importers refuse a cookie without a name."""
+    return [{"name": cookie, "value": "***"} for cookie in cookie_names(headers, name) if cookie]
 
 
 def query_fields(url: str) -> list[tuple[str, str]]:
@@ -8802,12 +8809,11 @@ def query_fields(url: str) -> list[tuple[str, str]]:
 
 def har_request(step: Step) -> dict[str, Any]:
     """Return what was asked. Of the body it has the size alone."""
-    given = values_of(step.request.headers, "cookie") if step.sent_headers else ()
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if step.network.tls.alpn == "h2" else "HTTP/1.1",
-        "cookies": cookie_list(part for value in given for part in decode(value).split(";")),
+        "cookies": cookie_list(step.request.headers if step.sent_headers else (), "cookie"),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
         "headersSize": -1,
@@ -8826,12 +8832,11 @@ NO_RESPONSE = Response(0, "", "unknown", ())
 def har_response(step: Step) -> dict[str, Any]:
     """Return the response; where there was none HAR asks for empty values."""
     response, answer = step.response or NO_RESPONSE, step.answer or NO_RESPONSE
-    given = values_of(response.headers, "set-cookie")
     return {
         "status": answer.status,
         "statusText": answer.reason,
         "httpVersion": response.http_version,
-        "cookies": cookie_list(decode(value).partition(";")[0] for value in given),
+        "cookies": cookie_list(response.headers, "set-cookie"),
         "headers": header_list(response.headers),
         "content": {
             "size": step.body_bytes,
