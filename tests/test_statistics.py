@@ -160,10 +160,9 @@ def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms
     assert tool.reuse_sentence(tool.Summary(samples)) is None
     warm = [sample(run, kept + xfer, reused=True) for run in range(11, 18)]
     samples += [with_times(each, wait=kept, xfer=xfer) for each in warm]
-    cost = f"{len(opened)} of {7 + len(opened)} runs opened a connection, which took 6.0 ms; the times are of the"
-    slower = (
-        f" others; the first answer took {longer} longer at the server: for the new connection, or because"
-    )
+    runs = f"{len(opened)} of {7 + len(opened)} runs"
+    cost = f"{runs} opened a connection, which took 6.0 ms; the times are of the others"
+    slower = f"; the first answer took {longer} longer at the server: for the new connection, or because"
     found = tool.reuse_sentence(tool.Summary(samples))
     assert found.startswith(cost) and (slower in found) == bool(longer) == ("first answer" in found)
 

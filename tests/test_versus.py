@@ -12,11 +12,12 @@ import ssl
 import threading
 
 import pytest
+from test_terminal import SGR
 
-from checks import check_usage_error, flat, parse_compact
-from conftest import has
+from checks import EDGE, check_usage_error, flat, parse_compact
+from conftest import PATIENCE
 from inside import tool
-from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
+from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
 
 SECRET = "hunter2hunter2"
 OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -56,12 +57,6 @@ def by_side(document, things):
     return [things[place] for place in ordered]
 
 
-def late(start, seconds=0.0):
-    """Answer each request later than the one before, by `seconds`."""
-    count = iter(range(10_000))
-    return lambda request: Reply(wait=start + seconds * next(count))
-
-
 # --- rounds ---------------------------------------------------------------------------------------
 
 
@@ -96,64 +91,55 @@ def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, serve
     assert all(each["total_ms"]["p95"] is not None for each in document["statistics"])
     assert [each["words"] for each in document["sides"]] == [None, ""]
     assert differences(document)["B"]["n"] == 20
-
-
-def test_the_interval_is_from_round_to_round(compare, server):
     document = compare("--count", 3, "--interval", 0.2, server.url(), "--vs", "")
-    starts = [run["started_at"] for run in document["runs"] if run["side"] == "A" or run["round"] == 2]
-    seconds = [float(text[17:23]) for text in starts]
-    assert (seconds[-1] - seconds[0]) % 60 >= 0.35
-    assert document["interval_s"] == 0.2
+    assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 6)
+    assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
 
 
-def test_a_round_that_is_not_whole_is_not_compared(start_tool, tmp_path):
-    arrived, path = threading.Event(), tmp_path / "out.json"
+@pytest.fixture
+def stopped(start_tool, tmp_path):
+    """Compare /a, /b … and interrupt it when some runs were answered; return the report, the export, and what
+    was asked.
+    """
 
-    def script(peer):
-        peer.read_request()
-        if peer.number == 5:  # the second of the third round
-            arrived.set()
-            peer.wait(20)
-        peer.send(OK)
+    def stop(answered, *words):
+        arrived, path, asked = threading.Event(), tmp_path / "out.json", []
 
-    with scripted(script) as server:
-        process = start_tool("--count", 9, "--json", path, server.url(), "--vs", "-L")
-        assert arrived.wait(20)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-    assert process.returncode == 130, err
-    document = json.loads(path.read_text())
-    assert "Stopped after 5 of 18 runs." in out.decode()
+        def script(peer):
+            asked.append(peer.read_request().target)
+            if len(asked) > answered:
+                arrived.set()
+                peer.wait(60)
+            peer.send(OK)
+
+        with scripted(script) as server:
+            first, *others = (server.url(f"/{name}") for name in words)
+            sides = [word for each in others for word in ("--vs", each)]
+            process = start_tool("--count", 9, "--json", path, first, *sides)
+            assert arrived.wait(PATIENCE)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130, err
+        return flat(out.decode()), json.loads(path.read_text()), asked
+
+    return stop
+
+
+def test_a_round_that_is_not_whole_is_not_compared(stopped):
+    out, document, _ = stopped(5, "a", "b")
+    assert "Stopped after 5 of 18 runs." in out
     assert len(document["runs"]) == 5
     assert differences(document)["B"]["n"] == 2
 
 
-@pytest.mark.parametrize("number", range(4), ids=str)  # which side is never measured is drawn by lot
-def test_a_side_that_was_never_measured_is_not_compared(start_tool, tmp_path, number):
-    arrived, path = threading.Event(), tmp_path / "out.json"
-    seen = []
-
-    def script(peer):
-        seen.append(peer.read_request().target)
-        if len(seen) == 3:
-            arrived.set()
-            peer.wait(20)
-        peer.send(OK)
-
-    with scripted(script) as server:
-        words = ("--json", path, server.url("/a"), "--vs", server.url("/b"), "--vs", server.url("/c"))
-        process = start_tool(*words, "--count", 9)
-        assert arrived.wait(20)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-    assert process.returncode == 130, err
-    document = json.loads(path.read_text())
-    there = {target[1].upper() for target in seen[:2]}
+@pytest.mark.parametrize("number", range(3), ids=str)  # which side is never measured is drawn by lot
+def test_a_side_that_was_never_measured_is_not_compared(stopped, number):
+    out, document, asked = stopped(2, "a", "b", "c")
+    there = {target[1].upper() for target in asked[:2]}
     compared = sorted(there - {"A"}) if "A" in there else []
     assert list(differences(document)) == compared
-    assert [f"{side}: Too few rounds" in flat(out.decode()) for side in compared] == [True] * len(compared)
-    nothing = "There is nothing to compare: all runs are of B and C."
-    assert (nothing in flat(out.decode())) == ("A" not in there)
+    assert [f"{side}: Too few rounds" in out for side in compared] == [True] * len(compared)
+    assert ("There is nothing to compare: all runs are of B and C." in out) == ("A" not in there)
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -230,64 +216,47 @@ def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_ot
     assert [bool(error) for error in by_side(document, errors)] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--count 3", "--count is for all sides"),
-        ("--json x", "--json is for all sides"),
-        ("--slo total=3", "--slo is for all sides"),
-        ("-f", "-f is for all sides"),
-        ("--expect 200", "--expect is for all sides"),
-        ("--reuse", "--reuse is for all sides"),
-        ("-i", "-i is for all sides"),
-        ("--vs -k", "--versus is for all sides"),
-        ("--all-addresses", "--all-addresses is for all sides"),
-        ("--help", "stand alone"),
-        ("--version", "stand alone"),
-        ("--nonsense", "unrecognized arguments: --nonsense"),
-        ("http://127.0.0.1/ http://127.0.0.1/", "expected one URL, got 2"),
-        ("-4 -6", "-4 and -6 exclude each other"),
-        ("--cacert ca.pem", "-k and --cacert exclude each other"),
-        ("--unix-socket /s --interface lo", "--unix-socket and --interface exclude each other"),
-        ("--key key.pem", "--key needs --cert"),
-        ("--cert /nonexistent", "cannot read '/nonexistent'"),
-        ("-d @/nonexistent", "cannot read '/nonexistent'"),
-        ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
-        ("-X FETCH", "method 'FETCH' is not one of"),
-        ("-m 0", "-m '0'"),
-        ("ftp://127.0.0.1/", "has the scheme 'ftp'"),
-        ("'", "a quote that is not closed"),
-        ("-A \\", "end in a backslash"),
-        ("-x", "expected one argument"),
-        ("--propagate", "--propagate is for all sides"),
-    ],
-)
-def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server, words, message):
-    check_usage_error(call_tool("-k", server.url(), "--vs", "", "--vs", words), "--versus 2: ", message)
+FOR_ALL = ["--count 3", "--json x", "--slo total=3", "-f", "--expect 200", "--reuse", "-i", "--all-addresses"]
+REFUSED = [
+    *((words, f"{words.split()[0]} is for all sides") for words in (*FOR_ALL, "--propagate")),
+    ("--vs -k", "--versus is for all sides"),
+    ("--help", "stand alone"),
+    ("--version", "stand alone"),
+    ("--nonsense", "unrecognized arguments: --nonsense"),
+    ("http://127.0.0.1/ http://127.0.0.1/", "expected one URL, got 2"),
+    ("-4 -6", "-4 and -6 exclude each other"),
+    ("--cacert ca.pem", "-k and --cacert exclude each other"),
+    ("--unix-socket /s --interface lo", "--unix-socket and --interface exclude each other"),
+    ("--key key.pem", "--key needs --cert"),
+    ("--cert /nonexistent", "cannot read '/nonexistent'"),
+    ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
+    ("-X FETCH", "method 'FETCH' is not one of"),
+    ("-m 0", "-m '0'"),
+    ("'", "a quote that is not closed"),
+    ("-A \\", "end in a backslash"),
+    ("-x", "expected one argument"),
+    ("--interface 203.0.113.77", "--interface '203.0.113.77': "),
+    ("--interface nosuch0", "; the interfaces here are "),
+]
+
+
+def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server):
+    for words, message in REFUSED:
+        check_usage_error(call_tool("-k", server.url(), "--vs", "", "--vs", words), "--versus 2: ", message)
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("words", [["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]])
-def test_two_dashes_are_no_value(call_tool, server, words):
-    check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
-    assert server.accepted == 0
-
-
-@pytest.mark.parametrize("option", [["--all-addresses"], ["--baseline", "x.json"]])
-def test_what_compares_in_another_way_is_refused(call_tool, server, option):
-    check_usage_error(call_tool(server.url(), "--vs", "-L", *option), "--versus", "exclude each other")
-
-
-def test_a_url_in_the_words_alone_is_none(call_tool):
-    result = call_tool("--vs", f"-H 'X-Token: {SECRET}' http://127.0.0.1/x")
-    check_usage_error(result, "no URL given")
-    assert SECRET not in result.err
-
-
-def test_words_without_quotes_are_words_too_many(call_tool):
-    result = call_tool("--vs", "-x", f"http://bob:{SECRET}@127.0.0.1:1", "http://127.0.0.1/")
-    check_usage_error(result, "expected one URL, got 2 words: quotes around")
-    assert SECRET not in result.err
+def test_what_is_no_comparison_is_refused(call_tool, server):
+    for words in (["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]):
+        check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
+    for words in (["--all-addresses"], ["--baseline", "x.json"]):
+        result = call_tool(server.url(), "--vs", "-L", *words)
+        check_usage_error(result, "--versus", "exclude each other")
+    alone = call_tool("--vs", f"-H 'X-Token: {SECRET}' {server.url()}")
+    check_usage_error(alone, "no URL given")
+    many = call_tool("--vs", "-x", f"http://bob:{SECRET}@127.0.0.1:1", server.url())
+    check_usage_error(many, "expected one URL, got 2 words: quotes around")
+    assert SECRET not in alone.err + many.err and server.accepted == 0
 
 
 # --- what is read ---------------------------------------------------------------------------------
@@ -297,9 +266,8 @@ def bodies(server):
     return sorted((each.body, each.values("content-type")) for each in server.requests)
 
 
-@pytest.mark.parametrize("name", ["@-", "@/dev/stdin"])
-def test_standard_input_of_the_base_is_that_of_all_sides(run_tool, server, name):
-    words = ("-d", name, server.url(), "--vs", "-m 7", "--vs", f"-H 'Content-Type: a/b' -d {name}")
+def test_standard_input_of_the_base_is_that_of_all_sides(run_tool, server):
+    words = ("-d", "@-", server.url(), "--vs", "-m 7", "--vs", "-H 'Content-Type: a/b' -d @-")
     assert run_tool(*ONCE, *words, stdin=b'{"a": 1}').code == 0
     assert bodies(server) == [(b'{"a": 1}', [each]) for each in ["a/b"] + ["application/json"] * 2]
 
@@ -313,22 +281,15 @@ def test_sides_that_read_standard_input_by_the_same_words_all_get_it(run_tool, s
     assert sorted(each.values("x-a") for each in server.requests) == [[], ["b"], ["b"]]
 
 
-@pytest.mark.parametrize(
-    ("base", "sides", "readers"),
-    [
+def test_other_readers_of_standard_input_exclude_each_other(run_tool, server):
+    for base, sides, readers in (
         (["-d", "@-"], ["-H @-"], "--versus 1: -d and -H"),
-        (["-H", "@-"], ["-d @-"], "--versus 1: -H and -d"),
-        ([], ["-d @-", "-H @-"], "--versus 2: -d and -H"),
         ([], ["-d @-", "-d @/dev/stdin"], "--versus 2: -d and -d"),
         (["--slo-file", "-"], ["--cacert -"], "--versus 1: --slo-file and --cacert"),
-    ],
-)
-def test_other_readers_of_standard_input_exclude_each_other(run_tool, server, base, sides, readers):
-    words = [word for each in sides for word in ("--vs", each)]
-    result = run_tool(*base, server.url(), *words, stdin=b"total: 99999")
-    if base == ["--slo-file", "-"]:
+    ):
+        words = [word for each in sides for word in ("--vs", each)]
         result = run_tool(*base, server.url(), *words, stdin=b"total = 99999")
-    check_usage_error(result, f"{readers} cannot all read standard input")
+        check_usage_error(result, f"{readers} cannot all read standard input")
     assert server.accepted == 0
 
 
@@ -368,33 +329,26 @@ WORDS = {  # what is typed: what is shown
     f'-H "Cookie: a={SECRET}; s=1"': "-H 'Cookie: ***'",
     "-H 'Cookie: a=b'": "-H 'Cookie: ***'",
     "-H 'X-Token: 1234' -H 'Accept: a/b'": "-H 'X-Token: 1234' -H 'Accept: a/b'",
+    f"-e http://u:{SECRET}@h/": "-e 'http://***@h/'",
     f"-x http://bob:{SECRET}@127.0.0.1:1": "-x 'http://***@127.0.0.1:1'",
     "-x bob:pw@127.0.0.1:1": "-x '***@127.0.0.1:1'",
     f"-xhttp://{SECRET}:pw@127.0.0.1:1 -x ''": "'-xhttp://***@127.0.0.1:1' -x ''",
-    f"--proxy=socks5h://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=socks5h://***@127.0.0.1:1' --http1.1",
+    f"--proxy=http://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=http://***@127.0.0.1:1' --http1.1",
     f"-d {SECRET}": "-d '***'",
     f"--data='{SECRET} x'": "'--data=***'",
     "-d @/dev/null": "-d @/dev/null",
-    f"--data= -H 'X-Token: {SECRET}'": "--data= -H 'X-Token: ***'",
-    "-H  'Accept: a/b'   -6 -4 -m  3": None,  # as it was written
+    '-H  "Accept: a/b"   -m  3': '-H  "Accept: a/b"   -m  3',  # as it was written
+    os.fsdecode(b"-H X-A:\xff"): "-H X-A:\ufffd",
 }
 
 
-@pytest.mark.parametrize(("words", "shown"), [each for each in WORDS.items() if "-6 -4" not in each[0]])
-def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_path, words, shown):
-    if "socks5" in words and not has("socks"):
-        pytest.skip("needs PySocks")
-    path = tmp_path / "out.json"
+@pytest.mark.parametrize("words", WORDS)
+def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_path, words):
+    path, shown = tmp_path / "out.json", WORDS[words]
     result = call_tool("--count", 1, "--json", path, server.url(), "--vs", words)
-    document = result.json(path)
-    assert document["sides"][1]["words"] == shown
+    assert result.json(path)["sides"][1]["words"] == shown
     assert " ".join(shown.split()) in flat(result.out)
     assert SECRET not in result.out + result.err + path.read_text() and BASIC not in path.read_text()
-
-
-def test_words_without_a_credential_are_shown_as_they_were_written(compare, server):
-    words = '-H  "Accept: a/b"   -m  3'
-    assert compare("--count", 1, server.url(), "--vs", words)["sides"][1]["words"] == words
 
 
 def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
@@ -409,48 +363,42 @@ def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
 
 
 def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
-    def script(peer):
-        peer.read_request()
-        peer.send(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")
-
     path = tmp_path / "out.json"
-    with scripted(script) as server:
+    with scripted(sending(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")) as server:
         words = (server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
         result = call_tool("--count", 1, "--metrics-only", "--json", path, *words)
     assert result.code == 75
     assert SECRET not in result.out + result.said + path.read_text()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        f"X-Token: {SECRET}",
-        f"X-Token:{SECRET}",
-        f"-H X-Token {SECRET}",
-        f"-H X-Token: {SECRET}",
-        f"'Bearer {SECRET}'",
-        f"-H Authorization:Bearer {SECRET}",
-        f"-H 'Authorization: Basic' {SECRET}",
-        f"http://127.0.0.1/ -H 'Authorization: Bearer' {SECRET}",
-        f"-u bob {SECRET}",
-        f"-u bob: {SECRET}",
-        f"--cert /nofile.pem:{SECRET}",
-        f"-H {SECRET}",
-        f"-H 'A B: {SECRET}'",
-        f"-x http://bob:{SECRET}@[::1",
-        f"-x 'http://bob:x/{SECRET}@h'",
-        f"http://bob:{SECRET}@127.0.0.1/",
-        f"--hedaer={SECRET}",
-        f"-H 'X-Token: {SECRET}",
-        f"-H 'X-Token: {SECRET}' --count 3",
-        f"-H 'X-Token: {SECRET}' -4 -6",
-        f"-H 'X-Token: {SECRET}' http://127.0.0.1/ http://127.0.0.1/",
-    ],
-)
-def test_no_usage_error_shows_a_secret(call_tool, server, words):
-    result = call_tool(server.url(), "--vs", words)
-    check_usage_error(result, "--versus 1: ")
-    assert SECRET not in result.err and server.accepted == 0
+BAD_WORDS = [
+    f"X-Token: {SECRET}",
+    f"-H X-Token {SECRET}",
+    f"-H X-Token: {SECRET}",
+    f"'Bearer {SECRET}'",
+    f"-H Authorization:Bearer {SECRET}",
+    f"http://127.0.0.1/ -H 'Authorization: Bearer' {SECRET}",
+    f"-u bob {SECRET}",
+    f"-u bob: {SECRET}",
+    f"--cert /nofile.pem:{SECRET}",
+    f"-H {SECRET}",
+    f"-H 'A B: {SECRET}'",
+    f"-x http://bob:{SECRET}@[::1",
+    f"-x 'http://bob:x/{SECRET}@h'",
+    f"http://bob:{SECRET}@127.0.0.1/",
+    f"--hedaer={SECRET}",
+    f"-H 'X-Token: {SECRET}",
+    f"-H 'X-Token: {SECRET}' --count 3",
+    f"-H 'X-Token: {SECRET}' -4 -6",
+]
+
+
+def test_no_usage_error_shows_a_secret(call_tool, server):
+    for words in BAD_WORDS:
+        result = call_tool(server.url(), "--vs", words)
+        check_usage_error(result, "--versus 1: ")
+        assert SECRET not in result.err, words
+    assert server.accepted == 0
 
 
 def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, authority):
@@ -474,33 +422,22 @@ def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, auth
     assert [each.values("x-plain") for each in asked] == [["1"]] * 4
 
 
-def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin(compare):
-    with http_server() as proxy:
-        words = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url())
-        compare(*words, "http://a.test/", "--vs", "http://b.test/")
-    assert sorted(each.target for each in proxy.requests) == ["http://a.test/", "http://b.test/"]
-    assert [each.values("proxy-authorization") for each in proxy.requests] == [[BASIC]] * 2
-
-
-def test_a_field_for_the_proxy_is_not_for_the_proxy_of_another_side(compare):
+def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin_and_to_no_other(compare):
     with http_server() as proxy, http_server() as other:
         base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}")
         left = "--versus {}: another proxy is not sent Proxy-Authorization unless these words repeat it"
-        words = (f"-x {other.url()}", f"-x {other.url()} -H 'Proxy-Authorization: own'", "-x ''", "-4")
+        own = f"-x {other.url()} -H 'Proxy-Authorization: own'"
+        words = (f"-x {other.url()}", own, "-x ''", "-4", "http://b.test/")
         sides = [word for each in words for word in ("--vs", each)]
         document = compare(*base, "-x", proxy.url(), proxy.url("/a"), *sides, warned=[left.format(1)])
         place = {proxy.port: iter(proxy.requests), other.port: iter(other.requests)}
         ports = [run["steps"][0]["network"]["port"] for run in document["runs"]]
         asked = by_side(document, [next(place[port]) for port in ports])
         compare(*base, proxy.url("/a"), "--vs", f"-x {other.url()}", warned=[left.format(1)])
-    assert [each.values("proxy-authorization") for each in asked] == [[BASIC], [], ["own"], [], [BASIC]]
+    given = [each.values("proxy-authorization") for each in asked]
+    assert given == [[BASIC], [], ["own"], [], [BASIC], [BASIC]]
     last = [server.requests[-1].values("proxy-authorization") for server in (proxy, other)]
     assert last == [[], []], "the first has no proxy, and the other another one"
-
-
-def test_userinfo_of_a_referer_is_masked_in_the_words_of_a_side(compare, server):
-    document = compare("--count", 1, server.url(), "--vs", f"-e http://u:{SECRET}@h/")
-    assert document["sides"][1]["words"] == "-e 'http://***@h/'"
 
 
 def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(call_tool, tmp_path, server):
@@ -581,13 +518,6 @@ def test_each_side_trusts_whom_it_says(compare, authority, tls):
     assert [each["network"]["tls_verified"] for each in steps] == [False, False, True]
 
 
-@pytest.mark.parametrize("where", ["203.0.113.77", "nosuch0"])
-def test_an_interface_that_there_is_not_is_a_usage_error_of_that_side(call_tool, server, where):
-    result = call_tool(server.url(), "--vs", "-L", "--vs", f"--interface {where}")
-    check_usage_error(result, f"--versus 2: --interface '{where}': ", "; the interfaces here are ")
-    assert server.accepted == 0
-
-
 def test_a_trust_store_that_a_side_alone_needs_is_missed_before_anything_is_sent(call_tool, server):
     words = (server.url(), "--vs", "https://127.0.0.1:1/")
     result = call_tool(*words, env={"SSL_CERT_FILE": "/nonexistent"})
@@ -623,22 +553,21 @@ def test_a_proxy_beside_the_direct_way(compare, server):
 
 
 @pytest.mark.needs("ipv6")
-def test_the_families_replace_each_other(run_tool):
-    with http_server() as four, http_server(host="::1", port=four.port):  # noqa: SIM117
-        with dns_server({"a.test": ["127.0.0.1", "::1"]}) as names:
-            words = (*ONCE, "-4", four.url(host="a.test"), "--vs", "-6", "--vs", "")
-            result = run_tool(*words, resolver=names.address)
-    found = sorted(re.findall(r" (\w): .* family=(\S+) ", result.out))
-    assert found == [("A", "IPv4"), ("B", "IPv6"), ("C", "IPv4")]
-
-
-@pytest.mark.needs("ipv6")
-def test_ipv6_beside_ipv4_by_address(call_tool):
+def test_the_families_replace_each_other(run_tool, tmp_path):
+    path = tmp_path / "out.json"
     with http_server() as four, http_server(host="::1", port=four.port):
+        names = {"a.test": ["127.0.0.1", "::1"]}
+        with dns_server(names) as resolver:
+            words = ("--count", 1, "--json", path, "-4", four.url(host="a.test"), "--vs", "-6")
+            result = run_tool(*words, resolver=resolver.address)
         place = f"a.test:{four.port}"
         words = ("--count", 1, "--resolve", f"{place}:127.0.0.1", four.url(host="a.test"))
-        result = call_tool(*words, "--vs", f"--resolve {place}:[::1]")
-        assert result.code == 0 and besides(result) == "address family IPv6 and IPv4"
+        other = run_tool(*words, "--vs", f"--resolve {place}:[::1]")
+    document = result.json(path)
+    used = [run["steps"][0]["network"]["ip_family"] for run in document["runs"]]
+    assert by_side(document, used) == ["IPv4", "IPv6"]
+    assert "differ besides" not in flat(result.out), "it was changed on purpose"
+    assert besides(other) == "address family IPv6 and IPv4"
 
 
 def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
@@ -656,30 +585,19 @@ def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
 def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path):
     path = tmp_path / "out.json"
     with refused_port() as port:
-        words = ("--count", 6, "--json", path, server.url(), "--vs", f"http://127.0.0.1:{port}/")
-        result = call_tool(*words)
+        dead = f"http://127.0.0.1:{port}/"
+        result = call_tool("--count", 6, "--json", path, server.url(), "--vs", dead)
+        found = differences(result.json(path))["B"]
+        brief = call_tool("-s", "--count", 1, "--json", path, dead, "--vs", "-L")
     assert result.code == 75
-    found = differences(result.json(path))["B"]
     assert (found["n"], found["verdict"], found["total_ms"]["median_ms"]) == (0, "too_few", None)
     told = flat(result.out)
     assert "Too few rounds: 6 good ones on both sides are needed, there are 0" in told
     assert "B, 6 times in connect" in told and "differ besides" not in told
     assert re.search(r"│ B +│ ERROR +│", result.out)
-
-
-def test_sides_that_all_fail_are_told(call_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with refused_port() as port:
-        result = call_tool("--count", 2, "--json", path, f"http://127.0.0.1:{port}/", "--vs", "-L")
-    assert result.code == 75
-    assert differences(result.json(path))["B"]["verdict"] == "too_few"
-
-
-def test_a_failed_side_is_named_as_everywhere_where_its_reason_is_all_that_is_told(call_tool, server):
-    with refused_port() as port:
-        result = call_tool("-s", "--count", 1, server.url(), "--vs", f"http://127.0.0.1:{port}/")
-    assert (result.code, result.out) == (75, "")
-    assert re.match(r"httphases: error: run [12] step 1 B: no connection to 127.0.0.1 port ", result.err)
+    assert (brief.code, brief.out) == (75, ""), "both fail"
+    assert re.match(r"httphases: error: run 1 step 1 [AB]: no connection to 127.0.0.1 port ", brief.err)
+    assert differences(brief.json(path))["B"]["verdict"] == "too_few"
 
 
 def test_an_error_page_is_other_work(call_tool, tmp_path):
@@ -771,48 +689,37 @@ def test_a_side_may_follow_alone(compare):
 ROUNDS = ("--count", 12)
 
 
-@pytest.mark.parametrize(("waits", "verdict"), [((0.0, 0.09), "slower"), ((0.09, 0.0), "faster")])
-def test_which_is_better_is_said_with_what_makes_it(call_tool, tmp_path, waits, verdict):
+def test_which_is_better_is_said_with_what_makes_it(call_tool, tmp_path):
     path = tmp_path / "out.json"
-    with http_server({"/a": Reply(wait=waits[0]), "/b": Reply(wait=waits[1])}) as server:
-        result = call_tool(*ROUNDS, "--json", path, server.url("/a"), "--vs", server.url("/b"))
-    found = differences(result.json(path))["B"]
-    assert found["verdict"] == verdict and found["n"] == 12
-    assert abs(abs(found["wait_ms"]["median_ms"]) - 90) < 20
-    sentence = rf"B is {verdict}: total by \d+\.\d ms \(\d+\.\d to \d+\.\d\), most of it wait \d+\.\d"
-    assert re.search(sentence, flat(result.out))
+    with http_server({"/a": Reply(wait=0.1), "/b": Reply(wait=0.2), "/c": Reply()}) as server:
+        words = (server.url("/a"), "--vs", server.url("/b"), "--vs", server.url("/c"))
+        result = call_tool(*ROUNDS, "--json", path, *words)
+    found = differences(result.json(path))
+    for side, verdict in (("B", "slower"), ("C", "faster")):
+        assert (found[side]["verdict"], found[side]["n"]) == (verdict, 12)
+        times = r"total by \d+(\.\d)? ms \(\d+(\.\d)? to \d+(\.\d)?\), most of it wait \d+"
+        assert re.search(rf"{side} is {verdict}: {times}", flat(result.out))
 
 
-def any_without_a_difference(compare, page):
-    """Tell whether one of four comparisons finds none: by chance one of twenty finds a difference."""
+@pytest.mark.parametrize("kind", ["drift", "period"])
+def test_what_comes_over_all_sides_makes_none_slower(compare, kind):
+    """Each request takes longer than the one before: always second, B would be slower. Or every fourth: in
+    the order A B, B A one side had them all. By chance one of twenty comparisons finds a difference.
+    """
     for _ in range(4):
-        with http_server({"/": page()}) as server:
+        count = itertools.count()
+        waits = (0.01 + 0.008 * number if kind == "drift" else 0.04 * (number % 4 == 0) for number in count)
+        with http_server({"/": lambda request, waits=waits: Reply(wait=next(waits))}) as server:
             found = differences(compare(*ROUNDS, server.url(), "--vs", ""))["B"]
         low, high = found["wait_ms"]["ci95_ms"]
         if found["verdict"] == "no_difference" and low < 0 < high:
-            return True
-    return False
-
-
-def test_a_server_that_becomes_slower_makes_no_side_slower(compare):
-    """Each request takes longer than the one before: always second, B would be slower."""
-    assert any_without_a_difference(compare, lambda: late(0.01, 0.008))
-
-
-@pytest.mark.parametrize("period", [2, 4])
-def test_a_server_that_is_slower_at_every_second_or_fourth_request_makes_no_side_slower(compare, period):
-    """In the order A B, B A one side had all slow ones of a period of four, in other phases of it."""
-
-    def page():
-        count = iter(range(100))
-        return lambda request: Reply(wait=0.04 * (next(count) % period == 0))
-
-    assert any_without_a_difference(compare, page)
+            return
+    raise AssertionError(found)
 
 
 def test_a_difference_is_found_although_the_server_becomes_slower(compare):
     """The drift over all rounds, 240 ms, is four times the difference."""
-    count = iter(range(100))
+    count = itertools.count()
 
     def reply(request):
         return Reply(wait=0.01 * next(count) + 0.06 * (request.target == "/b"))
@@ -820,7 +727,6 @@ def test_a_difference_is_found_although_the_server_becomes_slower(compare):
     with http_server({"/a": reply, "/b": reply}) as server:
         found = differences(compare(*ROUNDS, server.url("/a"), "--vs", server.url("/b")))["B"]
     assert found["verdict"] == "slower"
-    assert abs(found["wait_ms"]["median_ms"] - 60) <= 20
 
 
 # --- where it is told -----------------------------------------------------------------------------
@@ -828,8 +734,8 @@ def test_a_difference_is_found_although_the_server_becomes_slower(compare):
 
 def test_a_budget_holds_for_each_side(call_tool, tmp_path):
     path = tmp_path / "out.json"
-    with http_server({"/": Reply(), "/slow": Reply(wait=0.3)}) as server:
-        words = ("--count", 2, "--json", path, "--metrics-only", "--slo", "wait=250")
+    with http_server({"/": Reply(), "/slow": Reply(wait=1.5)}) as server:
+        words = ("--count", 1, "--json", path, "--metrics-only", "--slo", "wait=1490")
         result = call_tool(*words, server.url(), "--vs", server.url("/slow"))
     assert result.code == 4
     [violation] = result.json(path)["summary"]["slo"]["violations"]
@@ -876,15 +782,14 @@ def test_every_export_names_the_side(call_tool, tmp_path):
     assert not any("httphases.target" in each for each in values)
 
 
-@pytest.mark.parametrize("style", ["rich", "plain", "ascii"])
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(("style", "columns"), [("rich", 60), ("rich", 120), ("plain", 80), ("ascii", 60)])
 def test_the_report_fits(run_tool, server, style, columns):
     words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
     env = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     settings = {"rich": {}, "plain": {"without": ("rich",)}, "ascii": {"without": ("rich",), "env": env}}
     result = run_tool(*words, terminal="out", columns=columns, **settings[style])
     assert result.code == 0, result.err
-    report = re.sub(r"\x1b\[[0-9;]*m", "", result.out)
+    report = SGR.sub("", result.out)
     lines = [line.rstrip("\r") for line in report.splitlines() if not line.startswith("Run ")]
     assert max(map(len, lines)) <= columns
     told = flat(report)
@@ -905,11 +810,6 @@ def test_a_compact_report_has_lines_alone(call_tool, server):
     assert re.search(
         rf" side=B total_diff={number} total_diff_low={number} total_diff_high={number} verdict=\w+$", second
     )
-
-
-def test_words_of_any_bytes_are_characters_in_the_export(compare, server):
-    words = os.fsdecode(b"-H X-A:\xff")
-    assert compare("--count", 1, server.url(), "--vs", words)["sides"][1]["words"] == "-H X-A:\ufffd"
 
 
 def test_words_are_split_as_a_shell_does(compare, server):
@@ -978,7 +878,7 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
         return Reply(wait=0.03 * (next(count) % 2))
 
     with http_server({"/": Reply(), "/b": page}) as server:
-        words = ("--count", 20, "--slo", "total=+90", "--json", path, server.url(), "--vs", server.url("/b"))
+        words = ("--count", 20, "--slo", "total=+900", "--json", path, server.url(), "--vs", server.url("/b"))
         drawn = call_tool(*words)
         document = drawn.json(path, relative=("total",))
         lines = call_tool(*words, "--metrics-only").out.splitlines()
@@ -989,21 +889,19 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
     told = flat(drawn.out)
     assert "SLO: pass" in told
     assert re.search(
-        rf"total at B: [+−][\d.]+ ms \({re.escape(' to '.join(ends))} ms\), allowed \+90 ms", told
+        rf"total at B: [+−][\d.]+ ms \({re.escape(' to '.join(ends))} ms\), allowed \+900 ms", told
     )
     assert all(line.endswith(" slo=pass") for line in lines[-2:])
 
 
-@pytest.mark.parametrize(
-    ("words", "count", "needed"),
-    [(["--vs", ""], 5, 6), (["--vs", "", "--vs", ""], 6, 7), (["--vs", "", "--reuse"], 6, 7)],
-)
-def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server, words, count, needed):
-    gate = ("--slo", "total=+10%", server.url(), *words)
-    result = call_tool("--count", count, *gate)
-    check_usage_error(result, "SLO Error", "'total'", f"--count {needed} or more")
-    assert server.accepted == 0
-    assert call_tool("--metrics-only", "--count", needed, *gate).code in (0, 4)
+def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server):
+    for words, needed in ((["--vs", ""], 6), (["--vs", "", "--vs", ""], 7), (["--vs", "", "--reuse"], 7)):
+        gate = ("--slo", "total=+10%", server.url(), *words)
+        result = call_tool("--count", needed - 1, *gate)
+        check_usage_error(result, "SLO Error", "'total'", f"--count {needed} or more")
+        assert server.requests == []
+        assert call_tool("--metrics-only", "--count", needed, *gate).code in (0, 4)
+        server.requests.clear()
 
 
 def test_sides_are_unlike_by_the_rounds_that_are_compared():
@@ -1065,12 +963,3 @@ def test_the_first_side_is_as_given_and_shows_no_secret(call_tool, server):
     result = call_tool("--count", 1, *base, "--vs", "-H 'X-Token: other-token'", "--vs", "-6", "--vs", "-4")
     assert re.search("^  A +as given$", result.out, re.MULTILINE), result.out
     assert SECRET not in result.out + result.said
-
-
-@pytest.mark.needs("ipv6")
-def test_what_a_side_changes_on_purpose_is_no_difference_besides(run_tool):
-    with http_server() as four, http_server(host="::1", port=four.port):  # noqa: SIM117
-        with dns_server({"a.test": ["127.0.0.1", "::1"]}) as names:
-            words = ("--count", 1, "-4", four.url(host="a.test"), "--vs", "-6")
-            result = run_tool(*words, resolver=names.address)
-    assert result.code == 0 and "differ besides" not in flat(result.out)
