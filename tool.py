@@ -1272,31 +1272,6 @@ def reason_of(error: Exception) -> str:
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
-def read_descriptor(descriptor: int, limit: int, until: float) -> bytes:
-    """Read to the end without ever blocking past `until` (time.monotonic); raises OSError."""
-    ready = select.poll()
-    ready.register(descriptor, select.POLLIN)
-    size = os.fstat(descriptor).st_size
-    kept = io.BytesIO()  # joining a list of parts would hold all of it twice
-    while max(kept.tell(), size) <= limit:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
-        came = ready.poll(min(left, 1.0) * 1000)
-        if not came and descriptor == 0:
-            continue  # it is the caller's, and reading may block; everything else was opened not to
-        try:
-            chunk = os.read(descriptor, BUFFER)
-        except BlockingIOError:
-            continue
-        if not chunk and not came:  # of a named pipe whose writer has not come within this second
-            raise OSError(errno.EPIPE, "nobody is writing to this pipe")
-        if not chunk:
-            return kept.getvalue()
-        kept.write(chunk)
-    raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
-
-
 STREAMS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
@@ -1306,10 +1281,6 @@ def descriptor_of(path: str) -> int | None:
     if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() and len(number) < 10:
         return int(number)
     return STREAMS.get(path)
-
-
-def is_stdin(path: str | None) -> bool:
-    return path is not None and (path == "-" or descriptor_of(path) == 0)
 
 
 def is_stdout(path: str) -> bool:
@@ -1329,16 +1300,26 @@ def check_link(path: str) -> None:
         raise OSError(errno.ELOOP, "it is another user's symbolic link: name the file itself")
 
 
-def check_regular(path: str) -> None:
-    """Raise OSError unless OpenSSL, which opens the path itself, can read a regular file there."""
-    regular = path != "-"
-    if regular:
-        check_link(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        os.close(descriptor)
-    if not regular:
-        raise OSError(errno.EINVAL, "name a regular file")
+def check_pem_path(option: str, path: str) -> str:
+    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
+    try:
+        regular = path != "-"
+        if regular:
+            check_link(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            os.close(descriptor)
+        if not regular:
+            raise OSError(errno.EINVAL, "name a regular file")
+    except (OSError, ValueError) as error:
+        if refusal_of(error):
+            raise
+        before, colon, _ = path.partition(":")
+        if option == "--cert" and colon:  # as curl takes a password: not to be repeated
+            message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
+            raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
+        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}") from None
+    return path
 
 
 def check_folders(folder: str) -> None:
@@ -1354,16 +1335,37 @@ def check_folders(folder: str) -> None:
 
 
 def read_file(path: str, limit: int = MAX_SYSTEM_FILE, seconds: float = 1.0) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input.
+    """Read a file, a pipe or, for `-`, standard input, without ever blocking for longer than `seconds`.
 
-    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_SYSTEM_FILE) or does not end
-    within `seconds`, and ValueError for a NUL in the path.
+    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_SYSTEM_FILE) or does not end in
+    that time, and ValueError for a NUL in the path.
     """
+    until = time.monotonic() + seconds
     descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if stat.S_ISCHR(found.st_mode):
             limit = min(limit, MAX_SYSTEM_FILE)
-        return read_descriptor(descriptor, limit, time.monotonic() + seconds)
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        kept = io.BytesIO()  # joining a list of parts would hold all of it twice
+        while max(kept.tell(), found.st_size) <= limit:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
+            came = ready.poll(min(left, 1.0) * 1000)
+            if not came and path == "-":
+                continue  # it is the caller's, and reading may block; everything else was opened not to
+            try:
+                chunk = os.read(descriptor, BUFFER)
+            except BlockingIOError:
+                continue
+            if not chunk and not came:  # of a named pipe whose writer has not come within this second
+                raise OSError(errno.EPIPE, "nobody is writing to this pipe")
+            if not chunk:
+                return kept.getvalue()
+            kept.write(chunk)
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
     finally:
         if path != "-":
             os.close(descriptor)
@@ -1371,8 +1373,7 @@ def read_file(path: str, limit: int = MAX_SYSTEM_FILE, seconds: float = 1.0) -> 
 
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
-    """Read what an `option` names, as `read_file` does; raises UsageError, or OSError when a limit of this
-    machine forbids it.
+    """Read what an `option` names; raises UsageError, or OSError when a limit of this machine forbids it.
 
     The cache is for pipes that several sides name: a second reading would give nothing.
     """
@@ -2152,21 +2153,6 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
-def check_pem_path(option: str, path: str) -> str:
-    """Return the path of a file that OpenSSL opens itself; raises UsageError where it cannot."""
-    try:
-        check_regular(path)
-    except (OSError, ValueError) as error:
-        if refusal_of(error):
-            raise
-        before, colon, _ = path.partition(":")
-        if option == "--cert" and colon:  # as curl takes a password: not to be repeated
-            message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
-            raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
-        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}") from None
-    return path
-
-
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     """Return where the client certificate of --cert and its key are; raises UsageError."""
     if args.cert is None:
@@ -2284,10 +2270,6 @@ BEFORE, NOW = "before", "now"  # what is compared with a baseline
 TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be shown
 
 
-def no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
 def picked(value: float) -> int:
     """Return a count, or a time in us from one in ms; raises ValueError or TypeError where it is none."""
     if not 0 <= value < TOO_MUCH:
@@ -2311,8 +2293,8 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
 
     data, shown = read_local("--baseline", path, seconds), f"--baseline '{path}'"
     try:
-        # All numbers as float: int() takes hours for millions of digits.
-        export = json.loads(data, parse_int=float, parse_constant=no_number)
+        # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is not JSON.
+        export = json.loads(data, parse_int=float, parse_constant=int)
         if export["schema_version"] != 1:
             raise UsageError(f"{shown}: its schema_version is not 1")
         if "steps" in export:
@@ -2660,7 +2642,8 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
         named += [(option, data_file(option, text)) for option, text in args.data]
         for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
             named.append((option, getattr(args, NAMES[option])))
-    readers = [reader for reader, path in dict.fromkeys(named) if is_stdin(path)]
+    given = [(reader, path) for reader, path in dict.fromkeys(named) if path is not None]
+    readers = [reader for reader, path in given if path == "-" or descriptor_of(path) == 0]
     if len(readers) > 1:
         raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
