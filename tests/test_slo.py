@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from checks import EDGE, SLO_KEYS, check_usage_error, flat
+from checks import EDGE, check_usage_error, flat
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 SLOW = 0.03
@@ -17,11 +17,12 @@ SLOW = 0.03
 
 @pytest.fixture
 def chain():
-    """Serve /slow → /middle → /end, an endless /loop, and /broken → a port that refuses."""
+    """Serve /slow → /end and /chain → /end, an endless /loop, and /broken → a port that refuses."""
     with refused_port() as port:
         routes = {
             "/": Reply(body=b"x" * 10, wait=SLOW),
-            "/slow": redirect("/end")._replace(wait=1.2),
+            "/slow": redirect("/end")._replace(wait=2.5),
+            "/chain": redirect("/end")._replace(wait=SLOW),
             "/end": Reply(body=b"end"),
             "/loop": redirect("/loop")._replace(wait=SLOW / 10),
             "/broken": redirect(f"http://127.0.0.1:{port}/")._replace(wait=SLOW),
@@ -29,105 +30,6 @@ def chain():
         }
         with http_server(routes) as server:
             yield server
-
-
-# --- malformed specifications ---------------------------------------------------------------------
-
-MALFORMED = {
-    "empty": "",
-    "blank": "   ",
-    "comma": ",",
-    "trailing-comma": "total=1,",
-    "leading-comma": ",total=1",
-    "double-comma": "total=1,,dns=1",
-    "no-equals": "total",
-    "no-equals-later": "total=1,dns",
-    "no-key": "=5",
-    "no-value": "total=",
-    "blank-value": "total=  ",
-    "two-equals": "total=1=2",
-    "unknown-key": "latency=5",
-    "unknown-key-send": "send=5",
-    "duplicate": "dns=1,dns=2",
-    "duplicate-other-case": "dns=1,DNS=1",
-    "duplicate-not-adjacent": "dns=1,tls=2, dns =1",
-    "word": "total=fast",
-    "unit": "total=5m",
-    "unit-alone": "total=ms",
-    "unit-after-blank": "total=5 ms",
-    "zero-with-unit": "total=0s",
-    "overflow-by-unit": "total=1e308s",
-    "hexadecimal": "total=0x10",
-    "underscore": "total=1_000",
-    "thousands": "total=1 000",
-    "full-width": "total=５００",
-    "arabic-indic": "total=٥٠٠",
-    "zero": "total=0",
-    "zero-decimal": "total=0.000",
-    "underflow": "total=1e-999",
-    "negative": "total=-1",
-    "negative-zero": "total=-0",
-    "nan": "total=nan",
-    "NaN": "total=NaN",
-    "inf": "total=inf",
-    "infinity": "total=Infinity",
-    "minus-inf": "total=-inf",
-    "overflow": "total=1e999",
-    "semicolon": "total=1;dns=1",
-    "colon": "total:1",
-    "control": "total=1\x1b",
-}
-
-
-@pytest.mark.parametrize("specification", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_budget_is_refused_in_a_panel_before_any_request(call_tool, server, specification):
-    result = call_tool("--slo", specification, server.url())
-    check_usage_error(result, "SLO Error")
-    assert server.accepted == 0
-    assert "\x1b" not in result.err
-
-
-@pytest.mark.parametrize(
-    "mode", [["--metrics-only"], ["--compact"], ["--json", "-"], ["--metrics-only", "--json", "-"]]
-)
-def test_the_panel_appears_in_every_mode_and_stdout_stays_empty(call_tool, server, mode):
-    check_usage_error(call_tool(*mode, "--slo", "total=never", server.url()), "SLO Error", "never")
-    assert server.accepted == 0
-
-
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_the_panel_has_a_border_and_a_title(run_tool, without):
-    result = run_tool("--slo", "latency=5", "http://127.0.0.1:1/", without=without)
-    top, *inside, bottom = [line for line in result.err.splitlines() if line.strip()]
-    assert "SLO Error" in top
-    assert not any(character.isalnum() for character in bottom)
-    assert len(top) == len(bottom) == len(inside[0])
-    assert "Unknown SLO key 'latency'" in flat(result.err)
-
-
-@pytest.mark.parametrize("key", ["latency", "time", "dns_ms", "ttfb2", "[red]x[/red]"])
-def test_an_unknown_key_is_named(call_tool, key):
-    check_usage_error(call_tool("--slo", f"{key}=5", "http://127.0.0.1:1/"), f"Unknown SLO key '{key}'")
-
-
-def test_a_missing_equals_sign_is_called_that(call_tool):
-    result = call_tool("--slo", "total=1, ttfb ", "http://127.0.0.1:1/")
-    check_usage_error(result, "SLO Error", "Missing '='")
-    assert "entry 'ttfb'" in flat(result.err)
-
-
-@pytest.mark.parametrize("value", ["fast", "0", "-3", "nan", "inf", "1_000"])
-def test_a_bad_value_is_named(call_tool, value):
-    check_usage_error(call_tool("--slo", f"dns=1,ttfb={value}", "http://127.0.0.1:1/"), value, "ttfb")
-
-
-def test_a_bad_budget_writes_no_file(call_tool, tmp_path):
-    result = call_tool("--slo", "x", "--json", tmp_path / "a", "--har", tmp_path / "b", "http://127.0.0.1:1/")
-    check_usage_error(result, "SLO Error")
-    assert list(tmp_path.iterdir()) == []
-
-
-# --- budgets in a file ----------------------------------------------------------------------------
 
 
 def write(tmp_path, content):
@@ -140,6 +42,63 @@ def write(tmp_path, content):
 def thresholds(result):
     """Read the thresholds out of a run with --json -."""
     return result.json()["summary"]["slo"]["thresholds_ms"]
+
+
+# --- malformed specifications ---------------------------------------------------------------------
+
+MALFORMED = [
+    "", "   ", ",", "total=1,", ",total=1", "total=1,,dns=1", "total", "total=1,dns", "=5", "total=",
+    "total=  ", "total=1=2", "latency=5", "send=5", "dns=1,dns=2", "dns=1,DNS=1", "dns=1,tls=2, dns =1", "total=fast",
+    "total=5m", "total=ms", "total=5 ms", "total=0s", "total=1e308s", "total=0x10", "total=1_000",
+    "total=1 000", "total=５００", "total=٥٠٠", "total=0", "total=0.000", "total=1e-999", "total=-1", "total=-0",
+    "total=nan", "total=NaN", "total=inf", "total=Infinity", "total=-inf", "total=1e999", "total=1;dns=1", "total:1",
+    "total=1\x1b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("specification", MALFORMED)
+def test_a_malformed_budget_is_refused_in_a_panel_before_any_request(
+    call_tool, server, tmp_path, specification
+):
+    path = write(tmp_path, f"# a comment\n{specification}\n")
+    for given in (("--slo", specification), ("--slo-file", path)):
+        result = call_tool(*given, server.url())
+        check_usage_error(result, "SLO Error")
+        assert "\x1b" not in result.err
+    assert server.accepted == 0
+
+
+@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], ["--json", "-"]])
+def test_the_panel_appears_in_every_mode_and_nothing_is_written(call_tool, server, tmp_path, mode):
+    result = call_tool(*mode, "--slo", "total=never", "--har", tmp_path / "har", server.url())
+    check_usage_error(result, "SLO Error", "never")
+    assert server.accepted == 0 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+def test_the_panel_has_a_border_and_a_title(run_tool, without):
+    result = run_tool("--slo", "latency=5", "http://127.0.0.1:1/", without=without)
+    top, *inside, bottom = [line for line in result.err.splitlines() if line.strip()]
+    assert "SLO Error" in top
+    assert not any(character.isalnum() for character in bottom)
+    assert len(top) == len(bottom) == len(inside[0])
+    assert "Unknown SLO key 'latency'" in flat(result.err)
+
+
+NAMED = {
+    **{f"{key}=5": f"Unknown SLO key '{key}'" for key in ("latency", "dns_ms", "ttfb2", "[red]x[/red]")},
+    "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
+    **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "inf", "1_000")},
+}
+
+
+@pytest.mark.parametrize("specification", NAMED)
+def test_what_is_wrong_with_a_budget_is_named(call_tool, specification):
+    result = call_tool("--slo", specification, "http://127.0.0.1:1/")
+    check_usage_error(result, "SLO Error", NAMED[specification])
+
+
+# --- budgets in a file ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,44 +119,24 @@ def test_budgets_are_read_from_a_file(call_tool, server, tmp_path, content):
     assert thresholds(result) == {"total": 5000, "ttfb": 4000.5}
 
 
-@pytest.mark.parametrize("specification", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_line_of_a_file_is_refused_like_an_inline_one(call_tool, server, tmp_path, specification):
-    path = write(tmp_path, f"# a comment\n{specification}\n")
-    check_usage_error(call_tool("--slo-file", path, server.url()), "SLO Error")
+UNSOUND = [
+    *("", "\n\n", "# nothing\n", "\ufeff", "dns=1\ndns=2\n", "dns=1,tls=2\n", "total=5000\n" + "#" * 2**24),
+    *(b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00"),
+]
+
+
+def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path):
+    for content in UNSOUND:
+        check_usage_error(call_tool("--slo-file", write(tmp_path, content), server.url()), "SLO Error")
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "\n\n",
-        "# nothing\n",
-        "\ufeff",
-        "dns=1\ndns=2\n",
-        "dns=1,tls=2\n",
-        b"dns=1\n\xff\xfe\n",
-        b"d\x00n\x00s\x00",
-    ],
-    ids=["empty", "blank", "comment", "bom", "duplicate", "two-on-a-line", "not-utf-8", "utf-16"],
-)
-def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path, content):
-    check_usage_error(call_tool("--slo-file", write(tmp_path, content), server.url()), "SLO Error")
-    assert server.accepted == 0
-
-
-@pytest.mark.parametrize("name", ["missing.slo", "folder", "fifo"])
-def test_a_file_that_cannot_be_read_is_refused_by_name(run_tool, server, tmp_path, name):
+def test_a_file_that_cannot_be_read_is_refused_by_name(call_tool, server, tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
-    result = run_tool("--slo-file", tmp_path / name, server.url(), timeout=10, env={"COLUMNS": "300"})
-    check_usage_error(result, "SLO Error", name)
-    assert server.accepted == 0
-
-
-def test_a_file_over_16_megabytes_is_refused(call_tool, server, tmp_path):
-    path = write(tmp_path, "total=5000\n" + "#" * 2**24)
-    check_usage_error(call_tool("--slo-file", path, server.url()), "SLO Error")
+    for name in ("missing.slo", "folder", "fifo"):
+        result = call_tool("--slo-file", tmp_path / name, server.url(), env={"COLUMNS": "300"})
+        check_usage_error(result, "SLO Error", name)
     assert server.accepted == 0
 
 
@@ -206,100 +145,60 @@ def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_p
     result = call_tool("--slo-file", path, "--slo", "TOTAL=5000,dns=7", "--json", "-", server.url())
     assert result.code == 0
     assert thresholds(result) == {"dns": 7, "total": 5000, "ttfb": 4000}
-
-
-def test_a_bad_file_is_refused_even_when_the_inline_budget_overrides_it(call_tool, server, tmp_path):
-    path = write(tmp_path, "total=never\n")
-    check_usage_error(
-        call_tool("--slo-file", path, "--slo", "total=5000", server.url()), "SLO Error", "never"
-    )
-    assert server.accepted == 0
-
-
-# --- what is accepted -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("specification", "expected"),
-    [
-        ("total=5000", {"total": 5000}),
-        ("TOTAL=5000", {"total": 5000}),
-        (" Total = 5000 , tTfB\t=\t4000 ", {"total": 5000, "ttfb": 4000}),
-        ("total=5000.5", {"total": 5000.5}),
-        ("total=5e3", {"total": 5000}),
-        ("total=5E+3", {"total": 5000}),
-        ("total=0005000", {"total": 5000}),
-        (",".join(f"{key}=9000" for key in SLO_KEYS), dict.fromkeys(SLO_KEYS, 9000)),
-    ],
-)
-def test_a_budget_is_read_whatever_its_case_and_spacing(call_tool, server, specification, expected):
-    result = call_tool("--slo", specification, "--json", "-", server.url())
-    assert result.code == 0, result.err
-    assert thresholds(result) == expected
+    bad = call_tool("--slo-file", write(tmp_path, "total=never\n"), "--slo", "total=5000", server.url())
+    check_usage_error(bad, "SLO Error", "never")
 
 
 # --- what is judged -------------------------------------------------------------------------------
 
 
-def test_a_budget_that_is_kept_passes(call_tool, chain):
-    result = call_tool("--slo", "total=9000,wait=9000", "--metrics-only", chain.url())
+def test_a_budget_that_is_kept_passes(call_tool, chain, tmp_path):
+    path = tmp_path / "out.json"
+    budgets = "total=9000,wait=9000,dns=0.000001,tls=0.000001"
+    result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
     assert result.code == 0
     [line] = result.metrics()
-    assert line["slo"] == "pass"
-    assert "slo_violations" not in line
+    assert line["slo"] == "pass" and "slo_violations" not in line
+    slo = result.json(path)["summary"]["slo"]
+    assert (slo["pass"], slo["violations"]) == (True, [])
 
 
-def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_tool, chain):
-    budget = "xfer=9000,wait=1,ttfb=1,total=1,tls=9000,dns=9000"
-    result = call_tool("--slo", budget, "--metrics-only", chain.url())
+def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_tool, chain, tmp_path):
+    path = tmp_path / "out.json"
+    budgets = "xfer=9000,wait=1.5,ttfb=1,total=1e1"
+    result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
     assert result.code == 4
-    [line] = result.metrics()
-    assert (line["slo"], line["slo_violations"]) == ("fail", "total,ttfb,wait")
-    assert result.out.endswith(" slo=fail slo_violations=total,ttfb,wait\n")
+    [line] = result.out.splitlines()
+    assert line.endswith(" slo=fail slo_violations=total,ttfb,wait")
+    slo = result.json(path)["summary"]["slo"]
+    assert [violation["key"] for violation in slo["violations"]] == ["total", "ttfb", "wait"]
+    assert slo["thresholds_ms"] == {"total": 10, "ttfb": 1, "wait": 1.5, "xfer": 9000}
+    assert all(violation["actual_ms"] >= SLOW * 1000 - EDGE for violation in slo["violations"])
 
 
-def test_the_verdict_in_json_can_be_reproduced_from_the_times_in_it(call_tool, chain):
-    result = call_tool(
-        "--slo", "xfer=9000,wait=1.5,ttfb=1,total=1e1,connect=0.0001", "--json", "-", chain.url()
-    )
-    assert result.code == 4
-    slo = result.json()["summary"]["slo"]
-    assert slo["pass"] is False
-    assert [violation["key"] for violation in slo["violations"]] == ["connect", "total", "ttfb", "wait"]
-    assert slo["thresholds_ms"] == {"connect": 0.0001, "total": 10, "ttfb": 1, "wait": 1.5, "xfer": 9000}
-    assert all(violation["actual_ms"] >= SLOW * 1000 - EDGE for violation in slo["violations"][1:])
-
-
-def test_a_verdict_that_passes_has_no_violations(call_tool, chain):
-    slo = call_tool("--slo", "total=9000", "--json", "-", chain.url()).json()["summary"]["slo"]
-    assert slo == {"pass": True, "thresholds_ms": {"total": 9000}, "violations": []}
-
-
-@pytest.mark.parametrize("key", ["dns", "tls"])
-def test_a_phase_that_takes_no_time_keeps_every_budget(call_tool, chain, key):
-    assert call_tool("--slo", f"{key}=0.000001", "--compact", chain.url()).code == 0
-
-
-def test_without_budgets_nothing_speaks_of_them(call_tool, chain):
-    assert "slo" not in call_tool("--json", "-", chain.url()).json()["summary"]
-    assert "slo" not in call_tool("--metrics-only", chain.url()).out
-    for mode in (["--compact"], []):
-        assert not re.search(r"\bslo\b", call_tool(*mode, chain.url()).out.lower())
+def test_without_budgets_nothing_speaks_of_them(call_tool, chain, tmp_path):
+    path = tmp_path / "out.json"
+    for mode in (["--metrics-only"], ["--compact"], []):
+        result = call_tool(*mode, "--json", path, chain.url())
+        assert not re.search(r"\bslo\b", result.out.lower())
+        assert "slo" not in result.json(path)["summary"]
 
 
 def test_a_chain_is_judged_by_its_last_response_alone(call_tool, chain):
-    result = call_tool("-L", "--slo", "wait=1000", "--metrics-only", chain.url("/slow"))
+    result = call_tool("-L", "--slo", "wait=2400", "--metrics-only", chain.url("/slow"))
     first, last = result.metrics()
     assert "slo" not in first
     assert last["slo"] == "pass"
-    assert float(first["ttfb"]) > 1000
     assert result.code == 0
 
 
-def test_without_following_the_redirect_itself_is_judged(run_tool, chain):
-    result = run_tool("--slo", "wait=1", "--metrics-only", chain.url("/slow"))
+def test_redirects_and_error_pages_are_judged_as_they_are(call_tool, chain):
+    result = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/chain"))
     assert [(line["status"], line["slo"]) for line in result.metrics()] == [("302", "fail")]
-    assert result.code == 4
+    missing = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/missing"))
+    assert [(line["status"], line["slo"]) for line in missing.metrics()] == [("404", "fail")]
+    assert result.code == missing.code == 4
+    missing.warned("held against a 404 answer")
 
 
 def test_at_the_redirect_limit_the_last_redirect_is_judged_and_the_code_is_47(call_tool, chain):
@@ -322,46 +221,16 @@ def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(
     assert slo["violations"][0]["actual_ms"] >= SLOW * 1000 - EDGE
 
 
-@pytest.mark.parametrize("mode", ["--metrics-only", "--compact", None])
-def test_when_every_step_fails_nothing_is_judged(call_tool, mode):
-    with refused_port() as port:
-        result = call_tool("--slo", "total=0.001", *filter(None, [mode]), f"http://127.0.0.1:{port}/")
-    assert result.code == 75
-    assert not re.search(r"\bslo\b", result.out.lower())
-
-
-def test_when_every_step_fails_json_has_no_verdict(call_tool):
-    with refused_port() as port:
-        result = call_tool("--slo", "total=0.001", "--json", "-", f"http://127.0.0.1:{port}/")
-    assert result.code == 75
-    assert "slo" not in result.json()["summary"]
-
-
-def test_a_response_that_breaks_off_is_not_judged(call_tool):
-    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
-        result = call_tool("--slo", "total=0.001", "--metrics-only", server.url())
-    assert result.code == 75
-    assert [line.get("slo") for line in result.metrics()] == [None]
-
-
-def test_an_http_error_is_judged_too(call_tool, chain):
-    result = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/missing"))
-    assert [(line["status"], line["slo"]) for line in result.metrics()] == [("404", "fail")]
-    assert result.code == 4
-    result.warned("held against a 404 answer")
-
-
-def test_a_budget_and_a_deadline_can_be_combined(call_tool, chain):
-    assert call_tool("-m", "9", "--slo", "total=1", "--compact", chain.url()).code == 4
-
-
 @pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
-def test_report_and_json_are_produced_whatever_the_verdict(call_tool, chain, tmp_path, mode):
+def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path, mode):
     path = tmp_path / "out.json"
-    result = call_tool(*mode, "--slo", "total=1", "--json", path, chain.url())
-    assert result.code == 4
-    assert "total" in result.out.lower()
-    assert result.json(path)["summary"]["slo"]["pass"] is False
+    half = sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    with refused_port() as port, scripted(half) as server:
+        for url in (f"http://127.0.0.1:{port}/", server.url()):
+            result = call_tool("--slo", "total=0.001", "--json", path, *mode, url)
+            assert result.code == 75
+            assert not re.search(r"\bslo\b", result.out.lower())
+            assert "slo" not in result.json(path)["summary"]
 
 
 # --- the panel ------------------------------------------------------------------------------------
@@ -376,21 +245,23 @@ def panel(text):
     return lines[start:]
 
 
-@pytest.mark.parametrize("mode", [["--compact"], []])
 @pytest.mark.parametrize("without", [(), ("rich",)])
-def test_a_panel_shows_a_pass(run_tool, chain, mode, without):
-    result = run_tool(*mode, "--slo", "ttfb=9000.50,total=9e3", chain.url(), without=without)
-    title, *inside, bottom = panel(result.out)
-    assert re.search(r"[✓✔✅] *SLO: pass|SLO: pass *[✓✔✅]", title)
-    assert not any(character.isalnum() for character in bottom)
-    text = flat("\n".join(inside))
-    assert text.startswith("Thresholds: ")
-    assert "total≤9000ms" in text and "ttfb≤9000.5ms" in text
-    assert "Violations" not in text
+def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
+    for mode in ((), ("--compact",)):
+        words = ("-L", *mode, "--slo", "ttfb=9000.50,total=9e3", chain.url("/chain"))
+        result = run_tool(*words, without=without)
+        title, *inside, bottom = panel(result.out)
+        assert re.search(r"[✓✔✅] *SLO: pass|SLO: pass *[✓✔✅]", title)
+        assert not any(character.isalnum() for character in bottom)
+        text = flat("\n".join(inside))
+        assert text.startswith("Thresholds: ")
+        assert "total≤9000ms" in text and "ttfb≤9000.5ms" in text
+        assert "Violations" not in text
+        last = "Step 2: 200" if mode else "Redirect Chain Summary"
+        assert result.out.index(last) < result.out.index("SLO: pass")
 
 
-@pytest.mark.parametrize("mode", [["--compact"], []])
-@pytest.mark.parametrize("without", [(), ("rich",)])
+@pytest.mark.parametrize(("mode", "without"), [(["--compact"], ()), ([], ("rich",))])
 def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
     path = tmp_path / "out.json"
     budget = "wait=1,ttfb=0.5,xfer=9000,total=1.25"
@@ -406,22 +277,9 @@ def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
         (each["key"], each["actual_ms"], each["threshold_ms"], each["delta_ms"])
         for each in result.json(path)["summary"]["slo"]["violations"]
     ]
-    assert [key for key, *_ in shown] == ["total", "ttfb", "wait"]
     assert [(key, *map(float, numbers)) for key, *numbers in shown] == expected
-    assert [limit for _, _, limit, _ in shown] == ["1.25", "0.5", "1"]
+    assert [(key, limit) for key, _, limit, _ in shown] == [("total", "1.25"), ("ttfb", "0.5"), ("wait", "1")]
     assert not any(re.search(r"\.\d+0$", number) for row in shown for number in (row[1], row[3]))
-
-
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_the_panel_follows_the_waterfall_and_the_redirect_summary(run_tool, chain, without):
-    text = run_tool("-L", "--slo", "total=9000", chain.url("/slow"), without=without).out
-    assert text.index("Redirect Chain Summary") < text.index("SLO: pass")
-    assert text.count("SLO: ") == 1
-
-
-def test_the_panel_follows_the_step_lines(call_tool, chain):
-    lines = call_tool("-L", "--slo", "total=9000", "--compact", chain.url("/slow")).out.splitlines()
-    assert [line.startswith("Step ") for line in lines[:3]] == [True, True, False]
 
 
 @pytest.mark.needs("rich")
@@ -440,26 +298,16 @@ def test_border_and_icon_have_the_colour_of_the_verdict(run_tool, chain, budget,
         assert other not in codes
 
 
-def test_metrics_only_has_no_panel(call_tool, chain):
-    result = call_tool("--slo", "total=1", "--metrics-only", chain.url())
-    assert len(result.out.splitlines()) == 1
-    assert "Thresholds" not in result.out + result.err
-
-
 @pytest.mark.parametrize("without", [(), ("rich",)])
 def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, chain, without):
     env = {"PYTHONIOENCODING": "ascii"}
-    result = run_tool("--slo", "total=1,dns=500", chain.url(), env=env, without=without)
+    words = ("--slo", "total=1,dns=500", "--json", "-", chain.url())
+    result = run_tool(*words, env=env, without=without)
     assert result.code == 4
-    assert result.out.isascii()
-    assert "SLO: fail" in result.out
-    assert "dns<=500ms" in result.out
-
-
-def test_with_json_on_stdout_the_panel_is_on_stderr(call_tool, chain):
-    result = call_tool("--slo", "total=1", "--compact", "--json", "-", chain.url())
     assert json.loads(result.out)["summary"]["slo"]["pass"] is False
+    assert result.err.isascii()
     assert "SLO: fail" in result.err
+    assert "dns<=500ms" in result.err
 
 
 @pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])
@@ -481,7 +329,7 @@ def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
 
 
 def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool):
-    with http_server({"/": Reply(wait=0.02), "/slow": Reply(wait=0.3)}) as server:
+    with http_server({"/": Reply(wait=0.02), "/slow": Reply(wait=0.15)}) as server:
         words = ("--vs", server.url("/slow"), "--count", "7", "--slo", "total=+10%,wait=+2s", server.url())
         drawn, silent = call_tool("--compact", *words), call_tool("-s", *words)
     assert drawn.code == silent.code == 4
@@ -501,8 +349,7 @@ def test_what_was_not_judged_is_said_in_silence_too(call_tool):
 
 def test_budgets_given_apart_are_all_held(call_tool, server):
     result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=5000", server.url())
-    assert result.code == 4
-    assert "slo_violations=total" in result.out
+    assert (result.code, result.out.endswith("slo_violations=total\n")) == (4, True)
 
 
 @pytest.mark.parametrize(("budget", "count", "least"), [("p90", 28, 29), ("p95", 58, 59), ("p99", 100, 299)])
