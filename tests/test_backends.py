@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import re
-import socket
 
 import pytest
 
@@ -17,7 +16,6 @@ from paths import first
 from servers import (
     Reply,
     black_hole,
-    can_listen,
     dns_server,
     free_port,
     http_server,
@@ -53,6 +51,9 @@ def ok(**settings):
 USUAL = ok(wait=0.05)
 
 
+SERIES = ("--count", 6, "--interval", 0)
+
+
 def resolved(port, addresses, name="web.test"):
     return [word for address in addresses for word in ("--resolve", f"{name}:{port}:{address}")]
 
@@ -76,34 +77,23 @@ def by_target(document, addresses):
 # --- what is asked, and in which order ------------------------------------------------------------
 
 
-def test_each_address_is_asked_once_and_in_turn(run_tool):
-    members = [ok(), ok(), ok()]
-    with cluster(*members) as (port, addresses, servers):
-        result = run_tool(
-            "--all-addresses", *resolved(port, addresses), f"http://web.test:{port}/", "--json", "-"
-        )
+def test_each_address_is_asked_once_in_each_round_by_lot(run_tool):
+    with cluster(ok(), ok(), ok()) as (port, addresses, servers):
+        words = ("--all-addresses", "--count", 30, "--interval", 0, "--json", "-", *resolved(port, addresses))
+        result = run_tool(*words, f"http://web.test:{port}/")
         asked = [len(server.requests) for server in servers]
     document = json.loads(result.out)
-    assert result.code == 0 and asked == [1, 1, 1]
-    assert sorted(run["target"] for run in document["runs"]) == addresses
-    assert [run["run_number"] for run in document["runs"]] == [1, 2, 3]
-    assert {run["round"] for run in document["runs"]} == {1}
-    assert (document["count"], document["interval_s"], document["lookup_ms"]) == (1, 0, None)
+    assert (result.code, asked, document["lookup_ms"]) == (0, [30] * 3, None)
+    assert [run["run_number"] for run in document["runs"]] == [*range(1, 91)]
+    assert [run["round"] for run in document["runs"]] == [1 + place // 3 for place in range(90)]
+    order = [addresses.index(run["target"]) for run in document["runs"]]
+    rounds = [tuple(order[place : place + 3]) for place in range(0, 90, 3)]
+    assert {tuple(sorted(each)) for each in rounds} == {(0, 1, 2)}
+    assert len(set(rounds)) >= 4, "of six orders"
     for run in document["runs"]:
         (step,) = run["steps"]
         check_step({**step, "timing": {**step["timing"], "dns_ms": 0}})
         assert step["network"]["ip"] == run["target"] and len(step["network"]["attempts"]) == 1
-    assert [each["target"] for each in document["statistics"]] == addresses
-
-
-def test_the_order_of_each_round_is_drawn_by_lot(run_tool):
-    with cluster(ok(), ok(), ok()) as (port, addresses, _):
-        words = ("--all-addresses", "--count", 30, "--interval", 0, "--json", "-", *resolved(port, addresses))
-        document = json.loads(run_tool(*words, f"http://web.test:{port}/").out)
-    asked = [addresses.index(run["target"]) for run in document["runs"]]
-    rounds = [tuple(asked[place : place + 3]) for place in range(0, 90, 3)]
-    assert {tuple(sorted(each)) for each in rounds} == {(0, 1, 2)}
-    assert len(set(rounds)) >= 4, "of six orders"
     assert [each["target"] for each in document["statistics"]] == addresses
 
 
@@ -118,11 +108,11 @@ def test_no_two_are_asked_at_once(run_tool):
 
 
 def test_dns_is_nobodys_and_total_is_without_it(run_tool):
-    result, _ = ask(run_tool, [ok(), ok()], "--metrics-only")
-    lines = result.out.splitlines()[:2]
-    assert all(": dns=- connect=" in line for line in lines)
-    result, _ = ask(run_tool, [ok()], "--json", "-")
-    (run,) = json.loads(result.out)["runs"]
+    result, _ = ask(run_tool, [ok()], "--metrics-only", "--json", "-")
+    assert ": dns=- connect=" in result.err.splitlines()[0]
+    document = json.loads(result.out)
+    assert (document["count"], document["interval_s"]) == (1, 0)
+    (run,) = document["runs"]
     timing = run["steps"][0]["timing"]
     assert timing["dns_ms"] is None
     parts = sum(timing[f"{key}_ms"] for key in ("connect", "tls", "wait", "xfer"))
@@ -132,29 +122,35 @@ def test_dns_is_nobodys_and_total_is_without_it(run_tool):
 
 def test_the_name_is_looked_up_once(run_tool):
     with cluster(ok(), ok()) as (port, addresses, _), dns_server({"web.test": addresses}) as names:
-        url = f"http://web.test:{port}/"
-        result = run_tool(
-            "--all-addresses", "-4", "--count", 3, "--interval", 0, "--json", "-", url, resolver=names.address
-        )
+        words = ("--all-addresses", "-4", *SERIES, "--json", "-", f"http://web.test:{port}/")
+        result = run_tool(*words, resolver=names.address)
     document = json.loads(result.out)
     assert result.code == 0, result.err
     assert names.questions.count(("web.test", "A")) == 1
     assert document["lookup_ms"] > 0
     assert sorted({run["target"] for run in document["runs"]}) == sorted(addresses)
-    assert [run["run_number"] for run in document["runs"]] == list(range(1, 7))
-    assert [run["round"] for run in document["runs"]] == [1, 1, 2, 2, 3, 3]
 
 
-@pytest.mark.skipif(not can_listen("::1"), reason="no IPv6")
-@pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
-def test_the_family_chooses_among_the_addresses(run_tool, option, family):
-    zone = {"web.test": ["127.0.0.1", "::1"]}
-    port = free_port()
-    with http_server(host="::1", port=port), http_server(port=port), dns_server(zone) as names:
-        url = f"http://web.test:{port}/"
-        result = run_tool("--all-addresses", option, "--json", "-", url, resolver=names.address)
-    (run,) = json.loads(result.out)["runs"]
-    assert result.code == 0 and run["steps"][0]["network"]["ip_family"] == family
+@pytest.mark.needs("ipv6")
+@pytest.mark.parametrize(
+    ("option", "family", "address"), [("-4", "IPv4", "127.0.0.1"), ("-6", "IPv6", "::1")]
+)
+def test_the_family_chooses_among_the_addresses(run_tool, option, family, address):
+    port, places = free_port(), ["127.0.0.1", "::1"]
+    servers = (http_server(host=place, port=port) for place in places)
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(server)
+        names = stack.enter_context(dns_server({"web.test": places}))
+        words = ("--all-addresses", option, "--json", "-", f"http://web.test:{port}/")
+        given = resolved(port, places)
+        for result in (run_tool(*words, resolver=names.address), run_tool(*given, *words)):
+            (run,) = json.loads(result.out)["runs"]
+            assert (result.code, run["target"]) == (0, address)
+            assert run["steps"][0]["network"]["ip_family"] == family
+        other = {"-4": "::1", "-6": "127.0.0.1"}[option]
+        refused = run_tool(*resolved(port, [other]), *words)
+    check_usage_error(refused, f"--resolve: -4, -6 or --interface excludes the address '{other}'")
 
 
 def test_a_lookup_that_fails_is_one_failed_run(run_tool):
@@ -169,29 +165,29 @@ def test_a_lookup_that_fails_is_one_failed_run(run_tool):
 
 
 def test_a_lookup_without_an_answer_has_the_time_of_m(run_tool):
+    """The resolver alone would wait for thirty seconds."""
     with dns_server({"web.test": None}) as names:
         result = run_tool("--all-addresses", "-m", 0.5, "http://web.test/", resolver=names.address)
-    assert result.code == 75 and "0.5 s" in flat(result.out) and result.own_seconds < 3
+    assert result.code == 75 and "0.5 s" in flat(result.out) and result.own_seconds < 15
 
 
 def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):
+    """The kernel alone would try for two minutes."""
     with black_hole("127.0.0.1", free_port()) as port, http_server(host="127.0.0.2", port=port):
         options = resolved(port, ["127.0.0.1", "127.0.0.2"])
-        result = run_tool("--all-addresses", *options, "--json", "-", f"http://web.test:{port}/", timeout=20)
+        result = run_tool("--all-addresses", *options, "--json", "-", f"http://web.test:{port}/")
     runs = by_target(json.loads(result.out), ["127.0.0.1", "127.0.0.2"])
     dead, alive = (run["steps"][0] for run in runs)
     assert result.code == 75
-    assert 5000 <= dead["timing"]["total_ms"] < 6000 and dead["error"]["kind"] == "timeout"
+    assert dead["timing"]["total_ms"] >= 5000 - EDGE and dead["error"]["kind"] == "timeout"
     assert dead["network"]["ip"] == "127.0.0.1" and alive["error"] is None
 
 
 def test_rounds_keep_the_interval_and_their_addresses_do_not(run_tool):
-    result, _ = ask(run_tool, [ok(), ok()], "--count", 3, "--interval", 1, "--json", "-")
-    starts = [run["steps"][0]["started_at"] for run in json.loads(result.out)["runs"]]
-    seconds = [float(text[17:23]) for text in starts]
-    gaps = [(later - before) % 60 for before, later in zip(seconds, seconds[1:])]
-    assert max(gaps[0::2]) < 0.8, gaps
-    assert min(gaps[i] + gaps[i + 1] for i in (0, 2)) > 0.4, gaps
+    result, _ = ask(run_tool, [ok(), ok()], "--count", 2, "--interval", 1, "--json", "-")
+    assert json.loads(result.out)["summary"]["duration_ms"] >= 1000 - EDGE
+    _, addresses = ask(run_tool, [ok(), ok()], "--count", 1, "--interval", 86400)  # it ends
+    assert len(addresses) == 2
 
 
 def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(run_tool):
@@ -210,9 +206,8 @@ def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(run_tool
 def test_more_than_32_addresses_are_cut_with_a_warning(run_tool):
     addresses = [f"127.9.9.{number}" for number in range(1, 35)]
     with dns_server({"many.test": addresses}) as names:
-        result = run_tool(
-            "--all-addresses", "-4", "--metrics-only", "http://many.test:1/", resolver=names.address
-        )
+        words = ("--all-addresses", "-4", "--metrics-only", "http://many.test:1/")
+        result = run_tool(*words, resolver=names.address)
     assert result.code == 75 and "32" in result.err and "34" in result.err
     assert sum(line.startswith("Run ") for line in result.out.splitlines()) == 32
 
@@ -230,12 +225,15 @@ def test_lines_name_the_address_on_failure_too(run_tool):
     assert {line.split()[4] for line in runs} == {f"{address}:" for address in addresses}
     assert re.search(rf"run [12] step 1 {addresses[1]}: ", result.err)
     assert [f"target={address}" in line for address, line in zip(addresses, summaries)] == [True, True]
-    result, addresses = ask(run_tool, [ok()], "--compact")
-    assert result.out.startswith(f"Run 1 Step 1 {addresses[0]}: 200 GET http://web.test:")
-    assert result.out.splitlines()[1].startswith("Summary 1: runs=1 failed=0 bad_status=0 late=0 dns_min=- ")
+    result, addresses = ask(run_tool, [ok(), ok(wait=0.1)], "--compact", *SERIES)
+    assert re.match(rf"Run 1 Step 1 ({'|'.join(addresses)}): 200 GET http://web\.test:", result.out)
+    one, other = (line for line in result.out.splitlines() if line.startswith("Summary"))
+    assert one.startswith("Summary 1: runs=6 failed=0 bad_status=0 late=0 dns_min=- ")
+    assert "total_diff" not in one and "verdict" not in one
+    assert re.search(r" total_diff=\S+ total_diff_low=\S+ total_diff_high=\S+ verdict=slower$", other)
 
 
-@pytest.mark.parametrize(("without", "columns"), [((), 60), ((), 80), (("rich",), 60), (("rich",), 200)])
+@pytest.mark.parametrize(("without", "columns"), [((), 60), (("rich",), 80), (("rich",), 200)])
 def test_each_address_is_a_side_beside_the_first_that_answers(run_tool, without, columns):
     """One that cannot be reached, one that is usual, a slow one, one with another status; a row each."""
     members = [None, USUAL, ok(wait=0.25), ok(status=503, wait=0.05)]
@@ -257,13 +255,6 @@ def test_each_address_is_a_side_beside_the_first_that_answers(run_tool, without,
     assert f"{bad}: no answer was good" in text
 
 
-def test_lines_have_the_verdict_on_each_address_but_the_first(run_tool):
-    result, _ = ask(run_tool, [ok(), ok(wait=0.1)], "--metrics-only", "--count", 6, "--interval", 0)
-    one, other = (line for line in result.out.splitlines() if line.startswith("Summary"))
-    assert "total_diff" not in one and "verdict" not in one
-    assert re.search(r" total_diff=\S+ total_diff_low=\S+ total_diff_high=\S+ verdict=slower$", other)
-
-
 def test_eight_addresses_at_most_are_told_in_sentences(run_tool):
     result, addresses = ask(run_tool, [ok()] * 11)
     words = re.search(r"((?:127[0-9.]+(?:, |: ))+)Too few rounds: (\d+) .*: --count (\d+)", flat(result.out))
@@ -274,22 +265,23 @@ def test_eight_addresses_at_most_are_told_in_sentences(run_tool):
 
 def test_rows_stand_in_the_order_in_which_the_addresses_were_given(run_tool):
     with cluster(*[ok()] * 3) as (port, addresses, _):
-        given = [addresses[1], addresses[2], addresses[0]]
-        result = run_tool("--all-addresses", *resolved(port, given), f"http://web.test:{port}/")
+        given, env = [addresses[1], addresses[2], addresses[0]], {"http_proxy": "http://127.0.0.1:9"}
+        words = ("--all-addresses", "-x", "", *resolved(port, given), f"http://web.test:{port}/")
+        result = run_tool(*words, env=env)
     assert result.code == 0 and re.findall(r"^│ (127[0-9.]+) ", result.out, re.MULTILINE) == given
 
 
-def test_of_one_address_it_is_said_that_there_is_no_other(run_tool):
-    result, [address] = ask(run_tool, [ok()])
-    assert f"There is nothing to compare: all runs are of {address}." in flat(result.out)
+def test_of_one_address_it_is_said_that_there_is_no_other(run_tool, server):
+    result = run_tool("--all-addresses", "--json", "-", server.url())
+    assert "There is nothing to compare: all runs are of 127.0.0.1." in flat(result.err)
+    assert [run["target"] for run in json.loads(result.out)["runs"]] == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("zone", ["none", "1" * 5000], ids=["a name", "more digits than int() takes"])
-def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(run_tool, zone):
+def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(call_tool, zone):
     address = f"fe80::1%{zone}"
-    result = run_tool(
-        "--all-addresses", "--resolve", f"web.test:80:{address}", "--json", "-", "http://web.test/"
-    )
+    words = ("--all-addresses", "--resolve", f"web.test:80:{address}", "--json", "-", "http://web.test/")
+    result = call_tool(*words)
     [run] = json.loads(result.out)["runs"]
     assert (result.code, run["target"]) == (75, address), result.err
     [step] = run["steps"]
@@ -322,26 +314,16 @@ def test_addresses_that_fail_alike_have_one_hint(call_tool):
 
 
 def test_budgets_hold_for_each_address(run_tool):
-    result, addresses = ask(run_tool, [ok(), ok(wait=1)], "--slo", "wait=700", "--json", "-", expected=4)
-    slo = json.loads(result.out)["summary"]["slo"]
-    (violation,) = slo["violations"]
-    assert (violation["key"], violation["target"]) == ("wait", addresses[1])
-    run = json.loads(result.out)["runs"][violation["run_number"] - 1]
-    assert run["target"] == addresses[1]
-    result, _ = ask(
-        run_tool,
-        [ok(), ok(wait=1)],
-        "--slo",
-        "wait.median=700",
-        "--count",
-        2,
-        "--interval",
-        0,
-        "--metrics-only",
-        expected=4,
-    )
-    first, second = result.out.splitlines()[-2:]
-    assert first.endswith(" slo=pass") and second.endswith(" slo=fail slo_violations=wait.median")
+    budgets = ("--slo", "wait=1990,wait.median=1990", "--count", 1, "--json", "-", "--metrics-only")
+    result, addresses = ask(run_tool, [ok(), ok(wait=2)], *budgets, expected=4)
+    document = json.loads(result.out)
+    plain, statistic = document["summary"]["slo"]["violations"]
+    assert [(each["key"], each["target"]) for each in (plain, statistic)] == [
+        *(("wait", addresses[1]), ("wait.median", addresses[1]))
+    ]
+    assert document["runs"][plain["run_number"] - 1]["target"] == addresses[1]
+    first, second = result.err.splitlines()[-2:]
+    assert first.endswith(" slo=pass") and second.endswith(" slo=fail slo_violations=wait,wait.median")
 
 
 def test_har_has_a_page_for_each(run_tool):
@@ -354,35 +336,17 @@ def test_har_has_a_page_for_each(run_tool):
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "env", "words"),
-    [
+def test_what_cannot_be_asked_of_each_address_is_refused(call_tool, server):
+    for options, env, words in (
         (["-x", "http://127.0.0.1:9"], {}, ["-x", "--proxy"]),
         ([], {"http_proxy": "http://127.0.0.1:9"}, ["http_proxy", "-x ''"]),
         ([], {"ALL_PROXY": "socks5://127.0.0.1:9"}, ["ALL_PROXY", "-x ''"]),
         (["--slo", "dns=5"], {}, ["dns"]),
         (["--slo", "DNS.median=5", "--count", "9"], {}, ["dns.median"]),
-    ],
-    ids="x variable all_proxy dns dns-stat".split(),
-)
-def test_what_cannot_be_asked_of_each_address_is_refused(run_tool, options, env, words):
-    result = run_tool("--all-addresses", *options, "http://a.test/", env=env)
-    check_usage_error(result, *words)
-
-
-def test_an_empty_x_goes_direct(run_tool):
-    with cluster(ok()) as (port, addresses, _):
-        options = [*resolved(port, addresses), "-x", ""]
-        env = {"http_proxy": "http://127.0.0.1:9"}
-        result = run_tool("--all-addresses", *options, f"http://web.test:{port}/", env=env)
-    assert result.code == 0
-
-
-def test_an_address_is_its_own_only_address(run_tool, server):
-    result = run_tool("--all-addresses", "--json", "-", server.url())
-    document = json.loads(result.out)
-    assert result.code == 0 and [run["target"] for run in document["runs"]] == ["127.0.0.1"]
-    assert socket.inet_aton(document["runs"][0]["steps"][0]["network"]["ip"])
+        (["--slo", "total.median=1000"], {}, ["total.median", "--count"]),
+    ):
+        check_usage_error(call_tool("--all-addresses", *options, server.url(), env=env), *words)
+    assert server.accepted == 0
 
 
 def test_the_first_round_opens_its_own_connections_and_the_next_keeps_them(run_tool):
@@ -404,19 +368,6 @@ def test_chains_of_addresses_are_compared_as_a_whole(run_tool):
     result, (one, other) = ask(run_tool, [chain(0.01), chain(0.1)], "-L", *SERIES)
     assert result.out.count("│ Address ") == 1 and "Step 2" not in result.out
     assert f"{other} is slower than {one}: total by " in flat(result.out)
-
-
-@pytest.mark.skipif(not can_listen("::1"), reason="no IPv6")
-def test_the_family_chooses_among_given_addresses_too(run_tool):
-    with http_server(host="::1") as six:
-        options = resolved(six.port, ["127.0.0.1", "::1"])
-        result = run_tool("--all-addresses", "-6", *options, "--json", "-", f"http://web.test:{six.port}/")
-        other = run_tool("--all-addresses", "-6", *options[:2], "--json", "-", f"http://web.test:{six.port}/")
-    assert [run["target"] for run in json.loads(result.out)["runs"]] == ["::1"]
-    assert other.code == 64 and "-6 or --interface excludes the address '127.0.0.1'" in other.err
-
-
-SERIES = ("--count", 6, "--interval", 0)
 
 
 def hanging_up(when):
@@ -484,18 +435,10 @@ def test_an_address_whose_connections_are_never_kept_is_told(run_tool):
 def test_late_rounds_and_opened_connections_are_told(run_tool):
     options = ["--count", 3, "--interval", 0.1, "--reuse"]
     result, addresses = ask(run_tool, [ok(wait=0.2), ok(wait=0.2)], *options, columns=200)
-    assert "3 rounds of 2 addresses (given with --resolve), 2 late starts, in " in flat(result.out)
+    told = r"3 rounds of 2 addresses \(given with --resolve\), [12] late starts?, in "
+    assert re.search(told, flat(result.out))
     for address in addresses:
         assert f"{address}: 1 of 3 runs opened a connection, which took " in flat(result.out)
-
-
-def test_a_budget_on_a_statistic_needs_a_count_here_too(run_tool):
-    with cluster(ok()) as (port, addresses, servers):
-        words = [*resolved(port, addresses), "--slo", "total.median=1000", f"http://web.test:{port}/"]
-        result = run_tool("--all-addresses", *words)
-        asked = len(servers[0].requests)
-    check_usage_error(result, "total.median", "--count")
-    assert asked == 0
 
 
 @pytest.mark.parametrize(("count", "style", "told"), [(2, "--compact", 6), (2, "-i", 0), (8, "-i", 0)])

@@ -48,11 +48,11 @@ def thresholds(result):
 
 MALFORMED = [
     "", "   ", ",", "total=1,", ",total=1", "total=1,,dns=1", "total", "total=1,dns", "=5", "total=",
-    "total=  ", "total=1=2", "latency=5", "send=5", "dns=1,dns=2", "dns=1,DNS=1", "dns=1,tls=2, dns =1", "total=fast",
-    "total=5m", "total=ms", "total=5 ms", "total=0s", "total=1e308s", "total=0x10", "total=1_000",
-    "total=1 000", "total=５００", "total=٥٠٠", "total=0", "total=0.000", "total=1e-999", "total=-1", "total=-0",
-    "total=nan", "total=NaN", "total=inf", "total=Infinity", "total=-inf", "total=1e999", "total=1;dns=1", "total:1",
-    "total=1\x1b",
+    "total=  ", "total=1=2", "latency=5", "send=5", "dns=1,dns=2", "dns=1,DNS=1", "dns=1,tls=2, dns =1",
+    "total=fast", "total=5m", "total=ms", "total=5 ms", "total=0s", "total=1e308s", "total=0x10",
+    "total=1_000", "total=1 000", "total=５００", "total=٥٠٠", "total=0", "total=0.000", "total=1e-999",
+    "total=-1", "total=-0", "total=nan", "total=NaN", "total=inf", "total=Infinity", "total=-inf",
+    "total=1e999", "total=1;dns=1", "total:1", "total=1\x1b",
 ]  # fmt: skip
 
 
