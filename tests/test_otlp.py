@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import signal
-import ssl
 import threading
 import time
 from datetime import datetime, timezone
@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 import pytest
 
 from checks import PHASES, calm, check_usage_error
+from conftest import PATIENCE
 from inside import tool
 from relays import relay_proxy
 from servers import Reply, black_hole, http_server, redirect, refused_port, scripted, sending
@@ -27,8 +28,7 @@ conventions = pytest.importorskip(
     "opentelemetry.semconv.attributes", reason="opentelemetry-semantic-conventions is not installed"
 )
 
-LIMIT = 5.0
-"""Seconds that a collector may cost in all."""
+QUICK = ("--interval", "0")
 INTERNAL, CLIENT = 1, 3
 ERROR = 2
 
@@ -136,43 +136,53 @@ def test_a_collector_that_speaks_http2_too_is_asked_in_http1(call_tool, server, 
     assert [request.method for request in collector.requests] == ["POST"]
 
 
-def test_it_is_one_post_of_json_to_v1_traces(traced, collector, server):
-    traced(server.url())
+def test_a_run_is_one_post_of_a_chain_of_steps_of_phases(traced, collector, server):
+    trace, document = traced("-X", "PUT", "-d", "four", server.url("/a/b?token=SECRET#b"))
     [request] = collector.requests
     assert (request.method, request.target) == ("POST", "/v1/traces")
     assert request.values("Content-Type") == ["application/json"]
     assert request.values("Host") == [collector.authority]
+    [root] = trace.roots
+    [step] = trace.steps()
+    assert (root.kind, step.kind, step.name, step.status.code) == (INTERNAL, CLIENT, "PUT", 0)
+    phases = trace.below(step)
+    assert [(span.name, span.kind) for span in phases] == [
+        (phase, INTERNAL) for phase in ("dns", "connect", "wait", "xfer")
+    ]
+    assert {raw["traceId"] for raw in trace.raw} == {document["trace_id"]}
+    assert trace.scope.name == "httphases" and trace.scope.version == document["tool_version"]
+    found = attributes(step)
+    assert {name: value for name, value in found.items() if not name.startswith("httphases.")} == {
+        "http.request.method": "PUT",
+        "url.full": server.url("/a/b"),
+        "server.address": "127.0.0.1",
+        "server.port": server.port,
+        "http.request.body.size": 4,
+        "http.response.status_code": 200,
+        "http.response.body.size": 6,
+        "network.peer.address": "127.0.0.1",
+        "network.peer.port": server.port,
+        "network.local.address": "127.0.0.1",
+        "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
+    }
+    assert "SECRET" not in json.dumps(trace.raw)
+    assert trace.resource == {"service.name": "httphases", "host.name": os.uname().nodename}
+    assert not server.requests[0].values("traceparent"), "without --propagate the server learns nothing"
 
 
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
+def test_the_path_is_completed_unless_it_is_whole(call_tool, server):
+    for given, asked in (
         ("", "/v1/traces"),
         ("/", "/v1/traces"),
         ("/v1/traces", "/v1/traces"),
         ("/otlp", "/otlp/v1/traces"),
         ("/otlp/", "/otlp/v1/traces"),
-        ("/a/v1/traces", "/a/v1/traces"),
         ("/a?key=1", "/a/v1/traces?key=1"),
-    ],
-)
-def test_the_path_is_completed_unless_it_is_whole(call_tool, server, given, asked):
-    with collecting(path=asked.partition("?")[0]) as collector:
-        assert call_tool("--otlp", collector.url("") + given, server.url()).code == 0
-    assert [request.target for request in collector.requests] == [asked]
-
-
-def test_a_run_is_a_chain_of_steps_of_phases(traced, server):
-    trace, document = traced(server.url("/a?secret=1#b"))
-    [root] = trace.roots
-    [step] = trace.steps()
-    assert (root.kind, step.kind, step.name) == (INTERNAL, CLIENT, "GET")
-    phases = trace.below(step)
-    assert [span.name for span in phases] == ["dns", "connect", "wait", "xfer"]
-    assert {span.kind for span in phases} == {INTERNAL}
-    assert {span.trace_id.hex() for span in trace.spans} != {""}
-    assert {raw["traceId"] for raw in trace.raw} == {document["trace_id"]}
-    assert trace.scope.name == "httphases" and trace.scope.version == document["tool_version"]
+    ):
+        with collecting(path=asked.partition("?")[0]) as collector:
+            assert call_tool("--otlp", collector.url("") + given, server.url()).code == 0
+        assert [request.target for request in collector.requests] == [asked]
 
 
 def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, tls, authority):
@@ -193,24 +203,14 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     assert before <= step.start_time_unix_nano and step.end_time_unix_nano <= after + 1_000_000
 
 
-def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced):
-    """Each run of a schedule is prepared 20 ms before; one that this machine holds up proves nothing."""
-    arrived = []
-
-    def script(peer):
-        arrived.append(time.time_ns())
-        peer.read_request()
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    with scripted(script) as server:
-        trace, _ = traced("--count", "12", "--interval", "0.1", server.url(host="localhost"))
-    off = []
-    for instant, root in zip(arrived, trace.roots):
+def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced, server):
+    """Each run of a schedule is prepared 20 ms before; an instant of the export is exact to one."""
+    trace, _ = traced("--count", "4", "--interval", "0.1", server.url(host="localhost"))
+    first, *others = trace.roots
+    for number, root in enumerate(others, 1):
         [step] = trace.steps(root)
-        dns, connect = trace.below(step)[:2]
-        assert dns.start_time_unix_nano == step.start_time_unix_nano
-        off.append(abs(instant - connect.end_time_unix_nano))
-    assert min(off[1:]) < 10_000_000
+        assert trace.below(step)[0].start_time_unix_nano == step.start_time_unix_nano
+        assert root.start_time_unix_nano - first.start_time_unix_nano >= number * 10**8 - 2 * 10**6
 
 
 def test_the_chain_spans_its_steps(traced, server):
@@ -223,30 +223,6 @@ def test_the_chain_spans_its_steps(traced, server):
     assert one.end_time_unix_nano <= two.start_time_unix_nano
     assert "http.request.resend_count" not in attributes(one)
     assert attributes(two)["http.request.resend_count"] == 1
-
-
-def test_attributes_are_those_of_the_conventions(traced, server):
-    url = server.url("/a/b?token=SECRET")
-    trace, _ = traced("-X", "PUT", "-d", "four", url)
-    [step] = trace.steps()
-    assert step.name == "PUT"
-    found = attributes(step)
-    assert {name: value for name, value in found.items() if not name.startswith("httphases.")} == {
-        "http.request.method": "PUT",
-        "url.full": server.url("/a/b"),
-        "server.address": "127.0.0.1",
-        "server.port": server.port,
-        "http.request.body.size": 4,
-        "http.response.status_code": 200,
-        "http.response.body.size": 6,
-        "network.peer.address": "127.0.0.1",
-        "network.peer.port": server.port,
-        "network.local.address": "127.0.0.1",
-        "network.protocol.name": "http",
-        "network.protocol.version": "1.1",
-    }
-    assert "SECRET" not in json.dumps(trace.raw)
-    assert step.status.code == 0
 
 
 def convention_names():
@@ -284,17 +260,16 @@ def test_http2_is_called_2(traced, authority, http2):
     assert attributes(step)["tls.protocol.version"] == "1.3"
 
 
-@pytest.mark.parametrize("status", [404, 503])
-def test_an_error_page_is_an_error_of_its_status(traced, status):
-    with http_server({"/": Reply(status)}) as server:
+def test_an_error_page_is_an_error_of_its_status(traced):
+    with http_server({"/": Reply(404)}) as server:
         trace, _ = traced(server.url())
     [step] = trace.steps()
-    assert attributes(step)["error.type"] == str(status)
+    assert attributes(step)["error.type"] == "404"
     assert step.status.code == ERROR and trace.roots[0].status.code == ERROR
 
 
 def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
-    with http_server({"/": Reply(wait=5)}) as server:
+    with http_server({"/": Reply(wait=60)}) as server:
         trace, document = traced("-m", "1.2", server.url(), code=75)
     [step] = trace.steps()
     assert attributes(step)["error.type"] == "timeout"
@@ -334,37 +309,24 @@ def test_no_text_of_a_trace_has_the_query_of_a_url(traced, collector, location):
     assert "token=***" in json.dumps(document) and "token=SECRET" not in json.dumps(document)
     message = trace.steps()[-1].status.message
     assert location[1] == "c" or ("redirect" in message and "?..." in message)
-
-
-def test_what_was_wrong_with_a_redirect_is_still_told_in_a_trace(traced):
-    with http_server({"/": redirect("http:///cb?token=SECRET")}) as server:
-        trace, document = traced("-L", server.url(), code=75)
-    full = document["steps"][-1]["error"]["message"]
-    assert trace.steps()[-1].status.message == full.replace("?token=***", "?...")
+    if location.startswith("http:///"):
+        assert message == document["steps"][-1]["error"]["message"].replace("?token=***", "?...")
 
 
 def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
-    slow = {"/": Reply(body=b"xx", xfer=1)}
-    with http_server(slow, tls=tls) as server, relay_proxy("http", server, delay=1) as (proxy, _):
-        trace, document = traced("-x", proxy, "--cacert", authority.file, server.url())
-    [step] = trace.steps()
+    slow = {"/": Reply(302, b"xx", [("Location", "/b")], xfer=0.5), "/b": Reply()}
+    with http_server(slow, tls=tls) as server, relay_proxy("http", server, delay=0.5) as (proxy, _):
+        trace, document = traced("-x", proxy, "-L", "--cacert", authority.file, server.url())
+    step = trace.steps()[0]
     findings = document["steps"][0]["findings"]
     assert {"proxy", "stalled"} <= {finding["id"] for finding in findings}
     ends = {span.name: span.end_time_unix_nano for span in trace.below(step)}
     assert len(findings) == len(step.events)
     for event, finding in zip(step.events, findings):
         found = attributes(event)
-        assert found["httphases.finding.id"] == finding["id"]
-        assert found["httphases.finding.text"] == finding["text"]
-        assert found["httphases.finding.cost_ms"] == finding["cost_ms"]
-        assert found["httphases.finding.certainty"] == finding["certainty"]
-        assert found.get("httphases.finding.phase") == finding["phase"]
+        given = {f"httphases.finding.{name}": value for name, value in finding.items() if value is not None}
+        assert found == given
         assert event.time_unix_nano == ends.get(finding["phase"], step.end_time_unix_nano)
-
-
-def test_findings_of_the_chain_are_events_of_the_root(traced):
-    with http_server({"/": Reply(302, wait=1, headers=[("Location", "/b")]), "/b": Reply()}) as server:
-        trace, document = traced("-L", server.url())
     [finding] = document["summary"]["findings"]
     [event] = trace.roots[0].events
     assert attributes(event)["httphases.finding.id"] == finding["id"] == "redirects"
@@ -383,15 +345,12 @@ def test_of_a_proxy_the_peer_is_told_and_no_password(traced, proxy_with_password
 # --- the trace id, and the server -----------------------------------------------------------------
 
 
-def test_no_trace_id_stands_in_json_without_otlp(run_tool, server):
-    assert "trace_id" not in run_tool("--json", "-", server.url()).json()
-
-
-def test_each_run_of_a_series_is_a_trace_and_all_go_in_one_request(traced, server):
-    trace, document = traced("--count", "3", "--interval", "0", "--reuse", server.url())
+def test_each_run_of_a_series_is_a_trace_and_a_hundred_go_in_one_request(traced, server):
+    words = ("-H", "traceparent: 00-1-2-01", "--count", "100", "--interval", "0", "--reuse", server.url())
+    trace, document = traced(*words)
     roots = trace.roots
     ids = [run["trace_id"] for run in document["runs"]]
-    assert len(set(ids)) == len(roots) == 3
+    assert len(set(ids)) == len(roots) == 100
     assert "trace_id" not in document
     for root, run in zip(roots, document["runs"]):
         assert attributes(root)["httphases.run_number"] == run["run_number"]
@@ -399,11 +358,7 @@ def test_each_run_of_a_series_is_a_trace_and_all_go_in_one_request(traced, serve
         assert [span.name for span in trace.below(step)] == [
             phase for phase in PHASES if run["steps"][0]["timing"][f"{phase}_ms"] is not None
         ] or run["run_number"] == 1
-
-
-def test_a_duration_of_a_hundred_runs_is_sent_whole_without_a_word(traced, server):
-    trace, document = traced("--duration", "1", "--interval", "0.1", server.url())
-    assert len(trace.roots) == len(document["runs"])
+    assert server.requests[0].values("traceparent") == ["00-1-2-01"], "one's own, without --propagate"
 
 
 def test_each_address_is_a_trace(traced):
@@ -438,11 +393,6 @@ def test_propagate_in_a_series_over_http2(traced, authority, http2, run_tool):
     assert parents == [f"00-{step['traceId']}-{step['spanId']}-01" for step in steps]
 
 
-def test_without_propagate_the_server_learns_nothing(traced, server):
-    traced(server.url())
-    assert not server.requests[0].values("traceparent")
-
-
 def test_a_proxy_is_not_told_by_connect(traced, tls, authority):
     with http_server(tls=tls) as server, relay_proxy("http", server) as (proxy, asked):
         traced("--propagate", "-x", proxy, "--cacert", authority.file, server.url())
@@ -450,39 +400,41 @@ def test_a_proxy_is_not_told_by_connect(traced, tls, authority):
     assert server.requests[0].values("traceparent")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--otlp", "http://127.0.0.1:1", "--propagate", "-H", "TraceParent: 00-1-2-01"],
-        ["--otlp", ""],
-        ["--otlp", "127.0.0.1:4318"],
-        ["--otlp", "ftp://127.0.0.1/"],
-        ["--otlp", "http://127.0.0.1:99999"],
-        ["--otlp", "http://127.0.0.1:1", "--count", "101"],
-        ["--otlp", "http://127.0.0.1:1", "--duration", "2", "--interval", "0.01"],
-        ["--otlp", "http://127.0.0.1:1", "--duration", "2", "--interval", "0"],
-    ],
-    ids=lambda options: " ".join(options)[:40],
-)
-def test_what_is_a_usage_error(call_tool, server, options):
-    check_usage_error(call_tool(*options, server.url()))
-    assert not server.requests
+NOWHERE = ("--otlp", "http://127.0.0.1:1")
+NO_USE = [
+    (*NOWHERE, "--propagate", "-H", "TraceParent: 00-1-2-01"),
+    ("--otlp", ""),
+    ("--otlp", "127.0.0.1:4318"),
+    ("--otlp", "ftp://127.0.0.1/"),
+    ("--otlp", "http://127.0.0.1:99999"),
+    (*NOWHERE, "--count", "101"),
+    (*NOWHERE, "--duration", "2", "--interval", "0.01"),
+    (*NOWHERE, "--duration", "2", "--interval", "0"),
+]
+BAD_VARIABLES = [
+    *itertools.product(
+        ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES"],
+        ["hunter22", "=hunter22", "a=hunter22%zz", "a=hunter22,", "a=hunter22%ff,b=c"],
+    ),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "a b=hunter22"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "a=hunter22%0d%0ab: c"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "transfer-encoding=hunter22"),
+    ("http_proxy", "http://me:hunter22@127.0.0.1:0"),
+]
 
 
-def test_a_password_in_the_url_is_refused_and_not_repeated(call_tool, server):
+def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):
+    for options in NO_USE:
+        check_usage_error(call_tool(*options, server.url()))
     result = call_tool("--otlp", "http://me:hunter22@127.0.0.1:4318", server.url())
     check_usage_error(result, "OTEL_EXPORTER_OTLP_HEADERS")
-    assert "hunter22" not in result.out + result.err
-
-
-def test_one_s_own_traceparent_is_sent_without_propagate(traced, server):
-    traced("-H", "traceparent: 00-1-2-01", server.url())
-    assert server.requests[0].values("traceparent") == ["00-1-2-01"]
-
-
-def test_a_hundred_runs_can_be_sent(traced, server):
-    trace, _ = traced("--count", "100", "--interval", "0", "--reuse", server.url())
-    assert len(trace.roots) == 100
+    assert "hunter22" not in result.err
+    for variable, value in BAD_VARIABLES:
+        result = call_tool("-x", "", *NOWHERE, server.url(), env={variable: value})
+        check_usage_error(result, variable)
+        assert "hunter22" not in result.err
+    assert not server.requests
+    assert call_tool(server.url(), env=dict(BAD_VARIABLES[:9:5])).code == 0, "of no interest without --otlp"
 
 
 def test_more_addresses_times_runs_than_that_are_refused(call_tool, server):
@@ -506,37 +458,19 @@ def test_what_only_the_lookup_tells_is_refused_before_the_first_run(collector, t
 # --- whom the trace is of -------------------------------------------------------------------------
 
 
-def test_the_resource_is_this_program_on_this_machine(traced, server):
-    trace, _ = traced("--label", "rack 7", server.url())
-    assert trace.resource == {
-        "service.name": "httphases",
-        "host.name": os.uname().nodename,
-        "httphases.label": "rack 7",
-    }
-
-
-def test_without_a_label_there_is_none(traced, server):
-    trace, _ = traced(server.url())
-    assert "httphases.label" not in trace.resource
-
-
-def test_the_variables_of_opentelemetry_say_more(traced, server):
-    env = {
-        "OTEL_SERVICE_NAME": "shop probe",
-        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=pr%6fd, service.name=lost,a=b%2Cc%3Dd",
-    }
-    trace, _ = traced(server.url(), env=env)
-    assert trace.resource["service.name"] == "shop probe"
-    assert trace.resource["deployment.environment.name"] == "prod"
-    assert trace.resource["a"] == "b,c=d"
-
-
-@pytest.mark.parametrize(
-    ("env", "name"),
-    [({"OTEL_SERVICE_NAME": ""}, "httphases"), ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=mine"}, "mine")],
-)
-def test_the_name_of_the_service_has_an_order(traced, server, env, name):
-    assert traced(server.url(), env=env)[0].resource["service.name"] == name
+def test_a_label_and_the_variables_of_opentelemetry_say_more_of_the_resource(call_tool, collector, server):
+    more = "deployment.environment.name=pr%6fd, service.name=mine,a=b%2Cc%3Dd"
+    for name, expected in (("shop probe", "shop probe"), ("", "mine")):
+        env = {"OTEL_SERVICE_NAME": name, "OTEL_RESOURCE_ATTRIBUTES": more}
+        words = ("--otlp", collector.url(), "--label", "rack 7", server.url())
+        assert call_tool(*words, env=env).code == 0
+        assert traces_of(collector)[-1].resource == {
+            "service.name": expected,
+            "host.name": os.uname().nodename,
+            "httphases.label": "rack 7",
+            "deployment.environment.name": "prod",
+            "a": "b,c=d",
+        }
 
 
 def test_headers_for_the_collector_are_sent_to_it_alone(traced, collector, server):
@@ -551,44 +485,13 @@ def test_headers_for_the_collector_are_sent_to_it_alone(traced, collector, serve
     assert "s3cret-token" not in json.dumps(document)
 
 
-@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES"])
-@pytest.mark.parametrize(
-    "value", ["hunter22", "=hunter22", "a=hunter22%zz", "a=hunter22,", "a=hunter22%ff,b=c"]
-)
-def test_a_malformed_variable_is_a_usage_error_that_does_not_repeat_it(call_tool, server, variable, value):
-    result = call_tool("--otlp", "http://127.0.0.1:1", server.url(), env={variable: value})
-    check_usage_error(result, variable)
-    assert "hunter22" not in result.out + result.err
-    assert not server.requests
-
-
-@pytest.mark.parametrize("value", ["a b=hunter22", "a=hunter22%0d%0ab: c", "transfer-encoding=hunter22"])
-def test_what_is_no_header_is_a_usage_error_too(call_tool, server, value):
-    env = {"OTEL_EXPORTER_OTLP_HEADERS": value}
-    result = call_tool("--otlp", "http://127.0.0.1:1", server.url(), env=env)
-    check_usage_error(result, "OTEL_EXPORTER_OTLP_HEADERS")
-    assert "hunter22" not in result.out + result.err
-
-
-def test_the_variables_are_of_no_interest_without_otlp(call_tool, server):
-    env = {"OTEL_EXPORTER_OTLP_HEADERS": "nonsense", "OTEL_RESOURCE_ATTRIBUTES": "nonsense"}
-    assert call_tool(server.url(), env=env).code == 0
-
-
 def test_a_secret_that_the_collector_repeats_is_masked(call_tool, server):
-    secret = "s3cret-token"
-    with collecting(Reply(400, reason=f"who is {secret}?")) as collector:
-        env = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {secret}"}
+    """Short ones of any name, too."""
+    with collecting(Reply(400, reason="who is s3cret-token of tiny7?")) as collector:
+        env = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer s3cret-token,x-team=tiny7"}
         result = call_tool("--compact", "--otlp", collector.url(), server.url(), env=env)
     assert result.code == 73
-    assert secret not in result.err and "***" in result.err
-
-
-def test_a_short_one_of_any_name_is_masked_too(call_tool, server):
-    with collecting(Reply(403, reason="no team tiny7 here")) as collector:
-        env = {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=tiny7"}
-        result = call_tool("--compact", "--otlp", collector.url(), server.url(), env=env)
-    assert "no team *** here" in result.err
+    assert "who is *** of ***?" in result.err
 
 
 # --- the collector, good and bad ------------------------------------------------------------------
@@ -622,86 +525,74 @@ def test_a_crash_on_the_way_to_the_collector_is_an_internal_error(call_tool, ser
     assert "Step 1: 200" in result.out
 
 
-def lost(result, paths):
-    """Prove that the collector cost its traces, and nothing else that was asked for."""
-    assert result.code == 73, result.err
-    assert "--otlp" in result.err
-    assert "Step 1: 200" in result.out
-    assert all(path.stat().st_size for path in paths)
-    assert result.own_seconds < LIMIT + 2
-
-
 @pytest.fixture
-def attempt(run_tool, server, tmp_path):
+def attempt(call_tool, server, tmp_path):
     """Run the program with a collector that will not do, and prove that it costs only the traces."""
 
-    def run(url, *options, env=None):
+    def run(url, *options):
         paths = [tmp_path / name for name in ("a.json", "a.har", "a.prom")]
-        files = [
-            word
-            for option, path in zip(("--json", "--har", "--prometheus"), paths)
-            for word in (option, path)
-        ]
-        result = run_tool("--compact", *files, "--otlp", url, *options, server.url(), env=env)
-        lost(result, paths)
+        files = zip(("--json", "--har", "--prometheus"), paths)
+        words = [word for pair in files for word in pair]
+        result = call_tool("--compact", *words, "--otlp", url, *options, server.url())
+        assert result.code == 73, result.err
+        assert "--otlp" in result.err
+        assert "Step 1: 200" in result.out
+        assert all(path.stat().st_size for path in paths)
         return result
 
     return run
 
 
-@pytest.mark.parametrize("series", [[], ["--count", "2", "--interval", "0"]], ids=["once", "series"])
-def test_a_collector_that_is_down(attempt, run_tool, server, tmp_path, series):
+@pytest.fixture
+def soon(monkeypatch):
+    """Give collectors less time; how much it really is has a test of its own."""
+    monkeypatch.setattr(tool, "COLLECTOR_TIME", 0.5)
+
+
+def test_a_collector_that_is_down(attempt, call_tool, server, tmp_path):
     with refused_port() as port:
-        if not series:
-            assert "refused" in attempt(f"http://127.0.0.1:{port}").err
-            return
+        assert "refused" in attempt(f"http://127.0.0.1:{port}").err
         path = tmp_path / "b.json"
-        result = run_tool("--json", path, "--otlp", f"http://127.0.0.1:{port}", *series, server.url())
+        words = ("--json", path, "--otlp", f"http://127.0.0.1:{port}", "--count", "2", "--interval", "0")
+        result = call_tool(*words, server.url())
+        worse = call_tool("--otlp", f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/")
     assert result.code == 73
     assert json.loads(path.read_text())["summary"]["runs"] == 2
+    assert worse.code == 75
 
 
-def test_a_collector_that_does_not_answer_the_phone(attempt):
+def test_a_collector_that_does_not_answer_the_phone(attempt, soon):
+    """The kernel would try for two minutes."""
     with black_hole() as port:
-        result = attempt(f"http://127.0.0.1:{port}")
-    assert result.seconds >= LIMIT
+        attempt(f"http://127.0.0.1:{port}")
 
 
 def test_a_collector_that_says_nothing_has_five_seconds(attempt):
-    with collecting(Reply(wait=20)) as collector:
-        result = attempt(collector.url(), "-m", "1")
-    assert result.seconds >= LIMIT, "-m is of the request alone"
+    with collecting(Reply(wait=60)) as collector:
+        result = attempt(collector.url(), "-m", "4")
+    assert result.seconds >= 5, "-m is of the request alone"
 
 
-@pytest.mark.parametrize("status", [304, 401, 503])
+@pytest.mark.parametrize("status", [401, 503, 308])
 def test_a_collector_that_refuses(attempt, status):
-    with collecting(Reply(status, reason="No Way")) as collector:
-        result = attempt(collector.url())
+    """Nothing is sent twice, and no redirect is followed."""
+    with collecting() as other:
+        reply = redirect(other.url("/v1/traces"), status)._replace(reason="No Way")
+        with collecting(reply) as collector:
+            result = attempt(collector.url(), "-L")
     assert f"{status} No Way" in result.err
-    assert len(collector.requests) == 1, "nothing is sent twice"
+    assert (len(collector.requests), other.requests) == (1, [])
 
 
-@pytest.mark.parametrize("status", [301, 308])
-def test_redirects_are_not_followed(attempt, status):
-    with collecting() as other, collecting(redirect(other.url("/v1/traces"), status)) as collector:
-        result = attempt(collector.url(), "-L")
-    assert f"it answered {status}" in result.err
-    assert not other.requests
-
-
-def endless(pause):
+@pytest.mark.parametrize("pause", [0, 0.2], ids=["fast", "a byte at a time"])
+def test_an_answer_without_end_ends(attempt, soon, pause):
     def script(peer):
         peer.read_request()
         peer.send("HTTP/1.1 200 OK\r\n\r\n")
         while not peer.wait(pause):
             peer.send("x" * (1 if pause else 65536))
 
-    return script
-
-
-@pytest.mark.parametrize("pause", [0, 0.2], ids=["fast", "a byte at a time"])
-def test_an_answer_without_end_ends(attempt, pause):
-    with scripted(endless(pause)) as collector:
+    with scripted(script) as collector:
         attempt(collector.url())
 
 
@@ -711,42 +602,28 @@ def test_what_is_no_whole_answer(attempt, text):
         attempt(collector.url())
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("series", [[], ["--count", "2", "--interval", "0"]], ids=["once", "series"])
+@pytest.mark.parametrize(
+    ("number", "code", "series"), [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, ["--count", "2", *QUICK])]
+)
 def test_a_signal_ends_the_sending_at_once(start_tool, server, tmp_path, number, code, series):
+    """The report comes before; that the collector had no more time is not said."""
     reached, path = threading.Event(), tmp_path / "out.json"
 
     def script(peer):
         peer.read_request()
         reached.set()
-        peer.wait(30)
+        peer.wait(60)
 
     with scripted(script) as collector:
         options = ["--compact", "--json", path, "--otlp", collector.url(), *series]
         process = start_tool(*options, server.url())
-        assert reached.wait(20)
-        start = time.monotonic()
+        assert b"200 GET" in process.stdout.readline()
+        assert reached.wait(PATIENCE)
         process.send_signal(number)
-        out, err = process.communicate(timeout=10)
-        spent = time.monotonic() - start
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
-    assert spent < LIMIT - 1 and b"Traceback" not in err
-    assert b"200 GET" in out
+    assert calm(err.decode()) == ""
     json.loads(path.read_text())
-
-
-def test_the_report_comes_first(start_tool, server):
-    reached = threading.Event()
-
-    def script(peer):
-        peer.read_request()
-        reached.set()
-        peer.wait(30)
-
-    with scripted(script) as collector:
-        process = start_tool("--compact", "--otlp", collector.url(), server.url())
-        assert process.stdout.readline().startswith(b"Step 1: 200")
-        assert reached.wait(20)
 
 
 def test_a_series_goes_on_for_its_traces_when_nobody_reads_the_report(start_tool, server, collector):
@@ -759,27 +636,22 @@ def test_a_series_goes_on_for_its_traces_when_nobody_reads_the_report(start_tool
     assert len(trace.roots) == 4
 
 
-def test_worse_codes_come_first(call_tool):
-    with refused_port() as port:
-        result = call_tool("--otlp", f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/")
-    assert result.code == 75
-
-
 # --- its own way ----------------------------------------------------------------------------------
 
 
 def test_the_options_of_the_request_are_not_the_collector_s(call_tool, server, collector):
     """Neither its proxy, its headers, its -k nor its addresses."""
+    options = ["--resolve", f"a.test:{server.port}:127.0.0.1", "-H", "Cookie: a=b", "-X", "HEAD"]
+    result = call_tool(*options, "-x", "", "--otlp", collector.url(), server.url(host="a.test"))
+    assert result.code == 0, result.err
+    [request] = collector.requests
+    assert request.method == "POST" and not request.values("Cookie")
     with refused_port() as port:
-        options = ["--resolve", f"a.test:{server.port}:127.0.0.1", "-H", "Cookie: a=b", "-X", "HEAD"]
-        result = call_tool(*options, "-x", "", "--otlp", collector.url(), server.url(host="a.test"))
-        assert result.code == 0, result.err
-        [request] = collector.requests
-        assert request.method == "POST" and not request.values("Cookie")
-        through = call_tool(
-            "-x", f"http://127.0.0.1:{port}", "--otlp", collector.url(), server.url(), "-m", "3"
-        )
-    assert through.code == 75 and len(collector.requests) == 2
+        proxy = f"http://127.0.0.1:{port}"
+        through = call_tool("-x", proxy, "--otlp", collector.url(), server.url())
+        env = {"http_proxy": proxy, "no_proxy": "127.0.0.1"}
+        assert call_tool("--otlp", collector.url(), server.url(), env=env).code == 0, "NO_PROXY is of both"
+    assert through.code == 75 and len(collector.requests) == 3
 
 
 def test_a_unix_socket_is_of_the_request_alone(traced, tmp_path):
@@ -802,22 +674,9 @@ def test_it_goes_through_the_proxy_of_the_environment(call_tool, server):
     assert Trace(request.body).roots
 
 
-def test_no_proxy_is_honoured(call_tool, server, collector):
-    with refused_port() as port:
-        env = {"http_proxy": f"http://127.0.0.1:{port}", "no_proxy": "127.0.0.1"}
-        assert call_tool("--otlp", collector.url(), server.url(), env=env).code == 0
-
-
-def test_a_malformed_proxy_of_the_collector_is_a_usage_error(call_tool, server):
-    env = {"https_proxy": "http://127.0.0.1:0"}
-    check_usage_error(call_tool("--otlp", "https://c.test", server.url(), env=env), "https_proxy")
-
-
 @pytest.fixture
-def secure_collector(authority):
-    context = authority.context()
-    assert isinstance(context, ssl.SSLContext)
-    with collecting(tls=context) as server:
+def secure_collector(tls):
+    with collecting(tls=tls) as server:
         yield server
 
 

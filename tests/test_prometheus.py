@@ -210,7 +210,7 @@ def test_a_success_is_a_good_answer(measured, status, options, code, success):
 
 
 def test_of_a_failure_neither_the_phase_under_way_nor_its_time_is_told(measured):
-    with http_server({"/": Reply(wait=5)}) as server:
+    with http_server({"/": Reply(wait=60)}) as server:
         metrics, document = measured("-m", "1.2", server.url(), code=75)
     [step] = document["steps"]
     assert step["error"]["phase"] == "wait" and step["timing"]["wait_ms"] > 0
