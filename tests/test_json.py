@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import ssl
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from checks import EDGE, parse_instant
+from conftest import has
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 
@@ -22,36 +22,21 @@ def only_step(call_tool, *arguments, **settings):
 
 
 @pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
-def test_a_file_holds_the_document_and_stdout_the_report(call_tool, server, tmp_path, mode):
+def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_tool, server, tmp_path, mode):
     path = tmp_path / "out.json"
-    result = call_tool(*mode, "--json", path, server.url())
+    result = run_tool(*mode, "--json", path, server.url())
     assert (result.code, result.err) == (0, "")
     assert result.json(path)["summary"]["final_status"] == 200
     assert "total" in result.out.lower()
-
-
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
-@pytest.mark.parametrize("path", ["-", "/dev/stdout"])
-def test_on_stdout_it_is_alone_and_the_report_is_on_stderr(run_tool, server, mode, path):
-    result = run_tool(*mode, "--json", path, server.url())
+    assert path.read_bytes().endswith(b"}\n")
+    result = run_tool(*mode, "--json", "-" if mode else "/dev/stdout", server.url())
     assert result.code == 0
     assert result.json()["summary"]["final_status"] == 200
-    assert "total" in result.err.lower()
-    assert "{" not in result.err
-
-
-@pytest.mark.parametrize("mode", [["--metrics-only"], []])
-def test_a_har_on_stdout_is_alone_as_well(call_tool, server, tmp_path, mode):
-    result = call_tool(*mode, "--har", "-", "--json", tmp_path / "out.json", server.url())
+    assert "total" in result.err.lower() and "{" not in result.err
+    result = run_tool(*mode, "--har", "-", "--json", path, server.url())
     assert result.code == 0
     assert json.loads(result.out)["log"]["version"] == "1.2"
     assert "total" in result.err.lower()
-    assert result.json(tmp_path / "out.json")["summary"]["final_status"] == 200
-
-
-def test_a_document_ends_with_a_line_end(call_tool, server, tmp_path):
-    call_tool("--json", tmp_path / "out.json", server.url())
-    assert (tmp_path / "out.json").read_bytes().endswith(b"}\n")
 
 
 # --- the summary and the document -----------------------------------------------------------------
@@ -91,8 +76,7 @@ def test_the_total_of_a_chain_covers_its_steps(call_tool):
     with http_server(routes) as server:
         result = call_tool("-L", "--json", "-", server.url("/start"))
     document = result.json()
-    assert document["summary"]["total_time_ms"] >= 100 - EDGE
-    assert document["summary"]["total_time_ms"] <= result.seconds * 1000
+    assert 100 - EDGE <= document["summary"]["total_time_ms"] <= result.seconds * 1000
     starts = [parse_instant(step["started_at"]) for step in document["steps"]]
     assert starts[1] - starts[0] >= timedelta(milliseconds=49)
 
@@ -108,43 +92,26 @@ def test_the_request_is_recorded_as_it_was_sent(call_tool, server):
     assert [(header["name"].lower(), header["value"]) for header in request["headers"]] == sent
 
 
-def test_a_request_without_body_has_no_body_bytes(call_tool, server):
-    assert only_step(call_tool, server.url())["request"]["body_bytes"] == 0
-
-
-SECRET_REQUEST_HEADERS = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "COOKIE"]
-SECRET_RESPONSE_HEADERS = [
-    "Set-Cookie",
-    "WWW-Authenticate",
-    "Proxy-Authenticate",
-    "Authorization",
-    "X-Api-Key",
-]
-
-
-@pytest.mark.parametrize("name", SECRET_REQUEST_HEADERS)
-def test_a_secret_of_the_request_is_masked(call_tool, server, name):
-    result = call_tool("--json", "-", "-H", f"{name}: hunter2", server.url())
-    headers = {header["name"]: header["value"] for header in result.json()["steps"][0]["request"]["headers"]}
-    assert headers[name] == "***"
+def test_secrets_of_request_and_response_are_masked(call_tool):
+    asking = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token"]
+    answering = ["Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate", "Authorization", "X-Api-Key"]
+    with http_server({"/": Reply(headers=[(name, "hunter2") for name in answering])}) as server:
+        words = [word for name in asking for word in ("-H", f"{name}: hunter2")]
+        result = call_tool("--json", "-", *words, server.url())
+    [step] = result.json()["steps"]
+    for part, names in (("request", asking), ("response", answering)):
+        headers = {header["name"]: header["value"] for header in step[part]["headers"]}
+        assert all("***" in headers[name] for name in names)
     assert "hunter2" not in result.out + result.err
-    assert server.requests[0].values(name) == ["hunter2"]
-
-
-@pytest.mark.parametrize("name", SECRET_RESPONSE_HEADERS)
-def test_a_secret_of_the_response_is_masked(call_tool, name):
-    with http_server({"/": Reply(headers=[(name, "hunter2")])}) as server:
-        result = call_tool("--json", "-", server.url())
-    headers = {header["name"]: header["value"] for header in result.json()["steps"][0]["response"]["headers"]}
-    assert "***" in headers[name]
-    assert "hunter2" not in result.out + result.err
+    assert [server.requests[0].values(name) for name in asking] == [["hunter2"]] * 5
 
 
 # --- the network ----------------------------------------------------------------------------------
 
 
 def test_the_network_of_plain_http(call_tool, server):
-    network = only_step(call_tool, server.url())["network"]
+    step = only_step(call_tool, server.url())
+    network = step["network"]
     assert (network["ip"], network["ip_family"], network["port"]) == ("127.0.0.1", "IPv4", server.port)
     assert network["addresses"] == ["127.0.0.1"]
     [attempt] = network["attempts"]
@@ -153,13 +120,9 @@ def test_the_network_of_plain_http(call_tool, server):
     of_tls = [name for name in network if name.startswith(("tls_", "cert_"))] + ["alpn"]
     assert {network[name] or None for name in of_tls} == {None}
     assert network["proxy_source"] is None
-
-
-@pytest.mark.needs("linux")
-def test_the_kernel_says_how_far_the_peer_is(call_tool, server):
-    network = only_step(call_tool, server.url())["network"]
-    assert 0 < network["tcp_rtt_ms"] < 5000
-    assert network["tcp_retransmits"] >= 0
+    assert step["request"]["body_bytes"] == 0
+    if has("linux"):
+        assert network["tcp_rtt_ms"] > 0 and network["tcp_retransmits"] >= 0
 
 
 @pytest.mark.needs("ipv6")
@@ -187,14 +150,6 @@ def test_the_network_of_https(call_tool, tls, authority, trust):
     assert network["tls_verified"] is (trust == "--cacert")
     assert network["tls_custom_ca"] is (trust == "--cacert")
     assert step["timing"]["tls_ms"] > 0
-
-
-def test_the_version_of_tls_is_the_negotiated_one(call_tool, authority):
-    context = authority.context()
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with http_server(tls=context) as server:
-        network = only_step(call_tool, "--cacert", authority.file, server.url())["network"]
-    assert network["tls_version"].replace("v", " ") == "TLS 1.2"
 
 
 def test_a_certificate_without_common_name_has_none(call_tool, authority):
@@ -251,14 +206,14 @@ def test_what_a_response_does_not_say_is_null(call_tool):
     assert {response[name] for name in ("content_type", "server", "date", "location")} == {None}
 
 
-@pytest.mark.parametrize("raw", ["\x7f", "\x85", "\u202e", "\u2066", "\u200f"])
-def test_characters_that_a_terminal_obeys_are_escaped(call_tool, raw):
-    response = f"HTTP/1.1 200 OK\r\nX-A: a{raw}b\r\nContent-Length: 0\r\n\r\n".encode()
-    with scripted(sending(response)) as server:
-        result = call_tool("--json", "-", server.url())
-    assert result.code in (0, 75)
-    assert raw not in result.out + result.err
-    assert json.loads(result.out)["total_steps"] == 1
+def test_characters_that_a_terminal_obeys_are_escaped(call_tool):
+    for raw in ("\x7f", "\x85", "\u202e", "\u2066", "\u200f"):
+        response = f"HTTP/1.1 200 OK\r\nX-A: a{raw}b\r\nContent-Length: 0\r\n\r\n".encode()
+        with scripted(sending(response)) as server:
+            result = call_tool("--json", "-", server.url())
+        assert result.code in (0, 75)
+        assert raw not in result.out + result.err
+        assert json.loads(result.out)["total_steps"] == 1
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -273,33 +228,21 @@ def test_a_refused_connection_has_its_address_its_attempt_and_a_hint(call_tool):
     assert step["error"]["hint"]
     assert step["network"]["addresses"] == ["127.0.0.1"]
     timing = step["timing"]
-    assert (timing["dns_ms"], timing["wait_ms"], timing["xfer_ms"], timing["ttfb_ms"]) == (
-        0,
-        None,
-        None,
-        None,
-    )
-    assert timing["connect_ms"] == timing["total_ms"]
+    assert timing["dns_ms"] == 0 and timing["connect_ms"] == timing["total_ms"]
 
 
-def test_a_failure_in_the_wait_has_the_times_before_it(call_tool):
-    with scripted(lambda peer: (peer.read_request(), peer.wait(0.1))) as server:
-        step = only_step(call_tool, server.url())
-    timing = step["timing"]
-    assert timing["connect_ms"] > 0
-    assert timing["wait_ms"] >= 100 - EDGE
-    assert (timing["xfer_ms"], timing["ttfb_ms"]) == (None, None)
-
-
-def test_a_failure_in_the_transfer_has_the_response_so_far(call_tool):
+def test_a_failure_has_the_times_before_it_and_the_response_so_far(call_tool):
     def script(peer):
         peer.read_request()
-        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\nhalf")
         peer.wait(0.1)
+        if peer.number:
+            peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\nhalf")
+            peer.wait(0.1)
 
     with scripted(script) as server:
-        result = call_tool("--json", "-", server.url())
-    document = result.json()
+        timing = only_step(call_tool, server.url())["timing"]
+        assert timing["connect_ms"] > 0 and timing["wait_ms"] >= 100 - EDGE
+        document = call_tool("--json", "-", server.url()).json()
     [step] = document["steps"]
     assert (step["response"]["status"], step["response"]["bytes"]) == (200, 4)
     assert step["response"]["content_type"] == "text/x-test"
