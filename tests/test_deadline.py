@@ -19,7 +19,6 @@ from servers import Reply, black_hole, dns_server, http_server, redirect, script
 DEADLINE = 0.8
 SLACK = 2.0
 """Seconds for starting and ending a process: 0.15 to 0.3 on an idle machine, 1.0 among twenty others."""
-LATEST = DEADLINE + SLACK
 OK = "HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n"
 HINT = "HTTP/1.1 103 Early Hints\r\n\r\n"
@@ -33,7 +32,7 @@ def check_timed_out(result, phase, deadline=DEADLINE):
     assert deadline <= result.seconds and result.own_seconds < deadline + SLACK
     begun, last = (parse_instant(steps[at]["started_at"]) for at in (0, -1))
     lasted = (last - begun).total_seconds() * 1000 + step["timing"]["total_ms"]  # and what is between steps
-    assert deadline * 1000 - 20 <= lasted < deadline * 1000 + 1000
+    assert deadline * 1000 - 20 <= lasted < (deadline + SLACK + result.kept) * 1000
     assert step["timing"][f"{phase}_ms"] is not None
     return step
 
@@ -41,7 +40,7 @@ def check_timed_out(result, phase, deadline=DEADLINE):
 def silent(peer):
     """Take whatever comes and never answer."""
     peer.read_to_end()
-    peer.wait(20)
+    peer.wait(60)
 
 
 def answering(head, *, then=b"", pause=0.05):
@@ -52,7 +51,7 @@ def answering(head, *, then=b"", pause=0.05):
         peer.send(head)
         while then and not peer.wait(0):
             peer.drip(then, pause)
-        peer.wait(20)
+        peer.wait(60)
 
     return script
 
@@ -73,17 +72,11 @@ STALLS = {
     "no-answer": (answering(""), "wait"),
     "dripping-status-line": (answering("", then=b"HTTP/1.1 200 Fine"), None),
     "endless-interim-drip": (answering("", then=HINT.encode(), pause=0.02), "wait"),
-    "interim-and-silence": (answering(HINT), "wait"),
-    "headers-never-end": (answering(OK + "X-A: 1\r\n"), None),
     "dripping-header": (answering(OK + "X-A: ", then=b"x"), None),
     "dripping-headers": (answering(OK, then=b"X-A: 1\r\n", pause=0.02), None),
-    "no-body": (answering(OK + "Content-Length: 5\r\n\r\n"), "xfer"),
     "half-a-body": (answering(OK + "Content-Length: 5\r\n\r\nhe"), "xfer"),
-    "dripping-body": (answering(OK + "Content-Length: 999999\r\n\r\n", then=b"x"), "xfer"),
     "body-until-close": (answering(OK + "\r\n", then=b"x"), "xfer"),
-    "no-chunk": (answering(CHUNKED), "xfer"),
     "dripping-chunk-size": (answering(CHUNKED, then=b"0"), "xfer"),
-    "dripping-chunk-extension": (answering(CHUNKED + "5;", then=b"x"), "xfer"),
     "dripping-chunks": (answering(CHUNKED, then=b"1\r\nx\r\n", pause=0.02), "xfer"),
     "no-last-chunk": (answering(CHUNKED + "5\r\nhello\r\n"), "xfer"),
     "dripping-trailers": (answering(CHUNKED + "0\r\n", then=b"X-A: 1\r\n", pause=0.02), "xfer"),
@@ -105,7 +98,7 @@ def test_the_deadline_holds_while_the_answer_does_not_come(run_tool, script, pha
     assert step["error"]["message"] and step["error"]["hint"]
 
 
-@pytest.mark.parametrize("name", ["no-answer", "dripping-header", "half-a-body", "endless-small-chunks"])
+@pytest.mark.parametrize("name", ["no-answer", "dripping-header", "endless-small-chunks"])
 def test_the_deadline_holds_over_tls_too(run_tool, tls, authority, name):
     script, _ = STALLS[name]
     with scripted(script, tls=tls) as server:
@@ -164,23 +157,12 @@ def test_a_resolver_that_is_silent_about_localhost_alone_holds_up_nothing(run_to
     assert float(result.metrics()[0]["total"]) < SLACK * 1000
 
 
-@pytest.mark.needs("root", "linux")
-def test_a_resolver_that_never_answers_does_not_hold_up_the_line_formats(run_tool):
-    with dns_server({"silent.test": None}) as names:
-        url = "http://silent.test/"
-        metrics = run_tool("-m", DEADLINE, "--metrics-only", url, resolver=names.address)
-    assert metrics.own_seconds < LATEST
-    [line] = metrics.metrics()
-    assert (line["error"], line["connect"], line["ip"]) == ("timeout", "-", "-")
-    assert float(line["dns"]) >= DEADLINE * 1000 - 20
-
-
 def test_the_deadline_holds_while_an_upload_is_not_taken(run_tool, tmp_path):
     """The file has to be read within the deadline, too: it is just larger than what the kernels take."""
 
     def script(peer):
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        peer.wait(20)
+        peer.wait(60)
 
     (tmp_path / "body").write_bytes(b"x" * 8_000_000)
     with scripted(script) as server:
@@ -189,26 +171,24 @@ def test_the_deadline_holds_while_an_upload_is_not_taken(run_tool, tmp_path):
     assert step["timing"]["send_ms"] > DEADLINE * 1000, "all of it was taken"
 
 
-@pytest.mark.parametrize("name", ["http", "https"])
-def test_the_deadline_holds_while_a_proxy_does_not_answer(run_tool, name):
-    options = ["-m", DEADLINE, "-k", "--json", "-"]
-    with scripted(silent) as server:
-        result = run_tool(*options, "-x", f"{name}://{server.authority}", "https://far.test/")
-    step = check_timed_out(result, "connect")
-    assert step["network"]["proxy_url"] == f"{name}://{server.authority}"
-
-
-@pytest.mark.needs("socks")
-@pytest.mark.parametrize("greeting", [b"", b"\x05\x00"])
-def test_the_deadline_holds_while_a_socks_proxy_does_not_answer(run_tool, greeting):
+@pytest.mark.parametrize(
+    ("scheme", "greeting"),
+    [
+        ("http", b""),
+        ("https", b""),
+        pytest.param("socks5h", b"", marks=pytest.mark.needs("socks")),
+        pytest.param("socks5h", b"\x05\x00", marks=pytest.mark.needs("socks")),
+    ],
+)
+def test_the_deadline_holds_while_a_proxy_does_not_answer(run_tool, scheme, greeting):
     def script(peer):
         peer.send(greeting)
-        peer.wait(20)
+        silent(peer)
 
     with scripted(script) as server:
-        proxy = f"socks5h://{server.authority}"
-        result = run_tool("-m", DEADLINE, "--json", "-", "-x", proxy, "http://far.test/")
-    check_timed_out(result, "connect")
+        proxy = f"{scheme}://{server.authority}"
+        result = run_tool("-m", DEADLINE, "-k", "--json", "-", "-x", proxy, "https://far.test/")
+    assert check_timed_out(result, "connect")["network"]["proxy_url"] == proxy
 
 
 def test_the_deadline_is_one_for_the_whole_chain(run_tool):
@@ -227,47 +207,26 @@ def test_a_second_step_that_hangs_keeps_the_first(run_tool):
     assert result.json()["steps"][0]["response"]["status"] == 302
 
 
-@pytest.mark.parametrize("option", ["-m", "--max-time", "--timeout"])
-def test_every_name_of_the_deadline_works_in_the_metrics(run_tool, option):
+def test_a_timeout_is_told_in_every_format(run_tool):
     with scripted(answering("")) as server:
-        result = run_tool(option, DEADLINE, "--metrics-only", server.url())
-    assert result.code == 75
-    [line] = result.metrics()
+        metrics = run_tool("-m", DEADLINE, "--metrics-only", server.url())
+        compact = run_tool("-m", DEADLINE, "--compact", server.url("/x"))
+        drawn = run_tool("-m", DEADLINE, server.url())
+    [line] = metrics.metrics()
     assert (line["error"], line["status"], line["ttfb"]) == ("timeout", "0", "-")
     assert float(line["total"]) >= DEADLINE * 1000 - 20
-    assert result.own_seconds < LATEST
-
-
-def test_a_timeout_is_one_line_of_the_compact_format(run_tool):
-    with scripted(answering("")) as server:
-        result = run_tool("-m", DEADLINE, "--compact", server.url("/x"))
-    [line] = result.out.splitlines()
-    fields = parse_compact(line)
+    fields = parse_compact(compact.out.rstrip("\n"))
     assert (fields["kind"], fields["method"], fields["url"]) == ("timeout", "GET", server.url("/x"))
-
-
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_the_waterfall_of_a_timeout_says_which_phase_it_was_in(run_tool, without):
-    with scripted(answering("")) as server:
-        result = run_tool("-m", DEADLINE, server.url(), without=without)
-    assert result.code == 75
-    assert "wait" in result.out.lower()
-    assert "timeout" in result.out.lower() or "timed out" in result.out.lower()
-    assert result.own_seconds < LATEST
-
-
-def test_a_response_in_time_is_not_held_up_by_the_deadline(run_tool):
-    with http_server({"/": Reply(wait=0.1)}) as server:
-        result = run_tool("-m", "15", "--compact", server.url())
-    assert result.code == 0
-    assert result.own_seconds < 10
+    assert drawn.code == 75
+    assert "wait" in drawn.out and ("timeout" in drawn.out or "timed out" in drawn.out)
+    for option in ("-m", "--max-time", "--timeout"):
+        assert tool.parse_options([option, "0.8", "http://a.test/"], {}, 80).max_time == 0.8
 
 
 def test_a_body_that_stalls_after_its_last_byte_is_no_timeout(run_tool):
+    """Nor is a response in time held up by the deadline."""
     with scripted(answering(OK + "Content-Length: 5\r\n\r\nhello")) as server:
-        result = run_tool("-m", "9", "--compact", server.url())
-    assert result.code == 0
-    assert result.own_seconds < 8
+        assert run_tool("-m", "86400", "--compact", server.url()).code == 0
 
 
 @pytest.mark.needs("ipv6", "root", "linux")
@@ -304,7 +263,7 @@ def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
 
 
 def test_a_run_that_nobody_wants_any_more_follows_no_redirect():
-    replies = {"/": redirect("/next")._replace(wait=1.0), "/next": Reply()}
+    replies = {"/": redirect("/next")._replace(wait=0.3), "/next": Reply()}
     with http_server(replies) as server:
         options = tool.parse_options(["-L", server.url()], {}, 80)
         asked = []
@@ -319,6 +278,6 @@ def test_a_run_that_nobody_wants_any_more_follows_no_redirect():
                 options, tool.ConnectionPool(tool.TlsContexts(options), options), give_up, tool.Turn()
             )
         [state] = asked
-        time.sleep(1.5)  # the redirect came meanwhile
+        time.sleep(0.6)  # the redirect came meanwhile
         assert state.steps == []
         assert [request.target for request in server.requests] == ["/"]

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import pytest
 
 from checks import EDGE, exact
-from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, black_hole, http_server, redirect, refused_port, scripted, sending
 
 jsonschema = pytest.importorskip(
     "jsonschema", reason="jsonschema, which validates the archives, is not installed"
@@ -119,27 +119,17 @@ def test_an_ordinary_response(call_tool, tmp_path, server):
 
 
 def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
-    headers = [("B", "1"), ("A", "2"), ("Set-Cookie", "one=1; Path=/"), ("B", "3"), ("set-cookie", "two=2")]
+    """Importers refuse an archive with an empty name: a cookie without one is in the headers alone."""
+    values = ["one=1; Path=/", "", ";", "=only", "value", " = x; Path=/", "; a=b", "two=2"]
+    headers = [("B", "1"), ("A", "2"), *(("Set-Cookie", value) for value in values), ("b", "3")]
     with http_server({"/": Reply(headers=headers)}) as server:
-        [entry] = archive(call_tool, tmp_path, "-H", "Cookie: x=1; y=2", server.url())
-    names = [header["name"] for header in entry["response"]["headers"]]
-    assert names[:5] == ["B", "A", "Set-Cookie", "B", "set-cookie"]
-    assert [cookie["name"] for cookie in entry["response"]["cookies"]] == ["one", "two"]
-    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["x", "y"]
-    cookies = entry["request"]["cookies"] + entry["response"]["cookies"]
-    assert {cookie["value"] for cookie in cookies} == {"***"}
-
-
-def test_a_cookie_without_a_name_is_in_the_headers_alone(call_tool, tmp_path):
-    """Importers refuse an archive with an empty name."""
-    values = ["", ";", "=only", "value", " = x; Path=/", "; a=b", "named=1"]
-    with http_server({"/": Reply(headers=[("Set-Cookie", value) for value in values])}) as server:
         [entry] = archive(call_tool, tmp_path, "-H", "Cookie: ;x=1; =2;; value; y=;", server.url())
-    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["x", "y"]
-    assert [cookie["name"] for cookie in entry["response"]["cookies"]] == ["named"]
-    sent = [header["name"] for header in entry["request"]["headers"]]
-    came = [header["name"] for header in entry["response"]["headers"]]
-    assert (sent.count("Cookie"), came.count("Set-Cookie")) == (1, len(values))
+    request, response = entry["request"], entry["response"]
+    assert [header["name"] for header in response["headers"]][:-1] == [name for name, _ in headers]
+    assert [header["name"] for header in request["headers"]].count("Cookie") == 1
+    assert [cookie["name"] for cookie in response["cookies"]] == ["one", "two"]
+    assert [cookie["name"] for cookie in request["cookies"]] == ["x", "y"]
+    assert {cookie["value"] for cookie in request["cookies"] + response["cookies"]} == {"***"}
 
 
 def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, server):
@@ -148,64 +138,35 @@ def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, serve
     assert entry["request"]["postData"]["mimeType"] == "application/json"
 
 
-@pytest.mark.parametrize("status", [204, 304, 404, 500])
-def test_any_status_is_recorded(call_tool, tmp_path, status):
-    with http_server({"/": Reply(status)}) as server:
-        [entry] = archive(call_tool, tmp_path, server.url())
-    assert entry["response"]["status"] == status
-
-
-def test_https_has_its_handshake_in_ssl_and_in_connect(call_tool, tmp_path, tls, authority):
-    with http_server(tls=tls, tls_delay=0.05) as server:
-        [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
-    assert entry["timings"]["ssl"] >= 50 - EDGE
-    assert entry["timings"]["connect"] >= entry["timings"]["ssl"]
-
-
 @pytest.mark.needs("h2")
 def test_http2_is_named_on_both_sides(call_tool, tmp_path, http2, authority):
     [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, http2.url("/"))
     assert entry["request"]["httpVersion"] == "HTTP/2"
 
 
-@pytest.mark.needs("ipv6")
-def test_an_ipv6_address_is_recorded_as_such(call_tool, tmp_path):
-    with http_server(host="::1") as server:
-        [entry] = archive(call_tool, tmp_path, server.url())
-    assert entry["serverIPAddress"] == "::1"
-
-
-def test_a_lookup_is_in_dns(run_tool, tmp_path, server):
-    with dns_server({"slow.test": ["127.0.0.1"]}, delay=0.05) as names:
-        [entry] = archive(run_tool, tmp_path, server.url(host="slow.test"), resolver=names.address)
-    assert entry["timings"]["dns"] >= 50
-
-
-def test_the_parts_of_a_slow_exchange_are_where_they_belong(call_tool, tmp_path):
+def test_the_parts_of_a_slow_exchange_are_where_they_belong(call_tool, tmp_path, tls, authority):
     with http_server({"/": Reply(body=b"xx", wait=0.06, xfer=0.05)}) as server:
-        [entry] = archive(call_tool, tmp_path, server.url())
+        [entry] = archive(call_tool, tmp_path, "-4", server.url(host="localhost"))
+    assert entry["timings"]["dns"] > 0
     assert entry["timings"]["wait"] >= 60 - EDGE
     assert entry["timings"]["receive"] >= 50 - EDGE
+    with http_server(tls=tls, tls_delay=0.05) as server:
+        [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
+    assert entry["timings"]["connect"] >= entry["timings"]["ssl"] >= 50 - EDGE
 
 
 # --- chains and failures --------------------------------------------------------------------------
 
 
 def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
-    routes = {"/1": redirect("/2"), "/2": redirect("/3", 301), "/3": Reply(body=b"end")}
-    with http_server(routes) as server:
-        entries = archive(call_tool, tmp_path, "-L", server.url("/1"))
-    assert [entry["response"]["status"] for entry in entries] == [302, 301, 200]
-    assert [entry["response"]["redirectURL"] for entry in entries] == ["/2", "/3", ""]
-
-
-def test_the_page_is_loaded_when_its_last_entry_is(call_tool, tmp_path):
     """What lies between two steps is no step's time, but the page's."""
-    routes = {"/1": redirect("/2"), "/2": redirect("/3"), "/3": Reply(body=b"end")}
+    routes = {"/1": redirect("/2"), "/2": redirect("/3", 301), "/3": Reply(204)}
     with http_server(routes) as server:
         entries = archive(call_tool, tmp_path, "-L", server.url("/1"))
+    assert [entry["response"]["status"] for entry in entries] == [302, 301, 204]
+    assert [entry["response"]["redirectURL"] for entry in entries] == ["/2", "/3", ""]
     [page] = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["pages"]
-    starts = [datetime.fromisoformat(entry["startedDateTime"].replace("Z", "+00:00")) for entry in entries]
+    starts = [read_instant(entry["startedDateTime"]) for entry in entries]
     between = (starts[-1] - starts[0]).total_seconds() * 1000
     assert page["pageTimings"]["onLoad"] >= between + entries[-1]["time"] - 1  # starts are in whole ms
     assert page["pageTimings"]["onLoad"] >= sum(entry["time"] for entry in entries) - 0.001
@@ -249,14 +210,12 @@ def test_a_failed_handshake_is_in_ssl(call_tool, tmp_path, tls):
     assert entry["_error"].startswith("tls (tls)")
 
 
-@pytest.mark.parametrize("phase", ["connect", "wait", "xfer"])
+@pytest.mark.parametrize("phase", ["connect", "xfer"])
 def test_a_timeout_is_valid_in_every_phase(run_tool, tmp_path, phase):
-    head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf" if phase == "xfer" else ""
-
     def script(peer):
         peer.read_request()
-        peer.send(head)
-        peer.wait(10)
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+        peer.wait(60)
 
     with scripted(script) as server, black_hole() as hole:
         url = f"http://127.0.0.1:{hole}/" if phase == "connect" else server.url()
@@ -281,14 +240,6 @@ def test_a_request_over_http2_that_fails_is_not_called_http1(call_tool, tmp_path
 # --- where it goes, and what may be in it ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
-def test_on_stdout_the_archive_is_alone_and_the_report_is_on_stderr(run_tool, server, mode):
-    result = run_tool("--har", "-", *mode, server.url())
-    assert result.code == 0
-    check_archive(json.loads(result.out))
-    assert "total" in result.err.lower()
-
-
 ODD = {
     "no-type": [],
     "type-with-charset": [("Content-Type", 'text/html; charset="utf-8"')],
@@ -300,11 +251,11 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_headers_make_a_valid_archive(call_tool, tmp_path, name):
-    with http_server({"/": Reply(headers=ODD[name])}) as server:
-        [entry] = archive(call_tool, tmp_path, server.url())
-    assert len(entry["response"]["headers"]) == len(ODD[name]) + 1
+def test_odd_headers_make_a_valid_archive(call_tool, tmp_path):
+    for fields in ODD.values():
+        with http_server({"/": Reply(headers=fields)}) as server:
+            [entry] = archive(call_tool, tmp_path, server.url())
+        assert len(entry["response"]["headers"]) == len(fields) + 1
 
 
 def test_what_a_terminal_would_obey_is_escaped_in_the_file(call_tool, tmp_path):
