@@ -57,37 +57,21 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize(("path", "options", "code"), CONDITIONS)
-def test_each_condition_ends_the_process_with_its_code(run_tool, site, path, options, code):
+def test_each_condition_ends_the_process_with_its_code_in_every_format(
+    run_tool, call_tool, site, path, options, code
+):
     assert run_tool("--compact", *options, site.url(path)).code == code
+    for mode in (["--metrics-only"], [], ["--har", "-"]):
+        assert call_tool(*mode, *options, site.url(path)).code == code
 
 
-@pytest.mark.parametrize("mode", [["--metrics-only"], [], ["--har", "-"]])
-@pytest.mark.parametrize(("path", "options", "code"), CONDITIONS)
-def test_the_code_is_the_same_in_every_format(call_tool, site, mode, path, options, code):
-    assert call_tool(*mode, *options, site.url(path)).code == code
-
-
-@pytest.mark.parametrize("option", ["-f", "--fail"])
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("/", 0),
-        ("/304", 0),
-        ("/399", 0),
-        ("/400", 22),
-        ("/404", 22),
-        ("/500", 22),
-        ("/599", 22),
-        ("/999", 22),
-    ],
-)
-def test_with_fail_a_4xx_or_5xx_is_22(call_tool, site, option, path, code):
-    assert call_tool(option, "--compact", site.url(path)).code == code
-
-
-@pytest.mark.parametrize(("options", "code"), [(["-f"], 0), (["-f", "-L"], 22)])
-def test_with_fail_the_final_response_counts(call_tool, site, options, code):
-    assert call_tool(*options, "--compact", site.url("/to-404")).code == code
+def test_with_fail_a_status_from_400_on_is_22_and_the_final_response_counts(call_tool, site):
+    for path, code in (
+        *(("/", 0), ("/304", 0), ("/399", 0), ("/400", 22), ("/404", 22), ("/500", 22), ("/599", 22)),
+        *(("/999", 22), ("/to-404", 0)),
+    ):
+        assert call_tool("-f", "--compact", site.url(path)).code == code
+    assert call_tool("--fail", "-L", "--compact", site.url("/to-404")).code == 22
 
 
 @pytest.mark.parametrize(
