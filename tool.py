@@ -67,7 +67,7 @@ It keeps nothing from one start to the next. tests/TOUCHES.md has every function
     opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30
     looks at files  5, 9, 12, 15, 30
     changes files   30; the key log is appended to, which counts as opening it
-    environment     30; what it holds is passed to 7, 8, 13, 15, 29
+    environment     30; what it holds is passed to 7, 8, 9, 13, 15, 29
     threads         15
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
@@ -640,10 +640,6 @@ class Allowance(NamedTuple):
 
     amount: float
     percent: bool
-
-    def over(self, ms: float) -> float:
-        """Return by how many ms a median may be above this one."""
-        return min(ms * self.amount / 100, sys.float_info.max) if self.percent else self.amount
 
 
 FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
@@ -1506,12 +1502,15 @@ def needed_values(rivals: int) -> int:
 SURE_PERCENTILES = {"p90": 29, "p95": 59, "p99": 299}
 
 
-def check_statistics(needs: Mapping[str, int], count: int, reuse: bool) -> None:
-    """Raise SloError for a budget that `needs` more values than `count` runs give; 0 means no series."""
+def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse: bool, rivals: int) -> None:
+    """Raise SloError for a budget that needs more values than `count` runs give; 0 means no series."""
     values, what = count, "runs"
     if reuse:
         values, what = count - 1, "runs on a kept connection"
-    for key, needed in needs.items():
+    for key, budget in budgets.items():
+        needed = SUPPORT.get(key.partition(".")[2], 0)
+        if isinstance(budget, Allowance):
+            needed = needed_values(rivals)
         if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         if values < needed:
@@ -1980,35 +1979,26 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 def read_overrides(
     args: argparse.Namespace, place: tuple[str, int], family: int
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return the address that --resolve gives for each host and port, the later one of a side where it gives
-    several; with --all-addresses, apart from these, all of the family that it gives for the `place` of the
-    URL. Raises UsageError for an address of the other family, and for too many.
+    """Return the address that --resolve gives for each host and port; with --all-addresses, apart from these,
+    all of the family that it gives for the `place` of the URL. Raises UsageError.
     """
-    entries = [parse_resolve(text) for text in args.resolve]
-    several = [address for each, address in entries if args.all_addresses and each == place]
-    fitting = [address for address in several if is_ip(address, family)]
-    others = [(each, address) for each, address in entries if not several or each != place]
-    for address in (*(address for _, address in others), *([] if fitting else several)):
-        if not is_ip(address, family):
+    entries = list(map(parse_resolve, args.resolve))
+    own = place if args.all_addresses else None
+    several = [address for each, address in entries if each == own]
+    fitting = tuple(address for address in several if is_ip(address, family))
+    seen = set()
+    for text, (each, address) in zip(args.resolve, entries):
+        known = (each, address) if each == own else each
+        if known in seen:
+            raise UsageError(f"--resolve '{text}': that was given before (--all-addresses takes several)")
+        seen.add(known)
+        if not (is_ip(address, family) or (fitting and each == own)):
             raise UsageError(f"--resolve: -4, -6 or --interface excludes the address '{address}'")
     if len(fitting) > MAX_ADDRESSES:
         raise UsageError(
             f"--resolve: {len(fitting)} addresses were given, {MAX_ADDRESSES} at most are measured"
         )
-    return dict(others), tuple(fitting)
-
-
-def check_resolve(args: argparse.Namespace) -> None:
-    """Raise UsageError where --resolve is given twice for a host and port, or for an address of it with
-    --all-addresses.
-    """
-    seen = set()
-    for text in args.resolve:
-        entry = parse_resolve(text)
-        known = entry if args.all_addresses else entry[0]
-        if known in seen:
-            raise UsageError(f"--resolve '{text}': that was given before (--all-addresses takes several)")
-        seen.add(known)
+    return {each: address for each, address in entries if each != own}, fitting
 
 
 def choose_family(args: argparse.Namespace) -> int:
@@ -2069,20 +2059,6 @@ def parse_duration(text: str) -> int:
     raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
-def is_json(text: str) -> bool:
-    """Tell whether a text is strict JSON (RFC 8259): no NaN, no Infinity."""
-    if not re.match(r"[ \t\r\n]*[\[{\"0-9tfn-]", text):
-        return False
-    import json
-
-    try:
-        # Numbers stay text: int() may refuse 5,000 digits, which are JSON. NaN is not, and int() refuses it.
-        json.loads(text, parse_constant=int, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def detect_type(data: bytes, extension: str) -> str:
     """Return the media type of a body: by file extension, else by what the bytes are, of MAX_DECODED at most.
 
@@ -2095,10 +2071,14 @@ def detect_type(data: bytes, extension: str) -> str:
     whole, text = len(data) <= MAX_DECODED, None
     try:
         text, _ = codecs.utf_8_decode(data[:MAX_DECODED], "strict", whole)
-    except UnicodeDecodeError:
+        if whole and re.match(r"[ \t\r\n]*[\[{\"0-9tfn-]", text):
+            import json
+
+            # Numbers stay text: int() may refuse 5,000 digits, which are JSON. It refuses NaN, which is not.
+            json.loads(text, parse_constant=int, parse_int=str, parse_float=str)
+            return "application/json"
+    except (ValueError, RecursionError):  # it is no UTF-8, or no JSON
         pass
-    if whole and text and is_json(text):
-        return "application/json"
     if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
         return "application/xml"
     return "application/octet-stream" if text is None else text_type
@@ -2239,15 +2219,6 @@ def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
         if name.lower() not in OWN_FIELDS:
             headers[name.lower()] = parse_header(f"{HEADERS_VARIABLE}: entry {number}", f"{name}:{value}")
     return tuple(headers.values())
-
-
-def parse_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of what sends the traces, its "resource" in OpenTelemetry; raises UsageError."""
-    resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
-    service = environ.get("OTEL_SERVICE_NAME")
-    if service:
-        resource["service.name"] = whole_characters(service)
-    return resource
 
 
 def parse_collector(text: str) -> Url:
@@ -2506,12 +2477,6 @@ def instead_of(name: str) -> str:
     return near.removeprefix("; ") or "--help lists the options there are"
 
 
-def explain_options(words: Iterable[str]) -> str:
-    """Name the options that do not exist, never with their values, and say what there is instead."""
-    found = group_by(instead_of, [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in words])
-    return "unrecognized arguments: " + "; ".join(f"{', '.join(found[hint])}: {hint}" for hint in found)
-
-
 def split_words(words: Iterable[str]) -> Iterator[str]:
     """Rewrite words for argparse: join a value that begins with - to its option by =, and part flags that are
     written together (-sSLo/dev/null), so that all unknown ones are named. Raises UsageError for -count.
@@ -2554,7 +2519,9 @@ class Parser(argparse.ArgumentParser):
         given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
         strange = [word for word in given if word.startswith("-")]
         if strange:
-            raise UsageError(explain_options(strange))
+            names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in strange]  # no values
+            hints = [f"{', '.join(same)}: {hint}" for hint, same in group_by(instead_of, names).items()]
+            raise UsageError(f"unrecognized arguments: {'; '.join(hints)}")
         args.url = args.url + given
         return args
 
@@ -2615,7 +2582,11 @@ def is_given(args: argparse.Namespace, option: str) -> bool:
 
 
 def check_conflicts(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other, and for a path without a name."""
+    """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
+    if not args.url:
+        raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
+    if len(args.url) > 1:  # they may be halves of a header: none is repeated
+        raise UsageError(f"expected one URL, got {len(args.url)} words: quotes around a header?")
     for option in PATHS:
         if getattr(args, NAMES[option]) == "":
             raise UsageError(f"{option} '': expected a path")
@@ -2684,15 +2655,11 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     found = [(decode(value), True) for _, value in headers]
     found += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
     secrets = index_secrets([*found, *secrets_of(sender)])
-    return Tracing(sender._replace(secrets=secrets), parse_resource(environ), args.propagate)
-
-
-def check_url(args: argparse.Namespace) -> None:
-    """Raise UsageError unless there is one URL. Other words may be halves of a header: none is repeated."""
-    if not args.url:
-        raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
-    if len(args.url) > 1:
-        raise UsageError(f"expected one URL, got {len(args.url)} words: quotes around a header?")
+    resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
+    service = environ.get("OTEL_SERVICE_NAME")
+    if service:
+        resource["service.name"] = whole_characters(service)
+    return Tracing(sender._replace(secrets=secrets), resource, args.propagate)
 
 
 def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]:
@@ -2806,11 +2773,6 @@ def own_options(
     )
 
 
-def choose_style(args: argparse.Namespace) -> str:
-    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
-    return next(style for style, wanted in styles.items() if wanted)
-
-
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
     options = own_options(args, environ)
@@ -2819,13 +2781,13 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     series = options.series
-    needed = {key: SUPPORT.get(key.partition(".")[2], 0) for key in absolute}
-    needed.update(dict.fromkeys(relative, needed_values(max(1, len(args.versus)))))
-    check_statistics(needed, series.times if args.count or series.times > 1 else 0, series.reuse)
+    count = series.times if args.count or series.times > 1 else 0
+    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     return options._replace(
         fail=args.fail or args.expect is not None,
-        style=choose_style(args),
+        style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
         exports=list_exports(args),
         thresholds=absolute,
@@ -2850,8 +2812,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     import shlex
 
     try:
-        split = shlex.split(words)
-        args = parser.parse_all(split)
+        args = parser.parse_all(shlex.split(words))
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -2859,7 +2820,6 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     for option in FOR_ALL:
         if is_given(args, option):
             raise UsageError(f"{option} is for all sides: put it outside of the quotes")
-    args.words = split
     return args
 
 
@@ -2870,11 +2830,11 @@ def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
     hidden = [own.user, *own.cookie, *(text for option, text in own.data if not data_file(option, text))]
     for name, _, value in (text.partition(":") for text in own.header):
         hidden.append(value.strip() if is_credential(name, os.fsencode(value)) else None)
-    shown = []
-    for word in own.words:
+    shown, split = [], shlex.split(words)
+    for word in split:
         end = next((each for each in hidden if each and word.endswith(each)), "")
         shown.append(secrets.mask(f"{word.removesuffix(end)}***" if end else word))
-    return whole_characters(words if shown == own.words else shlex.join(shown))
+    return whole_characters(words if shown == split else shlex.join(shown))
 
 
 def without_credentials(side: Options, base: Options, own: argparse.Namespace) -> Options:
@@ -2901,10 +2861,11 @@ def without_credentials(side: Options, base: Options, own: argparse.Namespace) -
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
     """Return the options of a side; raises UsageError as for a command line of its own."""
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
-    merged = argparse.Namespace(**{**vars(args), **given, "resolve": args.resolve + own.resolve})
+    merged = argparse.Namespace(**{**vars(args), **given})
+    replaced = [parse_resolve(text)[0] for text in own.resolve]
+    merged.resolve = [text for text in args.resolve if parse_resolve(text)[0] not in replaced] + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
-    check_url(merged)
     check_conflicts(merged)
     side = without_credentials(own_options(merged, base.environ, base, own), base, own)
     check_options(side)
@@ -2941,9 +2902,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     read_local.cache_clear()
     parser = build_parser(width)
     args = parser.parse_all(argv)
-    check_url(args)
     check_conflicts(args)
-    check_resolve(args)
     check_files(args)
     options = choose_options(args, environ)
     options = options._replace(
@@ -7397,7 +7356,9 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
     before = 0.0
     if earlier is not None and found.other.good:
         before = round(earlier) / 1000
-        judgement = judgement._replace(threshold=round(before + allowance.over(before), 3), baseline=before)
+        amount = allowance.amount
+        allowed = min(before * amount / 100, sys.float_info.max) if allowance.percent else amount
+        judgement = judgement._replace(threshold=round(before + allowed, 3), baseline=before)
     if not all(counts.values()) or difference.median is None or difference.interval is None:
         lacking = [name for name, count in counts.items() if count < found.needed] or counts
         return judgement._replace(outcome=NOT_JUDGED, lacking=tuple(lacking))
