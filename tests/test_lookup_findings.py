@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
+import signal
 
 import pytest
 from test_findings import by_id, costs, lab, on_a_path
 
 from checks import flat
+from conftest import PATIENCE
 from paths import FAR, NEAR, OTHERS, silent
 from servers import dns_server
 
@@ -43,24 +43,20 @@ def slow_names(lab):
 
 
 @on_a_path
-def test_a_series_names_the_name_servers_of_each_run(lab):
+def test_a_series_names_the_name_servers_of_each_run(lab, start_tool):
     """They may be others after a day: what an earlier run has read is not what is asked now."""
-    names = Names(lab, SHOP, delay=0.12)
+    names, path = Names(lab, SHOP, delay=0.12), lab.folder / "out.json"
     names.settings(FAR)
-
-    def change():
-        while not names.asked:
-            time.sleep(0.02)
-        time.sleep(0.3)  # the first run is over, or nearly
-        names.settings(FAR, OTHERS[0])
-
-    changing = threading.Thread(target=change, daemon=True)
-    changing.start()
-    result = lab.run_tool(
-        *("--json", "-", "--count", "2", "--interval", "1.5"), names.url(), within=lab.way.near
-    )
-    changing.join(5)
-    last = by_id(json.loads(result.out)["runs"][-1]["steps"][-1])
+    words = ("--metrics-only", "--count", "9999", "--interval", "0.05", "--json", path, names.url())
+    process = start_tool(*words, within=lab.way.near)
+    assert process.stdout.readline().startswith(b"Run 1")
+    names.settings(FAR, OTHERS[0])
+    enough = len(names.asked) + 6  # A and AAAA of the run under way, of the next, and of another
+    while len(names.asked) < enough:
+        assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    last = by_id(json.loads(path.read_text())["runs"][-1]["steps"][-1])
     assert f"({FAR}, {OTHERS[0]})" in last["slow_lookup"]["text"], last
 
 
