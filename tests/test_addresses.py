@@ -80,29 +80,22 @@ def test_after_a_refusal_the_next_address_is_tried_at_once(race, monkeypatch):
 
 
 @pytest.mark.needs("linux")
-def test_an_address_that_says_nothing_is_given_a_quarter_of_a_second(race):
+def test_each_silent_address_costs_a_quarter_of_a_second(race):
     assert tool.CONNECT_STAGGER * 1000 == STAGGER
-    step = only_step(race("silent", "live"))
-    assert step["network"]["ip"] == "127.0.1.2"
-    [silent, live] = attempts_of(step)
-    assert silent[1] and live[1] is None
-    first, second = (each["duration_ms"] for each in step["network"]["attempts"])
-    assert step["timing"]["connect_ms"] >= STAGGER
-    assert first - second >= STAGGER - 0.002, "both are rounded"
-
-
-@pytest.mark.needs("linux")
-def test_each_silent_address_costs_a_quarter_of_a_second_more(race):
     step = only_step(race("silent", "silent", "live"))
+    assert step["network"]["ip"] == "127.0.1.3"
+    assert [error is None for _, error in attempts_of(step)] == [False, False, True]
+    first, second, last = (each["duration_ms"] for each in step["network"]["attempts"])
     assert step["timing"]["connect_ms"] >= 2 * STAGGER
-    assert len(step["network"]["attempts"]) == 3
+    assert min(first - second, second - last) >= STAGGER - 0.002, "they are rounded"
 
 
 @pytest.mark.needs("linux")
 def test_a_refusal_while_another_is_silent_starts_the_next_at_once(race, monkeypatch):
-    monkeypatch.setattr(tool, "CONNECT_STAGGER", 1.0)  # long against what a busy machine adds
+    """A wait for the one that refuses would cost the stagger once more."""
+    monkeypatch.setattr(tool, "CONNECT_STAGGER", 2.0)
     step = only_step(race("silent", "refused", "live"))
-    assert 1000 <= step["timing"]["connect_ms"] < 2000
+    assert 2000 <= step["timing"]["connect_ms"] < 4000
     assert step["network"]["ip"] == "127.0.1.3"
 
 
@@ -137,10 +130,10 @@ def test_a_report_shows_eight_attempts_and_json_has_them_all(run_tool, tmp_path)
 
 
 def test_when_every_address_refuses_all_are_recorded(race):
-    step = failure(race("refused", "refused", "refused"), "network", "connect")
-    assert len(step["network"]["attempts"]) == 3
+    step = failure(race(*["refused"] * 100), "network", "connect")
+    assert len(step["network"]["attempts"]) == len(step["network"]["addresses"]) == 100
     assert all("refused" in each["error"] for each in step["network"]["attempts"])
-    assert "refused" in step["error"]["message"] and "3 addresses" in step["error"]["message"]
+    assert "refused" in step["error"]["message"] and "100 addresses" in step["error"]["message"]
     assert step["network"]["ip"] is None
 
 
@@ -152,11 +145,6 @@ def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeyp
     assert [number for number, _ in recorded] == [1, 2, 3]
     assert all(error for _, error in recorded)
     assert step["timing"]["total_ms"] >= 499
-
-
-def test_a_hundred_addresses_that_refuse_are_a_hundred_attempts(race):
-    step = failure(race(*["refused"] * 100), "network", "connect")
-    assert len(step["network"]["attempts"]) == len(step["network"]["addresses"]) == 100
 
 
 def test_the_losers_are_closed(race):
@@ -174,22 +162,17 @@ def test_the_losers_are_closed(race):
 FOUR, SIX = socket.AF_INET, socket.AF_INET6
 
 
-@pytest.mark.parametrize(
-    ("families", "order"),
-    [
+def test_the_families_take_turns_and_keep_their_order():
+    for families, order in (
         ([], []),
-        ([FOUR], [0]),
         ([FOUR, FOUR, FOUR], [0, 1, 2]),
         ([SIX, SIX, FOUR, FOUR], [0, 2, 1, 3]),
         ([FOUR, FOUR, SIX], [0, 2, 1]),
-        ([SIX, FOUR, FOUR, FOUR], [0, 1, 2, 3]),
         ([FOUR, SIX, SIX, SIX], [0, 1, 2, 3]),
         ([SIX, SIX, SIX, FOUR], [0, 3, 1, 2]),
-    ],
-)
-def test_the_families_take_turns_and_keep_their_order(families, order):
-    peers = [tool.Peer(str(number), family, ()) for number, family in enumerate(families)]
-    assert [int(peer.ip) for peer in tool.interleave(peers)] == order
+    ):
+        peers = [tool.Peer(str(number), family, ()) for number, family in enumerate(families)]
+        assert [int(peer.ip) for peer in tool.interleave(peers)] == order
 
 
 # --- literals -------------------------------------------------------------------------------------
@@ -237,49 +220,35 @@ def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host)
     assert step["network"]["attempts"] == []
 
 
-@pytest.mark.parametrize("option", ["-4", "--ipv4"])
-def test_a_family_can_be_chosen(server, option):
-    step = only_step(here(option, server.url(host="localhost")))
-    assert (step["network"]["ip"], step["network"]["ip_family"]) == ("127.0.0.1", "IPv4")
-    assert step["network"]["addresses"] == ["127.0.0.1"]
+def test_a_family_can_be_chosen(server):
+    for option in ("-4", "--ipv4"):
+        network = only_step(here(option, server.url(host="localhost")))["network"]
+        assert (network["ip"], network["addresses"]) == ("127.0.0.1", ["127.0.0.1"])
 
 
 # --- names resolved by hand -----------------------------------------------------------------------
 
 
 def test_a_name_resolved_by_hand_is_not_looked_up_and_stays_in_host(server):
-    mapping = f"A.Test:{server.port}:127.0.0.1"
-    step = only_step(here("--resolve", mapping, server.url("/x", host="a.test")))
-    assert (step["timing"]["dns_ms"], step["network"]["ip"]) == (0, "127.0.0.1")
-    assert step["network"]["addresses"] == ["127.0.0.1"]
-    assert server.requests[0].values("Host") == [f"a.test:{server.port}"]
-    assert step["url"] == f"http://a.test:{server.port}/x"
-
-
-def test_a_literal_address_can_be_resolved_elsewhere_by_hand(server):
-    mapping = f"127.0.0.9:{server.port}:127.0.0.1"
-    assert only_step(here("--resolve", mapping, server.url(host="127.0.0.9")))["network"]["ip"] == "127.0.0.1"
+    """Each of several mappings holds; another port of the name is looked up."""
+    mappings = [f"{name}:{server.port}:127.0.0.1" for name in ("A.Test", "b.test", "127.0.0.9")]
+    mappings.append(f"no.such.invalid:{server.port - 1}:127.0.0.1")
+    options = [word for mapping in mappings for word in ("--resolve", mapping)]
+    for name in ("a.test", "b.test", "127.0.0.9"):
+        step = only_step(here(*options, server.url("/x", host=name)))
+        assert (step["timing"]["dns_ms"], step["network"]["addresses"]) == (0, ["127.0.0.1"])
+        assert server.requests[-1].values("Host") == [f"{name}:{server.port}"]
+        assert step["url"] == f"http://{name}:{server.port}/x"
+    failure(here(*options, server.url(host="no.such.invalid")), "dns", "dns")
 
 
 @pytest.mark.needs("ipv6")
-@pytest.mark.parametrize("address", ["::1", "[::1]", "0:0:0:0:0:0:0:1"])
-def test_a_name_can_be_resolved_to_ipv6_by_hand(address):
+def test_a_name_can_be_resolved_to_ipv6_by_hand():
     with http_server(host="::1") as server:
-        step = only_step(here("--resolve", f"a.test:{server.port}:{address}", server.url(host="a.test")))
-    assert (step["network"]["ip"], step["network"]["ip_family"]) == ("::1", "IPv6")
-
-
-def test_another_port_of_the_name_is_looked_up(server):
-    mapping = f"no.such.invalid:{server.port - 1}:127.0.0.1"
-    failure(here("--resolve", mapping, server.url(host="no.such.invalid")), "dns", "dns")
-
-
-def test_each_of_several_mappings_holds(server):
-    mappings = [f"{name}.test:{server.port}:127.0.0.1" for name in "abc"]
-    options = [word for mapping in mappings for word in ("--resolve", mapping)]
-    for name in "abc":
-        only_step(here(*options, server.url(host=f"{name}.test")))
-    assert server.accepted == 3
+        for address in ("::1", "[::1]", "0:0:0:0:0:0:0:1"):
+            words = ("--resolve", f"a.test:{server.port}:{address}", server.url(host="a.test"))
+            network = only_step(here(*words))["network"]
+            assert (network["ip"], network["ip_family"]) == ("::1", "IPv6")
 
 
 def test_a_mapping_holds_for_every_step_of_a_chain():
@@ -341,9 +310,3 @@ def test_every_address_and_attempt_is_shown_in_the_report_but_a_first_one_that_s
         result = run_tool("-4", f"http://localhost:{port}/")
     assert result.code == 75 and "127.0.0.1: connection refused" in result.out
     assert not re.search("^  Attempt ", run_tool(server.url()).out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("info", [b"", b"\7\0\0\0", b"\0" * 104, b"\0" * 256])
-def test_books_that_nobody_kept_are_no_figures(info):
-    """Emulations answer TCP_INFO with four bytes, or with zeros; a connection's real state is never 0."""
-    assert tool.parse_tcp_info(info) is None

@@ -11,6 +11,7 @@ import pytest
 from test_terminal import SGR, WITHOUT, cells, lines_of
 
 from checks import flat
+from conftest import has
 from inside import tool
 from mint import Mint
 from servers import Reply, http_server, redirect, refused_port, scripted
@@ -73,7 +74,7 @@ def chain():
 # --- bars and shares ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize("columns", [60, 120])
 def test_a_bar_begins_in_the_cell_of_its_phase_and_is_exact_to_an_eighth(run_tool, slow, tmp_path, columns):
     path, env = tmp_path / "out.json", {"COLUMNS": str(columns)}
     result = run_tool("--json", path, slow.url(), env=env, without=("rich",))
@@ -112,31 +113,26 @@ def test_a_share_has_one_decimal_and_says_when_there_is_next_to_nothing(run_tool
     [step] = result.json(path)["steps"]
     rows, total = phase_rows(result.out), us(step, "total")
     assert (rows["tls"][1].strip(), rows["total"][1].strip()) == ("0", "100")
-    for phase in ("connect", "wait", "xfer", "ttfb"):
+    for phase in ("connect", "wait", "xfer", "ttfb"):  # of so long a time the others are next to nothing
         share = f"{100 * us(step, phase) / total:.1f}"
         assert rows[phase][1].strip() == {"0.0": "<0.1"}.get(share, share)
-    assert "<0.1" in (rows["connect"][1].strip(), rows["xfer"][1].strip())
 
 
-def test_a_phase_that_was_not_reached_has_no_share(run_tool):
+def test_a_phase_that_was_not_reached_has_no_share_and_one_that_failed_is_bad(run_tool):
     with refused_port() as port:
-        result = run_tool(f"http://127.0.0.1:{port}/", without=("rich",))
+        result = run_tool(f"http://127.0.0.1:{port}/", terminal="out", env=TERM_256)
     rows = phase_rows(result.out)
     assert [rows[phase][1].strip() for phase in ("tls", "wait", "xfer", "ttfb")] == ["-"] * 4
     assert rows["total"][1].strip() == "100"
+    if has("rich"):
+        [line] = [line for line in result.out.splitlines() if "\x1b[38;5;161mconnect" in line]
+        assert "38;5;63" not in line and re.search(r"\x1b\[38;5;161m█+", line)
 
 
 def test_a_lookup_that_failed_has_its_reason_and_no_table_of_dashes(run_tool):
     lines = run_tool("http://a.invalid/").out.splitlines()
     assert re.fullmatch(r"  Failed       in dns after \d+\.\d+ ms", lines[1])
     assert not re.search("Phase|dns \\(dns\\)", "\n".join(lines)) and lines[2].startswith("  Why ")
-
-
-def test_a_rule_parts_the_phases_from_their_sums(run_tool, slow):
-    for count in ("2", "3"):
-        lines = lines_of(run_tool(slow.url(), "--count", count, "--interval", "0", without=("rich",)).out)
-        [after] = [lines[place + 1] for place, line in enumerate(lines) if line.startswith("│ xfer ")]
-        assert after.startswith("├──")
 
 
 def test_with_colour_a_bar_begins_at_its_eighth(run_tool, slow, tmp_path):
@@ -229,20 +225,11 @@ def test_the_status_has_the_tone_of_what_it_means(run_tool):
         assert f"\x1b[38;5;{number}m{status}\x1b[0m" in out.splitlines()[0]
 
 
-@pytest.mark.needs("rich")
-def test_the_phase_that_failed_has_the_tone_of_what_is_bad(run_tool):
-    with refused_port() as port:
-        out = run_tool(f"http://127.0.0.1:{port}/", terminal="out", env=TERM_256).out
-    assert "\x1b[38;5;161mconnect" in out
-    [line] = [line for line in out.splitlines() if "mconnect" in line]
-    assert "38;5;63" not in line and re.search(r"\x1b\[38;5;161m█+", line)
-
-
 # --- frames ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize("columns", [60, 200])
 def test_all_frames_of_a_report_are_as_wide_as_the_terminal_but_not_beyond_120(
     run_tool, chain, columns, without
 ):
@@ -340,14 +327,14 @@ def encrypted(mint):
         yield server
 
 
-@pytest.mark.parametrize("without", WITHOUT)
-def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, mint, without):
-    result = run_tool("-L", "--cacert", mint.root, encrypted.url(), without=without)
-    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
-    for label in ("Address", "Protocol", "TLS", "Certificate", "Chain"):
-        assert len(fields_of(result.out, label)) == 1, label
-    assert len(fields_of(result.out, "Response")) == 2
-    assert result.out.index("Step 2") < result.out.index("As before")
+def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, mint):
+    words = ("-L", "--cacert", mint.root, encrypted.url())
+    for result in (run_tool(*words), run_tool(*words, "--count", "2", "--interval", "0")):
+        assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
+        for label in ("Address", "Protocol", "TLS", "Certificate", "Chain"):
+            assert len(fields_of(result.out, label)) == 1, label
+        assert len(fields_of(result.out, "Response")) == len(fields_of(result.out, "Path")) == 2
+        assert result.out.index("Step 2") < result.out.index("As before")
 
 
 def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, mint):
@@ -360,34 +347,12 @@ def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, mint):
     assert fields_of(third, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
 
 
-def test_path_and_attempts_are_always_drawn(run_tool, tmp_path):
-    with http_server({"/": redirect("/end"), "/end": Reply()}) as server:
-        result = run_tool("-L", server.url())
-    steps = result.out.split("\nStep ")
-    assert [len(fields_of(step, "Path")) for step in steps] == [1, 1]
-
-
-def test_a_series_of_a_chain_names_what_is_as_before_too(run_tool, encrypted, mint):
-    options = ["-L", "--count", "2", "--interval", "0", "--cacert", mint.root]
-    result = run_tool(*options, encrypted.url())
-    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
-
-
 CHAINS = {
     "without-the-root": (lambda mint, r1, leaf: (leaf, r1[1]), "shop.example ← R1 ← Mint CA (not sent)"),
     "whole": (lambda mint, r1, leaf: (leaf, r1[1], mint.ca[1]), "shop.example ← R1 ← Mint CA"),
     "leaf-alone": (lambda mint, r1, leaf: (leaf,), "shop.example ← R1 (not sent)"),
     "by-itself": (lambda mint, r1, leaf: (mint.issue(None, "own.example"),), "own.example"),
-    "first-san": (
-        lambda mint, r1, leaf: (mint.issue(r1, None, ("a.test", "b.test")),),
-        "a.test ← R1 (not sent)",
-    ),
-    "organization": (
-        lambda mint, r1, leaf: (
-            mint.issue(mint.issue(mint.ca, subject=mint.name(("OU", "x"), ("O", "Big, Inc."))), "b.test"),
-        ),
-        "b.test ← Big, Inc. (not sent)",
-    ),
+    "first-san": (lambda mint, r1, leaf: (mint.issue(r1, None, ("a.test",)),), "a.test ← R1 (not sent)"),
 }
 
 
@@ -396,11 +361,10 @@ def test_the_chain_is_named_as_it_was_sent(run_tool, mint, name):
     send, words = CHAINS[name]
     r1 = mint.issue(mint.ca, subject=mint.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
     sent = send(mint, r1, mint.issue(r1, "shop.example"))
+    env = PALE if name == "whole" else {}
     with http_server(tls=mint.context(*sent)) as server:
-        result = run_tool("-k", server.url())
-        assert fields_of(result.out, "Chain") == [words]
-        ascii_result = run_tool("-k", server.url(), env=PALE)
-    assert fields_of(ascii_result.out, "Chain") == [words.replace("←", "<-")]
+        result = run_tool("-k", server.url(), env=env)
+    assert fields_of(result.out, "Chain") == [words.replace("←", "<-" if env else "←")]
     assert "Issuer" not in result.out
 
 
@@ -422,24 +386,15 @@ def test_what_a_chain_lacks_or_hides_is_said_too():
     assert list(tool.chain_names(across)) == ["a.test", "b"], "its issuer is among those that were sent"
 
 
-def test_the_response_names_its_coding_and_its_rate(run_tool):
-    fields = [("Content-Encoding", "gzip"), ("Content-Type", "text/css")]
-    with http_server({"/": Reply(body=b"x" * 12600, headers=fields, xfer=0.3)}) as server:
-        [words] = fields_of(run_tool(server.url()).out, "Response")
-    found = re.fullmatch(r"200 Fine, 12\.3 KB \(gzip\) at (\d+\.\d) KB/s, text/css", words)
-    assert found
-    assert 2 < float(found[1]) <= 41.1
-
-
-def test_a_rate_is_of_the_bytes_through_xfer_and_only_where_it_took_its_time(run_tool, tmp_path):
-    path = tmp_path / "out.json"
-    for xfer in (0.0, 0.06):
-        with http_server({"/": Reply(body=b"x" * 3_000_000, xfer=xfer)}) as server:
+def test_the_response_names_its_coding_and_its_rate_where_it_took_its_time(run_tool, tmp_path):
+    path, fields = tmp_path / "out.json", [("Content-Encoding", "gzip"), ("Content-Type", "text/css")]
+    for xfer in (0.0, 0.3):
+        with http_server({"/": Reply(body=b"x" * 12600, headers=fields, xfer=xfer)}) as server:
             result = run_tool("--json", path, server.url())
         [words], [step] = fields_of(result.out, "Response"), result.json(path)["steps"]
         took = us(step, "xfer")
-        rate = tool.size_text(round(3_000_000 * 1e6 / took))
-        assert words == ("200 Fine, 2.9 MB" if took < 50_000 else f"200 Fine, 2.9 MB at {rate}/s")
+        rate = f" at {tool.size_text(round(12600 * 1e6 / took))}/s" if took >= 50_000 else ""
+        assert words == f"200 Fine, 12.3 KB (gzip){rate}, text/css"
 
 
 def test_a_request_body_has_its_rate_where_sending_took_its_time(run_tool, tmp_path):
