@@ -574,14 +574,10 @@ class Series(NamedTuple):
 
 
 class PemFile(NamedTuple):
-    """A file with CA certificates, as it was read. Messages name it by option and path."""
+    """The CA certificates of a file."""
 
-    option: str  # or the variable, SSL_CERT_FILE
-    path: str
+    name: str  # its option, or SSL_CERT_FILE, and its path
     data: bytes
-
-    def __str__(self) -> str:
-        return f"{self.option} '{self.path}'"
 
 
 class Identity(NamedTuple):
@@ -678,10 +674,7 @@ NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
 
 class TlsInfo(NamedTuple):
-    """What the handshake with the target agreed on, as OpenSSL names it; a failed one knows only some of it.
-
-    What follows `certificates` is filled in when the step is finished.
-    """
+    """What the handshake with the target agreed on, as OpenSSL names it; a failed one knows only some."""
 
     version: str | None = None
     cipher: str | None = None
@@ -1047,11 +1040,9 @@ class Sample(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The statistics of a key, or of a difference (us); None where there are too few values. Of an earlier
-    series, and of the difference to it, the median alone is known.
-    """
+    """The statistics of a key, or of a difference (us); None where there are too few values."""
 
-    stats: Mapping[str, float | None]
+    stats: Mapping[str, float | None]  # of an earlier series, and of the difference to it, the median alone
     interval: tuple[float, float] | None  # holds the median with 95 % confidence
     n: int  # how many values; of two series the smaller number
 
@@ -1616,9 +1607,7 @@ def percent_encode(text: str) -> str:
 
 
 def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks. It may be a password, or the rest of a header without quotes: it
-    is repeated only if it begins as with a host.
-    """
+    """Say what a URL without a scheme lacks. It may be a password: what begins with a host is repeated."""
     host = r"(?:\/\/)?(?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?"
     if not re.fullmatch(rf"{host}(?:[/?#].*)?", text) or is_credential("", os.fsencode(text)):
         return UsageError("the URL has no scheme: expected https://host/path")
@@ -1778,10 +1767,7 @@ def redirect_error(message: str, *details: Detail) -> NetworkError:
 
 
 def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
-    """Return where a redirect leads (RFC 9110 section 10.2.2, RFC 3986 section 5).
-
-    Raises NetworkError of kind `redirect`.
-    """
+    """Return where a redirect leads (RFC 9110 section 10.2.2, RFC 3986 section 5); raises NetworkError."""
     if len(set(locations)) > 1:
         raise redirect_error("the redirect names two different Locations")
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
@@ -2028,9 +2014,7 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
 
 
 def parse_time(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
-    """Read a time in s, from 1 ms to 24 h, with `zero` also 0, `otherwise` where none was given; raises
-    UsageError.
-    """
+    """Read a time in s, from 1 ms to 24 h, with `zero` also 0; raises UsageError."""
     if text is None:
         return otherwise
     try:
@@ -2117,7 +2101,7 @@ def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | N
     pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
     if not pem:
         raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
-    return PemFile(option, path, b"\n".join(pem))
+    return PemFile(f"{option} '{path}'", b"\n".join(pem))
 
 
 def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
@@ -2125,7 +2109,7 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
     try:
         context.load_verify_locations(cadata=bundle.data.decode("latin-1"))
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{bundle} holds a certificate that cannot be read: {error}") from None
+        raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2248,14 +2232,6 @@ def picked(value: float) -> int:
     return round(value)
 
 
-def picked_distribution(fields: Mapping[str, Any], count: int) -> Distribution:
-    """Return the median of a key in an export, and its interval, None where there was none."""
-    median_ms, ends = fields["median"], fields["median_ci95"]
-    low, high = (picked(ms * 1000) for ms in ends or (0, 0))
-    middle = None if median_ms is None else picked(median_ms * 1000)
-    return Distribution({"median": middle}, (low, high) if ends else None, count)
-
-
 def read_baseline(path: str | None, seconds: float) -> Baseline | None:
     """Read an earlier export, if one is named, within some seconds; raises UsageError if it is none."""
     if path is None:
@@ -2273,8 +2249,13 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         last = export["statistics"][-1]
         if "sides" in export or last["target"] is not None:
             raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
-        count = picked(last["n"])
-        times = {key: picked_distribution(last[f"{key}_ms"], count) for key in STAT_KEYS}
+        count, times = picked(last["n"]), {}
+        for key in STAT_KEYS:
+            fields = last[f"{key}_ms"]
+            middle, ends = fields["median"], fields["median_ci95"]
+            low, high = (picked(ms * 1000) for ms in ends or (0, 0))
+            stats = {"median": None if middle is None else picked(middle * 1000)}
+            times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
         return Baseline(path, mask_urls(export["started_at"]), host, label, url, count, times)
@@ -2478,9 +2459,7 @@ def instead_of(name: str) -> str:
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Rewrite words for argparse: join a value that begins with - to its option by =, and part flags that are
-    written together (-sSLo/dev/null), so that all unknown ones are named. Raises UsageError for -count.
-    """
+    """Rewrite words for argparse: join a value that begins with - to its option; part -sSLo/dev/null."""
     rest = iter(words)
     for word in rest:
         name = word.partition("=")[0]
@@ -2672,9 +2651,7 @@ def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]
 
 
 def warn_of_reports(options: Options) -> Iterator[str]:
-    """Warn of what is not shown, and of what else would show only after many runs: a file without a folder, a
-    budget on a percentile of so few runs that the true one is often above all of them.
-    """
+    """Warn of what would not be shown, or be seen only after all runs."""
     series = options.series
     if options.include and options.style != "waterfall":
         yield "--include shows header fields in the waterfall alone; --json has them too"
@@ -2743,9 +2720,7 @@ def own_options(
     base: Options | None = None,
     words: argparse.Namespace | None = None,
 ) -> Options:
-    """Read those options of a command line that a side may change; all others are as in `base`. A header of a
-    side's own `words` replaces those of its name.
-    """
+    """Read what a side may change; all else, and headers that its `words` do not name, is as in `base`."""
     otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     patience = base.max_time if base else seconds  # one for all sides: what they share is read once

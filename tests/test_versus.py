@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import ssl
+import sys
 import threading
 
 import pytest
@@ -839,6 +840,18 @@ def held(own, other, amount="+1", rivals=1):
     """Hold rounds of B against those of A; return the judgement and the comparison."""
     found = tool.compare(chains("B", own), chains("A", other), rivals)
     return tool.judge_allowance("total", tool.parse_budget("total", amount), found), found
+
+
+@pytest.mark.parametrize(
+    ("amount", "allowed"),
+    [
+        *(("+10%", 1.0), ("+25", 25), ("+0", 0), ("+0%", 0), ("+0.0", 0), ("+.5", 0.5), ("+2.", 2)),
+        *(("+1e2%", 10), ("+1.7e308%", sys.float_info.max)),
+    ],
+)
+def test_percent_is_of_the_other_median_and_else_it_is_milliseconds(amount, allowed):
+    judgement, _ = held([10_000] * 6, [10_000] * 6, amount)
+    assert judgement.threshold == 10 + allowed
 
 
 FEW = [None] * 15 + [20_000] * 5
