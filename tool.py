@@ -7131,6 +7131,7 @@ class Summary:
         self.used = usable(samples)
         self.reused = (self.used or samples)[0].step.network.reused  # the statistics are of kept connections
         self.opened = [sample for sample in self.answered if sample.step.network.reused is False]
+        self.errors = collections.Counter(step.error.kind for step in self._steps if step.error)
         self.failed = len(samples) - len(self.answered)
         self.bad_status = sum(sample.step.bad_status for sample in self.answered)
         # How many samples had each status, and the median of their total (us).
@@ -7155,12 +7156,6 @@ class Summary:
         url = clip(self.urls[0]) if len(self.urls) == 1 else f"various ({len(self.urls)} URLs)"
         return f"{self.method} {url}"
 
-    @cached_property
-    def failures(self) -> dict[str, tuple[int, Failure]]:
-        """Return how many samples failed in each way, and the last of each."""
-        kinds = group_by(lambda error: error.kind, (step.error for step in self._steps if step.error))
-        return {kind: (len(alike), alike[-1]) for kind, alike in kinds.items()}
-
     @property
     def largest_code(self) -> int | None:
         """Return the largest status, also of responses that were cut short."""
@@ -7170,10 +7165,6 @@ class Summary:
     def certificate(self) -> Certificate | None:
         """Return the newest that is known."""
         return next(filter(None, (step.network.tls.certificate for step in reversed(self._steps))), None)
-
-    @property
-    def errors(self) -> dict[str, int]:
-        return {kind: count for kind, (count, _) in self.failures.items()}
 
     @property
     def good(self) -> int:
@@ -8185,41 +8176,32 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
 
 
-def outcome_tokens(summary: Summary, report: Report, compact: bool, last: bool) -> Iterator[str]:
-    """Give the tokens of a variant's comparison and of its budgets, which its `last` summary has."""
-    if not last:
-        return
-    comparison = next((each for each in report.comparisons if each.own.variant == summary.variant), None)
-    verdict = report.verdicts.get(summary.variant)
-    if comparison:
+def outcome_tokens(variant: str | None, report: Report, compact: bool) -> Iterator[str]:
+    """Give the tokens of a variant's comparison and of its budgets."""
+    for comparison in report.comparisons:
+        if comparison.own.variant != variant:
+            continue
         total = comparison.differences["total"]
         low, high = total.interval or (None, None)
         ends = {"total_diff": total.median, "total_diff_low": low, "total_diff_high": high}
         yield from time_tokens(ends, compact)
         yield f"verdict={comparison.verdict}"
+    verdict = report.verdicts.get(variant)
     if verdict:
         yield from verdict_tokens(verdict)
 
 
-def summary_line(summary: Summary, report: Report, compact: bool, last: bool) -> str:
-    """Return the key=value line of a summary; `last`: see `outcome_tokens`."""
-    tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
-    times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
-    tokens += time_tokens(times, compact)
-    tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
-    tokens += outcome_tokens(summary, report, compact, last)
-    return f"Summary {summary.number}: " + " ".join(tokens)
-
-
 def summary_lines(report: Report, compact: bool) -> Iterator[str]:
+    """Give the key=value line of each summary; a variant's last one has the outcome too."""
     last = {summary.variant: summary for summary in report.summaries}
     for summary in report.summaries:
-        yield summary_line(summary, report, compact, summary is last[summary.variant])
-
-
-def event_line(event: SeriesEvent) -> str:
-    run = " ".join(filter(None, (f"run {event.run}", event.variant)))
-    return f"{clock_text(event.at)} {run}: {event.text}"
+        tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
+        times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
+        tokens += time_tokens(times, compact)
+        tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
+        if summary is last[summary.variant]:
+            tokens += outcome_tokens(summary.variant, report, compact)
+        yield f"Summary {summary.number}: " + " ".join(tokens)
 
 
 def note_texts(step: Step) -> Iterator[str]:
@@ -8299,12 +8281,10 @@ def certificate_violation(verdict: Verdict) -> Iterator[str]:
     """Say that certificates have fewer days left than --cert-days allows, if so."""
     end = verdict.certificate
     if end and end.outcome == "exceeded":
-        text, left = "no certificate came", end.actual
-        if left is not None:
-            days: float = round(left)
-            if days >= end.threshold or 0 < left < days <= 10:
-                days = math.floor(round(left * 1000) / 100) / 10  # not up; `left // 0.1` makes 6.8 of 6.9
-            text = f"{days:g} days < {counted(int(end.threshold), 'day')}"
+        text = "no certificate came"
+        if end.actual is not None:
+            days = counted(math.floor(end.actual), "day")
+            text = f"{days} < {counted(int(end.threshold), 'day')}"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -9149,25 +9129,23 @@ class Bar(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """How values lie on a scale: the higher a cell is filled, the more of them."""
+    """How values lie on a scale from 0 to `end`: the higher a cell is filled, the more of them."""
 
     values: Sequence[int]
-    begin: int
     end: int
     tone: str
 
 
 class Scale(NamedTuple):
-    """Both ends of the scale of the bars or strips below it."""
+    """The heading of a column of bars: 0, and what their scale ends with."""
 
-    begin: str
     end: str
 
 
 class Legend(NamedTuple):
-    """What the bars of several parts show: a letter and a name each, in its tone."""
+    """The names of the parts of bars, each in its tone. Its first character is its letter."""
 
-    parts: Sequence[tuple[str, Span]]
+    names: Sequence[Span]
 
 
 class Fields(NamedTuple):
@@ -9219,7 +9197,7 @@ def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
         rows.append((*cells, Bar(begin, drawn, timing.total)))
         begin += length or 0
     rows.insert(len(PHASES), ())
-    scale = Scale("0", ms_text(timing.ms("total")))
+    scale = Scale(ms_text(timing.ms("total")))
     share = "    %"  # as wide as the widest, so that all waterfalls have the same columns
     return Table(("Phase", "Duration", share, scale), ("Duration", share), rows)
 
@@ -9375,13 +9353,9 @@ def response_rows(step: Step) -> Iterator[Row]:
     yield from (("Note", Span(note, "warn")) for note in note_texts(step))
 
 
-def failure_rows(error: Failure, often: str = "", spent: str = "") -> Iterator[Row]:
-    """Say where a step failed, how often or after what time, why, and what to try."""
-    where = failed_where(error)
-    if error.kind != error.phase:
-        where += f" ({error.kind})"
-    yield "Failed", Span(often + where + spent, "bad")
-    yield "Why", Span(clip(error.message), "bad")
+def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
+    """Say why a step failed, and what to try; of a series, how `often` it failed so."""
+    yield "Why", Span(clip(error.message) + often, "bad")
     yield "Try", clip(error.hint)
 
 
@@ -9428,7 +9402,10 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
         yield waterfall_table(step.timing, error and error.phase)
     elif step.timing.total:  # there is no more to draw
         spent = f" after {ms_text(step.timing.ms('total'))}"
-    failed = failure_rows(error, spent=spent) if error else ()
+    failed: list[Row] = []
+    if error:
+        kind = f" ({error.kind})" if error.kind != error.phase else ""
+        failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
     yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
@@ -9459,7 +9436,7 @@ def chain_table(run: Run, width: int) -> Table:
         rows.append((Span(str(step.number)), status_span(step), Span(total), url, axis_bar(step, begin, end)))
         begin += step.timing.total
     rows += [(), row_of((*sums, ""), "strong")]
-    return Table((*headings, Scale("0", sums[2])), ("Step", "Total"), rows)
+    return Table((*headings, Scale(sums[2])), ("Step", "Total"), rows)
 
 
 def threshold_text(judgement: Judgement) -> str:
@@ -9527,7 +9504,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
-        yield Legend([(phase[0], Span(phase, phase)) for phase in PHASES])
+        yield Legend([Span(phase, phase) for phase in PHASES])
     rest = [step for step in run.steps if step not in shown]
     yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
 
@@ -9576,7 +9553,7 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     headings, *body = rows
     table: list[Sequence[Cell]] = []
     for key, *row in body:
-        drawing = [Strip(times_of(key, summary.used), 0, end, key)] if drawn else ()
+        drawing = [Strip(times_of(key, summary.used), end, key)] if drawn else ()
         table.append((*row_of((key, *row), key), *drawing))
     table.insert(len(PHASES), ())
     yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
@@ -9592,8 +9569,6 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
-    if summary.bad_status:
-        parts.append(f"{summary.bad_status} not good")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     parts += late_starts(summary.late)
     duration = f"in {report.duration_us / 1e6:.1f} s"
@@ -9731,8 +9706,6 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
-    for count, failure in summary.failures.values():
-        yield from failure_rows(failure, f"{times_text(count)} ")
     if len(summary.statuses) > 1:
         yield "Statuses", Span(status_sentence(summary), "warn")
     yield from status_rows(summary)
@@ -9814,7 +9787,9 @@ def steps_blocks(report: Report, width: int) -> Iterator[Block]:
 
 
 def failed_rows(report: Report) -> Iterator[Row]:
-    """Name the runs that were not good, with the time that each row of them began and took."""
+    """Name the runs that were not good, with the time that each row of them began and took; and why runs
+    failed, of each kind the last one.
+    """
     last = [sample for sample in report.samples if sample.last]
     for variant, samples in group_by(lambda sample: sample.variant, last).items():
         rows = [list(row) for _, row in groupby(samples, key=lambda sample: sample.good)]
@@ -9830,6 +9805,9 @@ def failed_rows(report: Report) -> Iterator[Row]:
             name = f"{variant}: " if variant else ""
             listed = and_more(told, SHOWN_ROWS, ", …")
             yield "Failed", Span(f"{name}{failed} of {counted(len(samples), 'run')}: run {listed}", "bad")
+        errors = [sample.step.error for sample in samples if sample.step.error]
+        for alike in group_by(lambda error: error.kind, errors).values():
+            yield from why_rows(alike[-1], f" ({times_text(len(alike))})")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9971,11 +9949,6 @@ def sides_table(report: Report, width: int) -> Table:
     return fitting_table(list(table.values()), (names, "Status", *told, change), width)
 
 
-def side_failures(name: str, side: Summary) -> Iterator[Row]:
-    for count, failure in side.failures.values():
-        yield from failure_rows(failure, f"{name}, {times_text(count)} ")
-
-
 def side_blocks(name: str, side: Summary) -> Iterator[Block]:
     """Say which answers of a side were not good, which connections were not kept, and what opening cost."""
     if side.none_good:
@@ -10003,8 +9976,6 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     yield f"{', '.join([f'{rounds} of {what}', *late])}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
-    failed = [row for name, side in report.compared.items() for row in side_failures(str(name), side)]
-    yield Fields(dict.fromkeys(failed))  # what to try is said once
     for name, side in report.compared.items():
         yield from side_blocks(str(name), side)
     yield from comparison_lines(report)
@@ -10042,7 +10013,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from steps_blocks(report, width)
     for summary in report.summaries if report.samples[0].variant else ():
         yield Fields(status_rows(summary))
-    yield Fields(failed_rows(report))
+    yield Fields(dict.fromkeys(failed_rows(report)))  # what to try is said once
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 
 
@@ -10217,11 +10188,11 @@ def fill_cell(units: Sequence[Span], marks: str) -> Span:
     return Span(mark, f"reverse {right}") if right else SPACE
 
 
-def strip(values: Sequence[int], begin: int, end: int, cells: int, levels: str) -> str:
-    """Draw how values lie between two others. The fullest cell is drawn full, the others in proportion."""
+def draw_strip(strip: Strip, cells: int, levels: str) -> str:
+    """Draw how values lie on their scale. The fullest cell is drawn full, the others in proportion."""
     counts = [0] * cells
-    for value in values:
-        counts[min(cells - 1, (value - begin) * cells // max(1, end - begin))] += 1
+    for value in strip.values:
+        counts[min(cells - 1, value * cells // max(1, strip.end))] += 1
     most = max(1, *counts)
     return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
 
@@ -10280,8 +10251,7 @@ class Painter:
     def _legend(self, legend: Legend) -> Iterator[Spans]:
         full = self._glyphs.bar[-1]
         yield tuple(
-            Span(f"  {letter if self._letters else full} {name.text}", name.tone)
-            for letter, name in legend.parts
+            Span(f"  {name[0] if self._letters else full} {name}", tone) for name, tone in legend.names
         )
 
     def _bar(self, bar: Bar, width: int) -> Spans:
@@ -10300,12 +10270,9 @@ class Painter:
         if isinstance(cell, Bar):
             return [self._bar(cell, width)]
         if isinstance(cell, Strip):
-            drawn = strip(cell.values, cell.begin, cell.end, width, self._glyphs.levels)
-            return [(Span(drawn, cell.tone),)]
+            return [(Span(draw_strip(cell, width, self._glyphs.levels), cell.tone),)]
         if isinstance(cell, Scale):
-            begin, end = cell
-            both = len(begin) + len(end) < width
-            return [(Span(begin + end.rjust(width - len(begin)) if both else "", "strong"),)]
+            return [(Span("0" + cell.end.rjust(width - 1) if len(cell.end) < width - 1 else "", "strong"),)]
         return list(self._folded(cell, width))
 
     def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Spans:
@@ -11010,7 +10977,8 @@ class LiveReport:
         for event in events:
             self._told += 1
             if self._told <= MAX_TOLD:
-                yield Span(event_line(event), tones.get(event.kind, ""))
+                where = " ".join(filter(None, (f"run {event.run}", event.variant)))
+                yield Span(f"{clock_text(event.at)} {where}: {event.text}", tones.get(event.kind, ""))
             elif self._told == MAX_TOLD + 1:
                 yield Span("further changes are only counted")
 
@@ -11024,8 +10992,7 @@ class LiveReport:
         error = run.steps[-1].error
         if error and error.kind not in self._explained:
             self._explained.add(error.kind)
-            _, *rows = failure_rows(error)
-            blocks.append(Fields(rows))
+            blocks.append(Fields(why_rows(error)))
         choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
 
     def print(self, write: Callable[[], object]) -> None:

@@ -250,7 +250,7 @@ def test_a_scale_that_does_not_fit_is_left_out():
     for end, shown in (("146.9 ms", "0   146.9 ms"), ("12345678.9 ms", " " * 12)):
         row = (tool.Span("x" * 41), tool.Bar(0, [], 1))
         out = io.TextIOWrapper(io.BytesIO(), "utf-8")
-        tool.Painter(out, 60, {}).paint([tool.Table(("Step", tool.Scale("0", end)), (), [row])])
+        tool.Painter(out, 60, {}).paint([tool.Table(("Step", tool.Scale(end)), (), [row])])
         out.seek(0)
         lines = out.read().splitlines()
         assert lines[1].endswith(f"│ {shown} │") and {len(line) for line in lines} == {60}

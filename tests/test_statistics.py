@@ -173,7 +173,7 @@ def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms
 @quick
 @given(lists, some.integers(12, 150), some.sampled_from([" .:-=+*#@", " ▁▂▃▄▅▆▇█"]))
 def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
-    drawn = tool.strip(values, 0, max(values), cells, levels)
+    drawn = tool.draw_strip(tool.Strip(values, max(values), ""), cells, levels)
     assert len(drawn) == cells
     filled = {min(cells - 1, value * cells // max(1, max(values))) for value in values}
     assert {place for place, char in enumerate(drawn) if char != " "} == filled

@@ -594,7 +594,7 @@ def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path)
     assert (found["n"], found["verdict"], found["total_ms"]["median_ms"]) == (0, "too_few", None)
     told = flat(result.out)
     assert "Too few rounds: 6 good ones on both sides are needed, there are 0" in told
-    assert "B, 6 times in connect" in told and "differ besides" not in told
+    assert "refused (6 times)" in told and "differ besides" not in told
     assert re.search(r"│ B +│ ERROR +│", result.out)
     assert (brief.code, brief.out) == (75, ""), "both fail"
     assert re.match(r"httphases: error: run 1 step 1 [AB]: no connection to 127.0.0.1 port ", brief.err)
