@@ -8245,12 +8245,10 @@ def series_progress(
     return [", ".join(words) for words in ([bar, *left, *figures], [run, *left, *figures], [run, *figures])]
 
 
-def bad_ones(found: Mapping[int, int], runs: int | None) -> tuple[str, str]:
-    """Name bad statuses; for a series of `runs`, say in how many runs they came."""
-    statuses, where = " or ".join(map(str, sorted(found))), ""
-    if runs is not None:
-        where = f"in {sum(found.values())} of {runs} runs "
-    return statuses, where
+def bad_ones(found: Mapping[int, int], runs: int) -> tuple[str, str]:
+    """Name bad statuses, and say in how many of several runs they came."""
+    where = f"in {sum(found.values())} of {runs} runs " if runs > 1 else ""
+    return " or ".join(map(str, sorted(found))), where
 
 
 def budget_warnings(report: Report) -> Iterator[str]:
@@ -8260,7 +8258,7 @@ def budget_warnings(report: Report) -> Iterator[str]:
     judged = {each.variant for each in statistics if each.outcome != NOT_JUDGED}
     bad = held or bad_ends(sample for sample in report.samples if sample.variant in judged)
     if bad and not report.options.fail:
-        statuses, where = bad_ones(bad, None if report.single else report.runs)
+        statuses, where = bad_ones(bad, report.runs)
         said = f"the answer was {statuses} and did not count for the budgets"
         if held:
             said = f"the budgets were held against a {statuses} answer"
@@ -8288,26 +8286,25 @@ def certificate_violation(verdict: Verdict) -> Iterator[str]:
         yield f"{text} at {end.variant}" if end.variant else text
 
 
-def not_judged_texts(verdict: Verdict, report: Report) -> dict[str, str]:
+def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say of each key that was not judged why."""
-    texts = {}
     for key in verdict.keys(NOT_JUDGED):
         those = [each for each in verdict.having(NOT_JUDGED) if each.key == key]
-        text = "not judged, too few good answers"
+        text = f"{key}: not judged, too few good answers"
         text += " on a kept connection" if report.options.series.reuse else ""
         names = dict.fromkeys(name for each in those for name in each.lacking)
         text += f" at {', '.join(names)}" if names else ""
         if report.runs < report.planned:
             text += f", stopped after {report.runs} of {report.planned} runs"
-        texts[key] = text
-    return texts
+        yield text
 
 
-def refused_statuses(samples: Iterable[Sample], runs: int | None, named: bool) -> Iterator[str]:
-    """Name the last statuses that --expect (`named`) or -f refuses; of a series, in how many `runs`."""
-    bad = {status: count for status, count in bad_ends(samples).items() if named or status < 600}
+def refused_statuses(report: Report) -> Iterator[str]:
+    """Name the last statuses that --expect or -f refuses."""
+    named = report.options.expected != GOOD_STATUSES
+    bad = {status: count for status, count in bad_ends(report.samples).items() if named or status < 600}
     if bad:
-        statuses, where = bad_ones(bad, runs)
+        statuses, where = bad_ones(bad, report.runs)
         refused = "does not match --expect" if named else "is refused by -f"
         yield f"{where}the last status, {statuses}, {refused}"
 
@@ -8322,7 +8319,7 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         text += f" at {each.variant}" if each.variant else ""
         text += f", beside {round(each.baseline, 3)}ms" if each.allowance else ""
         yield text + (f", worst in run {each.run}" if each.run and not report.single else "")
-    yield from (f"{key}: {text}" for key, text in not_judged_texts(verdict, report).items())
+    yield from not_judged_texts(verdict, report)
     yield from (f"cert: {text}" for text in certificate_violation(verdict))
 
 
@@ -8331,8 +8328,7 @@ def refusals(report: Report) -> Iterator[str]:
     if report.verdict:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
-        several, named = None if report.single else report.runs, report.options.expected != GOOD_STATUSES
-        yield from refused_statuses(report.samples, several, named)
+        yield from refused_statuses(report)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8964,15 +8960,6 @@ def finding_event(finding: Finding, at: int) -> dict[str, Any]:
     return {"timeUnixNano": str(at), "name": "httphases.finding", "attributes": attribute_list(attributes)}
 
 
-def step_server(url: str) -> dict[str, object]:
-    """Return the host and port of a URL; nothing if a redirect led to something else."""
-    parts = re.match(r"(https?)://(\[[^\]]*\]|[^/:?#]*)(?::([0-9]{1,5}))?(?=[/?#]|$)", url)
-    if not parts:
-        return {}
-    port = int(parts[3] or DEFAULT_PORTS[parts[1]])
-    return {"server.address": parts[2].strip("[]"), "server.port": port}
-
-
 def error_type(step: Step) -> str | None:
     """Return the kind of failure, or the status that is one."""
     if step.error:
@@ -8982,13 +8969,20 @@ def error_type(step: Step) -> str | None:
     return None
 
 
+def step_server(step: Step) -> dict[str, object]:
+    """Return the host and port of a step; nothing if a redirect led to something else."""
+    if step.error and step.error.kind == "redirect":
+        return {}
+    return {"server.address": step.request.url.host, "server.port": step.request.url.port}
+
+
 def step_attributes(step: Step) -> dict[str, object]:
     """Return the attributes of a step's span, without a query: it may hold secrets. A peer may be a proxy."""
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
     return {
         "http.request.method": step.request.method,
         "url.full": without_query(step.url.partition("#")[0]),
-        **step_server(step.url),
+        **step_server(step),
         "http.request.resend_count": step.number - 1 or None,
         "http.request.body.size": len(step.request.data),
         "error.type": error_type(step),
@@ -9014,17 +9008,6 @@ def step_attributes(step: Step) -> dict[str, object]:
     }
 
 
-def phase_bounds(step: Step) -> dict[str, tuple[int, int]]:
-    """Return when each phase that took place began and ended (ns)."""
-    bounds, at = {}, unix_nano(step.started_at)
-    for phase in PHASES:
-        spent = getattr(step.timing, phase)
-        if spent is not None and (phase != "tls" or step.url.startswith("https:")):
-            bounds[phase] = (at, at + spent * 1000)
-            at += spent * 1000
-    return bounds
-
-
 def span_document(
     run: Run, name: str, bounds: tuple[int, int], failed: bool, message: str = "", **more: Any
 ) -> dict[str, Any]:
@@ -9042,9 +9025,14 @@ def span_document(
 
 
 def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
-    """Give the span of a step, and of each of its phases."""
-    phases = phase_bounds(step)
+    """Give the span of a step, and of each of its phases that took place."""
     whole = (unix_nano(step.started_at), unix_nano(end_of(step)))
+    phases, begin = {}, whole[0]
+    for phase in PHASES:
+        spent = getattr(step.timing, phase)
+        if spent is not None and (phase != "tls" or step.url.startswith("https:")):
+            phases[phase] = (begin, begin + spent * 1000)
+            begin += spent * 1000
     failed = step.error and step.error.phase
     # Without the query of a URL, from ? to the end of its quotation or the text: 'http://a/?...', which is …
     message = re.sub(r"(?s)\?.*?(?='[:,]? |\Z)", "?...", step.error.message if step.error else "")
@@ -9213,13 +9201,6 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
-def chain_warning(chain: Sequence[Certificate], now: datetime.datetime) -> Spans:
-    """Name the first certificate of a chain to expire, if that is not the server's own."""
-    ends = [(each.not_after, index) for index, each in enumerate(chain) if each.not_after]
-    _, first = min(ends, default=(None, 0))
-    return (Span("; further up the chain "), *certificate_line(chain[first], now)) if first else ()
-
-
 def short_name(name: str) -> str:
     """Return the common name in a distinguished name, else the organization, else all of it."""
     parts = [part.partition("=") for part in re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)]
@@ -9255,7 +9236,12 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
         verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
     yield "TLS", (agreed, verdict)
     if info.chain:
-        yield "Certificate", certificate_line(info.chain[0], now) + chain_warning(info.chain, now)
+        own = certificate_line(info.chain[0], now)
+        ends = [(each.not_after, index) for index, each in enumerate(info.chain) if each.not_after]
+        _, first = min(ends, default=(None, 0))
+        if first:
+            own += (Span("; further up the chain "), *certificate_line(info.chain[first], now))
+        yield "Certificate", own
         yield "Chain", " ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))
     if info.client_cert is not None:
         unsent = "not sent" if info.wanted else "not asked for"
@@ -9409,13 +9395,6 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
-def axis_bar(step: Step, begin: int, end: int) -> Bar:
-    """Lay a step on the time axis of its chain, phase by phase."""
-    failed = step.error and step.error.phase
-    letters = {phase: Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES}
-    return Bar(begin, [(getattr(step.timing, phase) or 0, letter) for phase, letter in letters.items()], end)
-
-
 def request_text(url: str, room: int) -> str:
     """Shorten a URL in its middle to so many cells."""
     text = visible(clip(url))
@@ -9433,7 +9412,11 @@ def chain_table(run: Run, width: int) -> Table:
     rows: list[Sequence[Cell]] = []
     for step, total in zip(run.steps, totals):
         url = Span(request_text(step.url, width - fixed_columns - axis - 6))
-        rows.append((Span(str(step.number)), status_span(step), Span(total), url, axis_bar(step, begin, end)))
+        failed = step.error and step.error.phase
+        letters = {phase: Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES}
+        parts = [(getattr(step.timing, phase) or 0, letter) for phase, letter in letters.items()]
+        cells = (Span(str(step.number)), status_span(step), Span(total), url)
+        rows.append((*cells, Bar(begin, parts, end)))
         begin += step.timing.total
     rows += [(), row_of((*sums, ""), "strong")]
     return Table((*headings, Scale(sums[2])), ("Step", "Total"), rows)
@@ -9469,7 +9452,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         budgets.append(f"cert≥{counted(int(end.threshold), 'day')}")
     first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
     if report.bad_statuses:
-        bad = " ".join(bad_ones(report.bad_statuses, None if report.single else report.runs)).rstrip()
+        bad = " ".join(bad_ones(report.bad_statuses, report.runs)).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
     lines += allowance_texts(verdict)
@@ -9901,23 +9884,22 @@ def comparison_lines(report: Report) -> Iterator[Line]:
             yield Span(f"{' and '.join(each.names)} differ besides: {words}", "warn")
 
 
-def certificate_words(certificate: Certificate | None, now: datetime.datetime) -> str:
-    """Name a certificate by the beginning of its SHA-256, and say how long it holds."""
-    if certificate is None:
-        return "-"
-    digits, left = (certificate.sha256 or "?")[:8], certificate.days_left(now)
-    return digits if left is None else f"{digits}, {counted(left, 'day')}"
-
-
 def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, str]:
-    """Return what the table tells of a side, by heading; of a baseline its times alone are known."""
+    """Return what the table tells of a side, by heading; of a baseline its times alone are known.
+
+    A certificate is named by the beginning of its SHA-256.
+    """
     cells = {key: number_text(to_ms(side.distributions[key].median)) for key in COMPARED}
     cells["p95"] = number_text(to_ms(side.distributions["total"].stats.get("p95")))
+    cells.update({"Status": "-", "Certificate": "-"})
     if isinstance(side, Baseline):
-        return {**cells, "Status": "-", "Certificate": "-"}
-    outcomes = [*map(str, side.statuses), *(["ERROR"] if side.failed else [])]
-    certificate = certificate_words(side.certificate, now)
-    return {**cells, "Status": ", ".join(outcomes), "Certificate": certificate}
+        return cells
+    cells["Status"] = ", ".join([*map(str, side.statuses), *(["ERROR"] if side.failed else [])])
+    if side.certificate:
+        left = side.certificate.days_left(now)
+        cells["Certificate"] = (side.certificate.sha256 or "?")[:8]
+        cells["Certificate"] += "" if left is None else f", {counted(left, 'day')}"
+    return cells
 
 
 def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], width: int) -> Table:
@@ -10106,9 +10088,8 @@ def terminal_width(stream: Any) -> int:
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
     """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 60."""
     columns = environ.get("COLUMNS", "")
-    if re.fullmatch(r"[0-9]{2,5}", columns) and 20 <= int(columns) <= 10000:
-        return max(NARROWEST, int(columns))
-    return max(NARROWEST, terminal_width(stream))
+    given = re.fullmatch(r"[1-9][0-9]{0,3}", columns)
+    return max(NARROWEST, int(columns) if given else terminal_width(stream))
 
 
 def char_cells(char: str) -> int:
@@ -10816,15 +10797,13 @@ class Results:
     def warnings(self, report: Report) -> Iterator[str]:
         """Give the warnings about all runs; `warn_about` gives those about each run."""
         runs = report.runs
-        several = None if report.single else runs
         if self.options.expected != GOOD_STATUSES:
-            yield from refused_statuses(self.samples, several, named=True)
+            yield from refused_statuses(report)
         yield from budget_warnings(report)
         if report.verdict and self.options.style == "metrics":
-            texts = not_judged_texts(report.verdict, report)
-            yield from (f"{', '.join(keys)}: {why}" for why, keys in group_by(texts.get, texts).items())
+            yield from not_judged_texts(report.verdict, report)
         if self.limited:
-            count = "" if report.single else f"{len(self.limited)} of {runs} runs "
+            count = f"{len(self.limited)} of {runs} runs " if runs > 1 else ""
             end = next(filter(None, self.limited), "; the last step redirects once more")
             yield f"{count}stopped after {MAX_REDIRECTS} redirects{end}"
         if report.single:
@@ -10961,11 +10940,9 @@ class LiveReport:
             lines = run_lines(run, self._options.style, run.turn)
             self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
         elif self._tells_all:
-            self.print(lambda: self._paint_line(run))
+            self._paint([Span(run_line(run), "" if run.steps[-1].good else "bad")])
         elif sys.stdout is not None and sys.stdout.isatty():
-            changes = list(self._change_lines(run, events))
-            if changes:
-                self.print(lambda: self._paint_changes(run, changes))
+            self._paint_changes(run, events)
             return
         if sys.stderr is not None and sys.stderr.isatty():
             for line in self._change_lines(run, events):
@@ -10982,18 +10959,19 @@ class LiveReport:
             elif self._told == MAX_TOLD + 1:
                 yield Span("further changes are only counted")
 
-    def _paint_line(self, run: Run) -> None:
-        painter = choose_painter(self.stream, self._options.environ, self._rich)
-        painter.paint([Span(run_line(run), "" if run.steps[-1].good else "bad")])
-
-    def _paint_changes(self, run: Run, changes: Sequence[Span]) -> None:
+    def _paint_changes(self, run: Run, events: Iterable[SeriesEvent]) -> None:
         """Print what has changed, and below the first failure of a kind why and what to try."""
-        blocks: list[Block] = [*changes]
+        changes: list[Block] = [*self._change_lines(run, events)]
         error = run.steps[-1].error
-        if error and error.kind not in self._explained:
+        if changes and error and error.kind not in self._explained:
             self._explained.add(error.kind)
-            blocks.append(Fields(why_rows(error)))
-        choose_painter(self.stream, self._options.environ, self._rich).paint(blocks)
+            changes.append(Fields(list(why_rows(error))))
+        if changes:
+            self._paint(changes)
+
+    def _paint(self, blocks: Iterable[Block]) -> None:
+        environ = self._options.environ
+        self.print(lambda: choose_painter(self.stream, environ, self._rich).paint(blocks))
 
     def print(self, write: Callable[[], object]) -> None:
         """Write to the report, as long as that works and somebody reads it."""
@@ -11069,23 +11047,21 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
     return variants
 
 
-def check_runs(options: Options, runs: int) -> None:
-    """Raise UsageError for more runs than there may be, or than traces that one message holds."""
-    if runs > MAX_COUNT:
-        raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower --count, or raise --interval")
-    if options.tracing and runs > MAX_TRACES:
-        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
-
-
 def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
-    """Measure run after run, until all are done, nobody wants more, or an interruption ends it."""
+    """Measure run after run, until all are done, nobody wants more, or an interruption ends it. Raises
+    UsageError for more runs than there may be, or than traces that one message holds.
+    """
     options, series = results.options, results.options.series
     variants = find_variants(pool, results, live)
     if not variants:
         return
     live.expect(len(variants))
     results.variants = [variant.name for variant in variants]
-    check_runs(options, live.planned)
+    runs = live.planned
+    if runs > MAX_COUNT:
+        raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower --count, or raise --interval")
+    if options.tracing and runs > MAX_TRACES:
+        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
     for variant, turn in each_turn(variants, results, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -11097,14 +11073,9 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
-    if (
-        series.duration
-        and not series.interval
-        and results.samples
-        and results.samples[-1].run == live.planned
-    ):
-        most = f"{live.planned} runs are the most there may be"
-        warn(options, f"{most}: the series ended before its time was over")
+            if series.duration and not series.interval and turn.number == runs:
+                most = f"{runs} runs are the most there may be"
+                warn(options, f"{most}: the series ended before its time was over")
 
 
 def write_export(option: str, report: Report, results: Results, crashed: bool) -> bool:
