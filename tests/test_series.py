@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import platform
 import random
 import re
 import signal
@@ -29,7 +30,7 @@ from checks import (
     parse_compact,
     parse_metrics,
 )
-from conftest import PATIENCE, catches, open_terminal, read_all, storm
+from conftest import PATIENCE, storm
 from inside import tool
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
 
@@ -275,16 +276,6 @@ def test_a_step_of_a_series_has_a_waterfall_or_from_three_runs_on_a_table(run_to
                 assert float(shown[phase]) == pytest.approx(timing[f"{phase}_ms"], abs=0.006)
 
 
-def test_a_report_in_ascii_draws_its_strips_in_ascii(run_tool, server):
-    result = run_tool(
-        "--count", "8", *QUICK, server.url(), env={"PYTHONIOENCODING": "ascii", "COLUMNS": "110"}
-    )
-    assert result.out.isascii()
-    strips = re.findall(r"\| (?:total|wait) .*\| ([ .:\-=+*#@]+) \|", result.out)
-    assert strips
-    assert all(strip.strip() for strip in strips[-2:])
-
-
 def test_a_slow_first_run_is_called_that_and_counted(run_tool):
     with http_server({"/": every(Reply(wait=1.5), *[Reply(wait=0.03)] * 9)}) as server:
         result = run_tool("--count", "10", *QUICK, server.url(), "--json", "-")
@@ -385,17 +376,15 @@ def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(
     assert server.accepted == 0
 
 
-def test_budgets_of_a_file_may_be_on_statistics(run_tool, tmp_path, server):
+def test_budgets_of_a_file_may_be_on_statistics(call_tool, tmp_path, server):
     path = tmp_path / "budgets"
     path.write_text("# ours\nTotal.P90 = 0.001\ntotal = 9000\n")
     options = ["--metrics-only", "--count", "10", *QUICK, "--json", "-", "--slo-file", path]
-    result = run_tool(*options, "--slo", "total=8000", server.url())
-    assert "--slo total.p90: of 10 runs it is mostly below the true one" in result.err
+    result = call_tool(*options, "--slo", "total=8000", server.url())
     slo = result.json()["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 8000, "total.p90": 0.001}
-    [violation] = slo["violations"]
-    assert (violation["key"], violation["run_number"]) == ("total.p90", None)
-    assert result.code == 4
+    assert (result.code, [each["key"] for each in slo["violations"]]) == (4, ["total.p90"])
+    assert "--slo total.p90: of 10 runs it is mostly below the true one" in result.err
 
 
 # --- exit codes -----------------------------------------------------------------------------------
@@ -457,24 +446,6 @@ def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are
     assert document["summary"]["duration_ms"] >= (6 + skipped) * 600 - 2
 
 
-@pytest.mark.needs("linux")
-def test_rounds_of_a_machine_that_stood_still_are_skipped_and_counted(start_tool, tmp_path, server):
-    path = tmp_path / "out.json"
-    process = start_tool("--duration", "4", "--interval", "0.2", "--json", path, server.url())
-    while len(server.requests) < 3:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(1.6)
-    process.send_signal(signal.SIGCONT)
-    shown, _ = process.communicate(timeout=PATIENCE)
-    document = check_document(json.loads(path.read_text()))
-    skipped, runs = document["summary"]["skipped"], len(document["runs"])
-    assert skipped >= 6 and skipped + runs == 20
-    assert f"{skipped} of 20 starts were skipped: a run was still under way, or this machine" in flat(
-        shown.decode()
-    )
-
-
 @pytest.mark.parametrize(
     ("duration", "now", "due", "skipped"),
     [
@@ -508,12 +479,12 @@ def test_without_an_interval_none_is_late(call_tool, server, zero):
 
 def test_the_deadline_holds_for_each_run(run_tool):
     """The three take longer than a deadline together, and one alone does not."""
-    with http_server({"/": every(Reply(wait=2), Reply(wait=60), Reply(wait=2))}) as server:
-        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "3.5", "--json", "-"]
+    with http_server({"/": every(Reply(wait=1.2), Reply(wait=60), Reply(wait=1.2))}) as server:
+        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "2.3", "--json", "-"]
         result = run_tool(*options, server.url())
     steps = [run["steps"][0] for run in result.json()["runs"]]
     assert [step["error"] and step["error"]["kind"] for step in steps] == [None, "timeout", None]
-    assert steps[1]["timing"]["total_ms"] >= 3500 - EDGE
+    assert steps[1]["timing"]["total_ms"] >= 2300 - EDGE
     assert result.code == 75
 
 
@@ -556,6 +527,10 @@ def test_what_is_no_count_or_interval_is_refused(call_tool, server, option, valu
 # --- signals --------------------------------------------------------------------------------------
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+WRITING = {"x86_64": "1 0x1 ", "aarch64": "64 0x1 "}.get(platform.machine())
+needs_calls = pytest.mark.skipif(
+    not (WRITING and os.path.exists("/proc/self/syscall")), reason="what a process waits for is not told here"
+)
 
 
 class Holding:
@@ -619,13 +594,9 @@ def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word
     assert os.listdir(tmp_path) == []
 
 
+@needs_calls
 @pytest.mark.parametrize(
-    ("first", "second", "code"),
-    [
-        (signal.SIGINT, signal.SIGINT, 130),
-        (signal.SIGTERM, signal.SIGINT, 143),
-        (signal.SIGINT, signal.SIGTERM, 130),
-    ],
+    ("first", "second", "code"), [(signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGINT, 143)]
 )
 def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first, second, code):
     """The pipe is full: the program is in the middle of writing, and the first signal cannot help it."""
@@ -635,55 +606,38 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first,
         process = start_tool("--metrics-only", "--count", "10000", *QUICK, "--json", path, server.url())
         wait_until_stuck(process, server)
         process.send_signal(first)
-        time.sleep(0.15)
+        time.sleep(0.15)  # the echo of a signal is no second one
         assert process.poll() is None, "what was measured has still to be written"
         process.send_signal(second)
-        process.wait(5)
+        process.wait(PATIENCE)
     assert process.returncode == code
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["out.json"]
 
 
 def wait_until_stuck(process, server):
-    """Wait until a program that writes to a pipe has been asking for nothing for a while."""
-    count = calm_for = 0
-    while calm_for < 5:  # others may have the CPUs for some tenths of a second
-        time.sleep(0.2)
-        calm_for = calm_for + 1 if 0 < count == len(server.requests) else 0
-        count = len(server.requests)
-    assert process.poll() is None
-    assert 20 < count < 9000
+    """Wait until a program sleeps in writing to a pipe, as Linux tells of it: in write(2) of stdout."""
+    give_up = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < give_up:
+        with open(f"/proc/{process.pid}/syscall", encoding="ascii") as file:
+            if file.read().startswith(WRITING):
+                assert 20 < len(server.requests) < 9000
+                return
+        time.sleep(0.01)
+    raise AssertionError("it is not stuck")
 
 
+@needs_calls
 def test_after_the_first_signal_a_slow_reader_gets_all_of_it(start_tool):
     with http_server() as server:
         process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
         wait_until_stuck(process, server)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, calm(err.decode())) == (130, "")
     lines = out.decode().splitlines()
     assert int(summaries(lines[-1])[0]["runs"]) == len(lines) - 1
     assert all(parse_metrics(line) for line in lines[:-1])
-
-
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("pause", [0.01, 0.12, 0.31])
-def test_a_signal_at_any_moment_leaves_a_whole_document_or_none(start_tool, tmp_path, pause):
-    path = tmp_path / "out.json"
-    with http_server() as server:
-        options = ["--count", "400", *QUICK, "--json", path, "--har", tmp_path / "out.har"]
-        process = start_tool(*options, server.url())
-        while not catches(process, (signal.SIGINT, signal.SIGTERM)):
-            assert process.poll() is None
-        time.sleep(pause)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
-    assert process.returncode in (130, 0)
-    assert b"Traceback" not in err
-    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
-    if path.exists():
-        check_document(json.loads(path.read_text()))
 
 
 @pytest.mark.needs("linux")
@@ -859,7 +813,7 @@ def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(start_tool,
         http_server({"/v1/traces": collect}) as collector,
         out.open("wb") as file,
     ):
-        options = ["--compact", "-L", "--count", "40", *QUICK, "--otlp", collector.url()]
+        options = ["--compact", "-L", "--count", "20", *QUICK, "--otlp", collector.url()]
         process = start_tool(*options, server.url(), stdout=file)
         peak = peak_of(process)
     assert process.returncode == 47
@@ -867,7 +821,7 @@ def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(start_tool,
     assert max(map(len, lines)) < 3000
     assert len([line for line in lines if line.startswith("Summary")]) == 11
     [size] = sizes
-    assert size < 40 * 11 * 7000
+    assert size < 20 * 11 * 7000
     assert 20 < peak < 90
 
 
@@ -879,19 +833,10 @@ def test_words_of_the_server_do_not_reach_a_terminal_raw_in_a_series(run_tool):
     assert "\x07" not in result.out
 
 
-def test_a_terminal_of_which_nothing_is_known_gets_no_bar(start_tool, server):
-    """A pseudo-terminal on stdout and one on stderr, TERM unset."""
-    pairs = [open_terminal(80), open_terminal(80)]
-    process = start_tool("--count", "3", *QUICK, server.url(), stdout=pairs[0][1], stderr=pairs[1][1])
-    for _, end in pairs:
-        os.close(end)
-    sources = {master: bytearray() for master, _ in pairs}
-    read_all(sources, 20)
-    assert process.wait(10) == 0
-    assert calm(sources[pairs[1][0]].decode()) == ""
-    assert b"Run 3 127.0.0.1: 200  wait" in sources[pairs[0][0]]
-    for master, _ in pairs:
-        os.close(master)
+def test_a_terminal_that_can_nothing_gets_no_bar(run_tool, server):
+    words = ("--count", "3", *QUICK, server.url())
+    result = run_tool(*words, terminal="out err", env={"TERM": "dumb"})
+    assert result.err == "" and "Run 3 127.0.0.1: 200  wait" in result.out
 
 
 def test_exports_of_a_series_have_the_first_4_kb_of_each_header_section_and_a_single_run_has_all(
@@ -1027,30 +972,22 @@ def behind(*backends, version=lambda number: "1.0"):
     return {"/": answer}
 
 
-def test_a_backend_that_is_slower_is_named_behind_one_address(run_tool, tmp_path):
+def test_a_backend_that_is_slower_or_answers_503_is_named_behind_one_address(run_tool, tmp_path):
     path = tmp_path / "out.json"
-    with http_server(behind((0.01, 200), (0.01, 200), (0.06, 200), (0.01, 200))) as server:
+    with http_server(behind((0.01, 200), (0.01, 200), (0.06, 200), (0.01, 503))) as server:
         result = run_tool("--count", "40", "--interval", "0", "--json", path, server.url(), columns=120)
-    found = result.json(path)["statistics"][0]["slow"]
+    statistics = result.json(path)["statistics"][0]
+    found, by_status = statistics["slow"], statistics["by_status"]
     assert found["goes_with"] == {"name": "x-backend", "value": "c", "with": 10, "without": 0}
+    assert by_status["503"]["goes_with"] == {"name": "x-backend", "value": "d", "with": 10, "without": 0}
+    assert by_status["200"]["goes_with"] is None
     slow = len(found["runs"])  # on a busy machine one of the others is slow too
     assert set(range(3, 41, 4)) <= set(found["runs"]) and slow <= 11
     words = flat(result.out)
-    assert re.search(rf"Slow {slow} of 40 runs, 6\d ms usually, the others 1\d: run ", words)
-    if slow == 10:
-        assert found["pattern"] == {"every_runs": 4} and "every 4th run, " in words
+    assert re.search(rf"Slow {slow} of 30 runs, \d+ ms usually, the others \d+: run ", words)
     own = "all 10" if slow == 10 else f"10 of {slow}"
-    assert f"{own} have x-backend: c, none of the {40 - slow} others" in words
-
-
-def test_a_backend_that_answers_503_is_named(run_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with http_server(behind((0, 200), (0, 200), (0, 503), (0, 200))) as server:
-        result = run_tool("--count", "40", "--interval", "0", "--json", path, server.url(), columns=120)
-    by_status = result.json(path)["statistics"][0]["by_status"]
-    assert by_status["503"]["goes_with"] == {"name": "x-backend", "value": "c", "with": 10, "without": 0}
-    assert by_status["200"]["goes_with"] is None
-    assert "Statuses 503: all 10 have x-backend: c, none of the 30 others" in flat(result.out)
+    assert f"{own} have x-backend: c, none of the {30 - slow} others" in words
+    assert "Statuses 503: all 10 have x-backend: d, none of the 30 others" in words
 
 
 @pytest.mark.parametrize(("first", "blamed"), [(200, True), (429, False)])
@@ -1070,7 +1007,7 @@ def test_a_version_that_is_slower_is_seen_over_time_with_what_came_with_it(run_t
 
     def answer(request):
         new = next(count) >= 40
-        return Reply(wait=0.16 if new else 0.02, headers=(("Server", f"app/{1 + new}"),))
+        return Reply(wait=0.08 if new else 0.01, headers=(("Server", f"app/{1 + new}"),))
 
     with http_server({"/": answer}) as server:
         words = ("--count", "80", "--interval", "0", "--json", path, server.url())
@@ -1078,10 +1015,10 @@ def test_a_version_that_is_slower_is_seen_over_time_with_what_came_with_it(run_t
     found = result.json(path)["statistics"][0]["slow"]
     assert set(range(41, 81)) <= set(found["runs"])
     assert found["goes_with"]["value"] == "app/2"
-    assert re.search(r"^  Over time +2\d ms [.:=*#@+-]{40} \d+ ms$", result.out, re.M)
-    clock = r"\d\d:\d\d:\d\d"
+    assert result.out.isascii()
+    assert re.search(r"^  Over time +\d+ ms [.:=*#@+-]{40} \d+ ms$", result.out, re.M)
     if found["runs"] == [*range(41, 81)]:
-        sentence = rf"Slow 40 of 80 runs, 1\d\d ms usually, the others 2\d: run 41-80 from {clock} to the end"
+        sentence = r"Slow 40 of 80 runs, \d+ ms usually, the others \d+: run 41-80 from [\d:]{8} to the end"
         assert re.search(sentence, flat(result.out))
 
 
@@ -1097,20 +1034,6 @@ def test_the_header_of_a_series_counts_what_differs_and_its_run_says_its_own(run
     assert re.search("^  Server +old ×9, new ×3$", result.out, re.M)
     assert "Server" not in same.out or "×" not in same.out
     assert "  Address      127.0.0.1 (IPv4)" in result.out
-
-
-def test_events_and_levels_begin_with_the_first_step_of_their_run(run_tool):
-    count = itertools.count(1)
-    routes = {
-        "/": Reply(302, wait=0.05, headers=(("Location", "/x"),)),
-        "/x": lambda request: Reply(503 if next(count) == 3 else 200),
-    }
-    with http_server(routes) as server:
-        result = run_tool("-L", "--count", "4", "--interval", "0", "--json", "-", server.url())
-    document = json.loads(result.out)
-    event = next(each for each in document["events"] if each["kind"] == "status")
-    run = document["runs"][event["run_number"] - 1]
-    assert event["at"] == run["started_at"] == run["steps"][0]["started_at"] != run["steps"][1]["started_at"]
 
 
 def test_the_first_short_fields_of_an_answer_are_kept_each_text_once():
