@@ -126,16 +126,6 @@ def span_us(span):
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-@pytest.mark.needs("h2")
-def test_a_collector_that_speaks_http2_too_is_asked_in_http1(call_tool, server, authority):
-    both = authority.context(alpn=("h2", "http/1.1"))
-    with http_server(tls=both) as collector:
-        words = ("--compact", "-k", "--otlp", collector.url(host="localhost"), server.url())
-        result = call_tool(*words, env={"SSL_CERT_FILE": str(authority.file)})
-    assert result.code == 0 and result.err == ""
-    assert [request.method for request in collector.requests] == ["POST"]
-
-
 def test_a_run_is_one_post_of_a_chain_of_steps_of_phases(traced, collector, server):
     trace, document = traced("-X", "PUT", "-d", "four", server.url("/a/b?token=SECRET#b"))
     [request] = collector.requests
@@ -213,18 +203,6 @@ def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced, serv
         assert root.start_time_unix_nano - first.start_time_unix_nano >= number * 10**8 - 2 * 10**6
 
 
-def test_the_chain_spans_its_steps(traced, server):
-    with http_server({"/": redirect(server.url("/b"))}) as first:
-        trace, _ = traced("-L", first.url())
-    [root] = trace.roots
-    one, two = trace.steps()
-    assert root.start_time_unix_nano == one.start_time_unix_nano
-    assert root.end_time_unix_nano == two.end_time_unix_nano
-    assert one.end_time_unix_nano <= two.start_time_unix_nano
-    assert "http.request.resend_count" not in attributes(one)
-    assert attributes(two)["http.request.resend_count"] == 1
-
-
 def convention_names():
     """List every attribute name of the semantic conventions."""
     import importlib
@@ -251,13 +229,6 @@ def test_every_other_name_begins_with_httphases(traced, authority, http2):
     assert own and names - own <= convention_names()
     assert {"tls.protocol.version", "error.type"} <= names
     assert all(event.name.startswith("httphases.") for span in trace.spans for event in span.events)
-
-
-def test_http2_is_called_2(traced, authority, http2):
-    trace, _ = traced("--cacert", authority.file, http2.url("/"))
-    [step] = trace.steps()
-    assert attributes(step)["network.protocol.version"] == "2"
-    assert attributes(step)["tls.protocol.version"] == "1.3"
 
 
 def test_an_error_page_is_an_error_of_its_status(traced):
@@ -369,7 +340,7 @@ def test_each_address_is_a_trace(traced):
     assert len(trace.roots) == 2
 
 
-def test_propagate_names_the_span_of_each_step(traced, server):
+def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(traced, server):
     with http_server({"/": redirect(server.url("/b"))}) as first:
         trace, document = traced("-L", "--propagate", first.url())
     sent = [request.values("traceparent") for request in (*first.requests, *server.requests)]
@@ -378,9 +349,15 @@ def test_propagate_names_the_span_of_each_step(traced, server):
     assert len({step["spanId"] for step in steps}) == 2
     names = [[h["name"] for h in step["request"]["headers"]] for step in document["steps"]]
     assert all("traceparent" in each for each in names), "what was sent is recorded"
+    [root], (one, two) = trace.roots, trace.steps()
+    assert root.start_time_unix_nano == one.start_time_unix_nano
+    assert root.end_time_unix_nano == two.end_time_unix_nano
+    assert one.end_time_unix_nano <= two.start_time_unix_nano
+    assert "http.request.resend_count" not in attributes(one)
+    assert attributes(two)["http.request.resend_count"] == 1
 
 
-def test_propagate_in_a_series_over_http2(traced, authority, http2, run_tool):
+def test_propagate_in_a_series_over_http2(traced, authority, http2):
     options = ["--propagate", "--count", "2", "--interval", "0", "--reuse", "--cacert", authority.file]
     trace, document = traced(*options, http2.url("/"))
     parents = [
@@ -391,6 +368,8 @@ def test_propagate_in_a_series_over_http2(traced, authority, http2, run_tool):
     ]
     steps = [raw for raw in trace.raw if raw["kind"] == CLIENT]
     assert parents == [f"00-{step['traceId']}-{step['spanId']}-01" for step in steps]
+    found = attributes(trace.steps()[0])
+    assert (found["network.protocol.version"], found["tls.protocol.version"]) == ("2", "1.3")
 
 
 def test_a_proxy_is_not_told_by_connect(traced, tls, authority):
@@ -675,8 +654,9 @@ def test_it_goes_through_the_proxy_of_the_environment(call_tool, server):
 
 
 @pytest.fixture
-def secure_collector(tls):
-    with collecting(tls=tls) as server:
+def secure_collector(authority):
+    """Speak HTTP/2 as well, which no collector is asked in."""
+    with collecting(tls=authority.context(alpn=("h2", "http/1.1"))) as server:
         yield server
 
 
