@@ -788,178 +788,150 @@ def flight(size: int) -> dict[str, Any]:
     return {"tls": TLS13, "sent": {"received": size}}
 
 
+NOTHING: dict[str, Any] = {}
+
+
+def row(times: str, *expected: str, base: Any = NOTHING, **known: Any) -> tuple[str, Any, set[str]]:
+    """Make a row: the five phases in ms, what is found, and what is known; `base` is known too."""
+    return times, {**base, **known}, set(expected)
+
+
 RECORDED = {
-    "a far server": ("0 40.9 0 41.2 0", {}, set()),
-    "a far server over TLS 1.2": ("0 40.4 84.5 40.7 0", {"tls": TLS12}, {"setup", "tls12"}),
-    "a kernel that tells nothing": ("0 40.9 0 343.9 0", {"connected": None}, set()),
-    "a lost SYN": ("0 1092.7 0 40.8 104.3", LOST_SYN, {"loss connect"}),
-    "an address that is silent": (
+    "a far server": row("0 40.9 0 41.2 0"),
+    "a far server over TLS 1.2": row("0 40.4 84.5 40.7 0", "setup", "tls12", tls=TLS12),
+    "a kernel that tells nothing": row("0 40.9 0 343.9 0", connected=None),
+    "a lost SYN": row("0 1092.7 0 40.8 104.3", "loss connect", base=LOST_SYN),
+    "an address that is silent": row(
         "0 291.9 0 41.2 0",
-        {"attempts": attempts((OTHERS[0], 291.9, tool.GIVEN_UP), (FAR, 41.3, None))},
-        {"address_failed"},
+        "address_failed",
+        attempts=attempts((OTHERS[0], 291.9, tool.GIVEN_UP), (FAR, 41.3, None)),
     ),
-    "a silent name server": ("5003 41 0 41 0", RESOLVED, {"resolver_timeout"}),
-    "one that answers 0.25 s later": ("5250 41 0 41 0", RESOLVED, {"resolver_timeout"}),
-    "one that answers later": ("5250.1 41 0 41 0", RESOLVED, {"slow_lookup"}),
-    "a time-out that ends early": ("9990 41 0 41 0", RESOLVED, {"resolver_timeout"}),
-    "one that ends earlier": ("4989.9 41 0 41 0", RESOLVED, {"slow_lookup"}),
-    "a search list": ("100 41 0 41 0", SEARCHED, {"search_list", "setup"}),
-    "one of quick names": ("19.9 41 0 41 0", SEARCHED, set()),
-    "a search list that was not used": (
+    "a silent name server": row("5003 41 0 41 0", "resolver_timeout", base=RESOLVED),
+    "one that answers 0.25 s later": row("5250 41 0 41 0", "resolver_timeout", base=RESOLVED),
+    "one that answers later": row("5250.1 41 0 41 0", "slow_lookup", base=RESOLVED),
+    "a time-out that ends early": row("9990 41 0 41 0", "resolver_timeout", base=RESOLVED),
+    "one that ends earlier": row("4989.9 41 0 41 0", "slow_lookup", base=RESOLVED),
+    "a search list": row("100 41 0 41 0", "search_list", "setup", base=SEARCHED),
+    "one of quick names": row("19.9 41 0 41 0", base=SEARCHED),
+    "a search list that was not used": row(
         "99 41 0 41 0",
-        {"evidence": {**SEARCHED["evidence"], "resolver": RESOLVER._replace(search=("b.test", "c.test"))}},
-        {"setup"},
+        "setup",
+        evidence={**SEARCHED["evidence"], "resolver": RESOLVER._replace(search=("b.test", "c.test"))},
     ),
-    "an unknown name server": ("100 41 0 41 0", {}, {"slow_lookup"}),
-    "a name server that is nearly slow": ("99.9 41 0 41 0", RESOLVED, {"setup"}),
-    "a lookup on a starved machine": ("120 41 0 41 0", {"starved_us": 30_000}, {"setup", "starved"}),
-    "a large certificate": ("0 40.6 84.0 45.4 0", flight(17_970), {"setup", "tls_slow"}),
-    "a certificate that fits": ("0 40.6 84.0 45.4 0", flight(7_900), {"setup"}),
-    "a large certificate on a starved machine": (
-        "0 40.5 149.1 41.3 0",
-        {**flight(12_852), "starved_us": 105_863},
-        {"setup", "starved"},
+    "an unknown name server": row("100 41 0 41 0", "slow_lookup"),
+    "a name server that is nearly slow": row("99.9 41 0 41 0", "setup", base=RESOLVED),
+    "a lookup on a starved machine": row("120 41 0 41 0", "setup", "starved", starved_us=30_000),
+    "a large certificate": row("0 40.6 84.0 45.4 0", "setup", "tls_slow", base=flight(17_970)),
+    "a certificate that fits": row("0 40.6 84.0 45.4 0", "setup", base=flight(7_900)),
+    "a large certificate on a starved machine": row(
+        "0 40.5 149.1 41.3 0", "setup", "starved", base=flight(12_852), starved_us=105_863
     ),
-    "a slow handshake": ("0 40.5 344.8 41.6 0", {"tls": TLS13}, {"tls_slow"}),
-    "a slow handshake nearby": ("0 0.1 50.2 0.2 0", {"tls": TLS13, **NEARBY}, {"tls_slow"}),
-    "a handshake nearby that computes": ("0 0.1 50.1 0.2 0", {"tls": TLS13, **NEARBY}, {"setup"}),
-    "a handshake that is read late": (
-        "0 40.5 544.8 41.6 0",
-        {"tls": TLS13, "sent": {"quiet_us": 500_000}, "answered": {"quiet_us": 0}},
-        {"setup"},
+    "a slow handshake": row("0 40.5 344.8 41.6 0", "tls_slow", tls=TLS13),
+    "a slow handshake nearby": row("0 0.1 50.2 0.2 0", "tls_slow", tls=TLS13, base=NEARBY),
+    "a handshake nearby that computes": row("0 0.1 50.1 0.2 0", "setup", tls=TLS13, base=NEARBY),
+    "a handshake that is read late": row(
+        "0 40.5 544.8 41.6 0", "setup", tls=TLS13, sent={"quiet_us": 500_000}, answered={"quiet_us": 0}
     ),
-    "a slow handshake through a proxy": (
-        "0 40.5 344.8 41.6 0",
-        {"tls": TLS13, "proxy": True, "sent": {"retransmits": 1}},
-        {"setup"},
+    "a slow handshake through a proxy": row(
+        "0 40.5 344.8 41.6 0", "setup", tls=TLS13, proxy=True, sent={"retransmits": 1}
     ),
-    "a lost ClientHello": (
-        "0 40.5 306.6 41.0 0",
-        {"tls": TLS13, "sent": {"retransmits": 1}},
-        {"loss tls"},
+    "a lost ClientHello": row("0 40.5 306.6 41.0 0", "loss tls", tls=TLS13, sent={"retransmits": 1}),
+    "a thinking server": row("0 41.2 0 343.9 0", "server"),
+    "a thinking server behind a proxy": row("0 41.2 0 343.9 0", proxy=True),
+    "a thinking server nearby": row("0 0.1 0 50.2 0", "server", base=NEARBY),
+    "a server nearby that hardly thinks": row("0 0.1 0 50 0", base=NEARBY),
+    "a thinking server whose round trip is unknown": row(
+        "0 0.1 0 343.9 0", "server", connected={"rtt_us": None}
     ),
-    "a thinking server": ("0 41.2 0 343.9 0", {}, {"server"}),
-    "a thinking server behind a proxy": ("0 41.2 0 343.9 0", {"proxy": True}, set()),
-    "a thinking server nearby": ("0 0.1 0 50.2 0", NEARBY, {"server"}),
-    "a server nearby that hardly thinks": ("0 0.1 0 50 0", NEARBY, set()),
-    "a thinking server whose round trip is unknown": (
-        "0 0.1 0 343.9 0",
-        {"connected": {"rtt_us": None}},
-        {"server"},
+    "a thinking server on a unix socket": row("0 0.1 0 50 0", "server", base=UNIX),
+    "a server on a unix socket that hardly thinks": row("0 0.1 0 49.9 0", base=UNIX),
+    "a long request to a unix socket": row("0 0.1 0 50 0", base=UNIX, evidence={"request_bytes": 14_601}),
+    "a server that did not answer": row(
+        "0 41.2 0 958.8 -", answered=None, ended=None, response=None, error=FAILED
     ),
-    "a thinking server on a unix socket": ("0 0.1 0 50 0", UNIX, {"server"}),
-    "a server on a unix socket that hardly thinks": ("0 0.1 0 49.9 0", UNIX, set()),
-    "a long request to a unix socket": (
-        "0 0.1 0 50 0",
-        {**UNIX, "evidence": {"request_bytes": 14_601}},
-        set(),
+    "a lost request": row("0 40.7 0 294.0 0", "loss wait", answered={"retransmits": 1}),
+    "an answer whose beginning was late": row(
+        "0 41.2 0 90 0", "loss wait", evidence={"gaps": (("wait", 90_000),)}
     ),
-    "a server that did not answer": (
-        "0 41.2 0 958.8 -",
-        {"answered": None, "ended": None, "response": None, "error": FAILED},
-        set(),
+    "an answer that was in disorder and on time": row("0 41.2 0 42 0", answered={"disorder": 2}),
+    "an upload": row("0 40.8 0 121.9 0", "slow_start wait", base=UPLOAD),
+    "an upload after a loss": row(
+        "0 40.8 0 121.9 0", "loss wait", base=UPLOAD, answered={"segments_out": 43, "retransmits": 1}
     ),
-    "a lost request": ("0 40.7 0 294.0 0", {"answered": {"retransmits": 1}}, {"loss wait"}),
-    "an answer whose beginning was late": (
-        "0 41.2 0 90 0",
-        {"evidence": {"gaps": (("wait", 90_000),)}},
-        {"loss wait"},
+    "an upload on a kept connection": row("- - - 121.9 0", base=UPLOAD, kept=True),
+    "slow start": row("0 40.7 0 46.5 82.9", "slow_start xfer", ended={"segments_in": 70}),
+    "a slow sender": row("0 40.7 0 46.5 182.9", ended={"segments_in": 70}),
+    "slow start on a kernel that counts no disorder": row(
+        "0 40.7 0 46.5 82.9", connected={"disorder": None}, ended={"segments_in": 70}
     ),
-    "an answer that was in disorder and on time": ("0 41.2 0 42 0", {"answered": {"disorder": 2}}, set()),
-    "an upload": ("0 40.8 0 121.9 0", UPLOAD, {"slow_start wait"}),
-    "an upload after a loss": (
-        "0 40.8 0 121.9 0",
-        {**UPLOAD, "answered": {"segments_out": 43, "retransmits": 1}},
-        {"loss wait"},
-    ),
-    "an upload on a kept connection": ("- - - 121.9 0", {**UPLOAD, "kept": True}, set()),
-    "slow start": ("0 40.7 0 46.5 82.9", {"ended": {"segments_in": 70}}, {"slow_start xfer"}),
-    "a slow sender": ("0 40.7 0 46.5 182.9", {"ended": {"segments_in": 70}}, set()),
-    "slow start on a kernel that counts no disorder": (
-        "0 40.7 0 46.5 82.9",
-        {"connected": {"disorder": None}, "ended": {"segments_in": 70}},
-        set(),
-    ),
-    "a lost segment": (
+    "a lost segment": row(
         "0 40.6 0 53.1 324.3",
-        {"ended": {"segments_in": 70, "disorder": 8}, "evidence": {"gaps": (("xfer", 250_000),)}},
-        {"loss xfer"},
+        "loss xfer",
+        ended={"segments_in": 70, "disorder": 8},
+        evidence={"gaps": (("xfer", 250_000),)},
     ),
-    "one in a body that takes long": (
-        "0 40.6 0 53.1 5000",
-        {"body_bytes": 100_000, "evidence": {"gaps": (("xfer", 90_000),)}},
-        {"slow_body"},
+    "one in a body that takes long": row(
+        "0 40.6 0 53.1 5000", "slow_body", body_bytes=100_000, evidence={"gaps": (("xfer", 90_000),)}
     ),
-    "a silent body": ("0 41.2 0 41 600", {"evidence": {"pauses": (PAUSE,)}}, {"stalled"}),
-    "one that is as silent as the path is long": (
-        "0 41.2 0 41 79",
-        {"evidence": {"pauses": (PAUSE._replace(us=79_900),)}},
-        set(),
+    "a silent body": row("0 41.2 0 41 600", "stalled", evidence={"pauses": (PAUSE,)}),
+    "one that is as silent as the path is long": row(
+        "0 41.2 0 41 79", evidence={"pauses": (PAUSE._replace(us=79_900),)}
     ),
-    "one that pauses": (
+    "one that pauses": row(
+        "0 41.2 0 41 900", "stalled", evidence={"pauses": (PAUSE._replace(us=81_000),) * 9}
+    ),
+    "a slow path": row(
         "0 41.2 0 41 900",
-        {"evidence": {"pauses": (PAUSE._replace(us=81_000),) * 9}},
-        {"stalled"},
+        "slow_body",
+        evidence={"pauses": (PAUSE._replace(us=81_000, burst=2 * 1448),) * 9},
+        body_bytes=9 * 2896,
     ),
-    "a slow path": (
-        "0 41.2 0 41 900",
-        {"evidence": {"pauses": (PAUSE._replace(us=81_000, burst=2 * 1448),) * 9}, "body_bytes": 9 * 2896},
-        {"slow_body"},
+    "a body of half a step": row("0 100 0 41 140", body_bytes=2_000),
+    "an upload without credit": row(
+        "0 41.2 0 541 0", "http2_window", evidence={"request_bytes": 600_000, "held_us": 400_000}
     ),
-    "a body of half a step": ("0 100 0 41 140", {"body_bytes": 2_000}, set()),
-    "an upload without credit": (
+    "an upload that nobody reads": row(
+        "0 41.2 0 541 0", "tcp_window", evidence={"request_bytes": 600_000}, answered={"limited_us": 400_000}
+    ),
+    "an upload that both windows held, in three round trips": row(
         "0 41.2 0 541 0",
-        {"evidence": {"request_bytes": 600_000, "held_us": 400_000}},
-        {"http2_window"},
+        "http2_window",
+        "tcp_window",
+        "slow_start wait",
+        evidence={"request_bytes": 60_000, "held_us": 200_000},
+        answered={"limited_us": 200_000, "segments_out": 60},
     ),
-    "an upload that nobody reads": (
-        "0 41.2 0 541 0",
-        {"evidence": {"request_bytes": 600_000}, "answered": {"limited_us": 400_000}},
-        {"tcp_window"},
+    "a body that waits for an acknowledgement": row("- - - 0.2 42.3", "nagle xfer", base=HELD),
+    "one that waits as long as can be": row("- - - 0.2 50", "nagle xfer", base=HELD),
+    "one that waits too long for that": row("- - - 0.2 50.1", base=HELD),
+    "one that does not wait for so long": row("- - - 0.2 37.9", base=HELD),
+    "one that waits on a longer path": row("- - - 20.2 62.3", base=held(connected=20_000)),
+    "one in three segments": row("- - - 0.2 42.3", "nagle xfer", base=held(segments_in=4)),
+    "one in four segments": row("- - - 0.2 42.3", base=held(segments_in=5)),
+    "one whose head was acknowledged at once": row("- - - 0.2 42.3", base=held(answered=2)),
+    "one that nothing was acknowledged for": row("- - - 0.2 42.3", base=held(acknowledgments=1)),
+    "one that was sent after a loss": row("- - - 0.2 42.3", base=held(retransmits=1)),
+    "one that came in disorder": row("- - - 0.2 42.3", base=held(disorder=1)),
+    "one behind a proxy": row("- - - 0.2 42.3", base=HELD, proxy=True),
+    "one that did not come whole": row("- - - 0.2 42.3", base=HELD, error=FAILED),
+    "an answer that waits for the tickets' acknowledgement": row(
+        "0 0.1 2 41.7 0", "nagle wait", base=TICKETS
     ),
-    "an upload that both windows held, in three round trips": (
-        "0 41.2 0 541 0",
-        {
-            "evidence": {"request_bytes": 60_000, "held_us": 200_000},
-            "answered": {"limited_us": 200_000, "segments_out": 60},
-        },
-        {"http2_window", "tcp_window", "slow_start wait"},
+    "one over TLS 1.2": row("0 0.1 2 41.7 0", base=TICKETS, tls=TLS12),
+    "one on a kept connection": row("- - - 41.7 0", base=TICKETS, kept=True),
+    "one that came in small segments": row(
+        "0 0.1 2 41.7 0", base=TICKETS, answered={"segments_in": 3, "acknowledgments": 2, "received": 667}
     ),
-    "a body that waits for an acknowledgement": ("- - - 0.2 42.3", HELD, {"nagle xfer"}),
-    "one that waits as long as can be": ("- - - 0.2 50", HELD, {"nagle xfer"}),
-    "one that waits too long for that": ("- - - 0.2 50.1", HELD, set()),
-    "one that does not wait for so long": ("- - - 0.2 37.9", HELD, set()),
-    "one that waits on a longer path": ("- - - 20.2 62.3", held(connected=20_000), set()),
-    "one in three segments": ("- - - 0.2 42.3", held(segments_in=4), {"nagle xfer"}),
-    "one in four segments": ("- - - 0.2 42.3", held(segments_in=5), set()),
-    "one whose head was acknowledged at once": ("- - - 0.2 42.3", held(answered=2), set()),
-    "one that nothing was acknowledged for": ("- - - 0.2 42.3", held(acknowledgments=1), set()),
-    "one that was sent after a loss": ("- - - 0.2 42.3", held(retransmits=1), set()),
-    "one that came in disorder": ("- - - 0.2 42.3", held(disorder=1), set()),
-    "one behind a proxy": ("- - - 0.2 42.3", {**HELD, "proxy": True}, set()),
-    "one that did not come whole": ("- - - 0.2 42.3", {**HELD, "error": FAILED}, set()),
-    "an answer that waits for the tickets' acknowledgement": ("0 0.1 2 41.7 0", TICKETS, {"nagle wait"}),
-    "one over TLS 1.2": ("0 0.1 2 41.7 0", {**TICKETS, "tls": TLS12}, set()),
-    "one on a kept connection": ("- - - 41.7 0", {**TICKETS, "kept": True}, set()),
-    "one that came in small segments": (
-        "0 0.1 2 41.7 0",
-        {**TICKETS, "answered": {"segments_in": 3, "acknowledgments": 2, "received": 667}},
-        set(),
+    "one before which nothing was acknowledged": row(
+        "0 0.1 2 41.7 0", base=TICKETS, answered={"segments_in": 2, "received": 667}
     ),
-    "one before which nothing was acknowledged": (
-        "0 0.1 2 41.7 0",
-        {**TICKETS, "answered": {"segments_in": 2, "received": 667}},
-        set(),
+    "a slow proxy": row(
+        "0 331.6 44.3 44.7 0", "proxy", tls=TLS13, proxy=True, evidence={"connected_us": 40_416}
     ),
-    "a slow proxy": (
-        "0 331.6 44.3 44.7 0",
-        {"tls": TLS13, "proxy": True, "evidence": {"connected_us": 40_416}},
-        {"proxy"},
-    ),
-    "an error page": ("0 40.4 44.5 40.7 0", {"tls": TLS13, "status": 404}, set()),
-    "a starved process": ("0 1 0 100 0", {"starved_us": 20_001}, {"starved"}),
-    "a process that waited a little": ("0 1 0 100 0", {"starved_us": 20_000}, set()),
-    "next to nothing": ("0 1.3 2.6 1.2 0", {"tls": TLS13, "connected": {"rtt_us": 1100}}, set()),
+    "an error page": row("0 40.4 44.5 40.7 0", tls=TLS13, status=404),
+    "a starved process": row("0 1 0 100 0", "starved", starved_us=20_001),
+    "a process that waited a little": row("0 1 0 100 0", starved_us=20_000),
+    "next to nothing": row("0 1.3 2.6 1.2 0", tls=TLS13, connected={"rtt_us": 1100}),
 }
 
 
