@@ -3343,68 +3343,12 @@ RESET_HINTS = {
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
-CUT = "The server may have crashed or been restarted, or a device in between cut the connection"
-LOOK_AT_LOG, TRY_HTTPS = ": look at its log.", ", or the port speaks TLS: try https://."  # which follow CUT
 RAISE_M = "raise -m if that is to be expected."
-FAILURES = {  # "kind: what happened" -> the message, and what to try: see `network_error`
-    "dns: lookup failed": ("{} could not be looked up: {}", "Check the resolver of this machine."),
-    "network: negotiation": ("{} during the negotiation with the proxy", NO_PROXY_THERE),
-    "proxy: no answer to CONNECT": ("the proxy {} hung up without answering CONNECT", NO_PROXY_THERE),
-    "proxy: page": (
-        "the proxy {} answered CONNECT with a page of its own, as a web server would",
-        "That address most likely belongs to a web server: check host and port of the proxy.",
-    ),
-    "network: handshake": ("{} during the TLS handshake", HUNG_UP),
-    "tls: closed": ("the server closed the connection during the TLS handshake", HUNG_UP),
-    # Where the connection of an exchange broke.
-    "network: upload": (
-        "{} while the request was being sent",
-        "The server broke off while taking the body: look at its limit for bodies, and its log.",
-    ),
-    "network: sending": ("{} while the request was being sent", CUT),
-    "network: waiting": ("{} before any answer came", CUT),
-    "network: header": ("{} in the middle of the header", CLOSED_EARLY),
-    "network: body": ("{} after {} bytes of the body", CLOSED_EARLY),
-    "network: answered": (
-        "answered {} {}, then {} after {} bytes of the body",
-        "The answer says why: not all that was sent is read then, which cuts the connection.",
-    ),
-    # What a step was waiting for when the time of -m was over.
-    "timeout: start": (
-        "the time of {} was over before this step began",
-        f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}",
-    ),
-    "timeout: lookup": (
-        "the resolver gave no answer for {} within {}",
-        "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
-    ),
-    "timeout: connection": (
-        "no connection to {} within {}",
-        "Nothing came back: a firewall drops packets, the host is down, or the service is too busy.",
-    ),
-    "timeout: proxy": ("{} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"),
-    "timeout: handshake": (
-        "the TLS handshake was not finished within {}",
-        "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
-    ),
-    "timeout: upload": (
-        "the request could not be sent whole within {}",
-        f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
-    ),
-    "timeout: answer": (
-        "{} came within {}",
-        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
-    ),
-    "timeout: body": (
-        "the response was not complete within {}: {}",
-        f"A large body, a slow path or a stalled server: {RAISE_M}",
-    ),
-}
-
-
-def network_error(what: str, *details: Detail) -> NetworkError:
-    """Return the failure that a row of FAILURES describes; `details` fill its message."""
-    return NetworkError(what.partition(":")[0], *FAILURES[what], *details)
+NO_CONNECTION = (
+    "no connection to {} within {}",
+    "Nothing came back: a firewall drops packets, the host is down, or the service is too busy.",
+)
+LOOKUP_FAILED = ("{} could not be looked up: {}", "Check the resolver of this machine.")
 
 
 def words_of_system(error: Exception) -> str:
@@ -3464,7 +3408,7 @@ def explain_lookup(
     Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
-    message, hint = FAILURES["dns: lookup failed"]
+    message, hint = LOOKUP_FAILED
     why, listed = reason_of(error), f" ({clip(', '.join(resolver.servers))})" if resolver else ""
     if error.errno == socket.EAI_AGAIN:
         why, (message, hint) = listed, explain_servers(resolver, listed, took)
@@ -3571,15 +3515,6 @@ def broken_http2(words: Detail) -> NetworkError:
     return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
 
 
-def refused_tunnel(proxy: Proxy, response: Response, authorized: bool) -> NetworkError:
-    """Say why an HTTP proxy did not open a tunnel; `authorized`: a credential was sent."""
-    hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
-    if response.status == 407 and authorized:
-        hint = "The proxy refused the user name and password: check them, and that it takes Basic."
-    message = "the proxy {} refused the tunnel: {} {}"
-    return NetworkError("proxy", message, hint, proxy.shown, response.status, foreign(response.reason))
-
-
 def socks_reply(error: Any) -> int | None:
     """Return the code of a proxy's reply (RFC 1928 section 6), None for another error of PySocks."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
@@ -3603,15 +3538,6 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
     if tried > 1:
         message += f" ({tried} addresses tried)"
     return NetworkError("proxy", message, hint, *details)
-
-
-def blame_proxy(proxy: Proxy, found: NetworkError, connected: bool) -> NetworkError:
-    """Say that the way through a proxy failed; `connected`: something answered there."""
-    if found.kind == "proxy":
-        return found
-    hint = NO_PROXY_THERE if connected and found.kind in ("network", "protocol") else found.hint
-    message = "the proxy {} cannot be used: " + found.template
-    return NetworkError("proxy", message, hint, proxy.shown, *found.details)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3661,14 +3587,6 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
 }
 FURTHER_UP = "a certificate further up the chain"
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
-VALIDITY = {  # those on a certificate's times: in short, in full, and what to try
-    9: (
-        "is not valid yet",
-        "is not valid yet for another {}",
-        "Check the clock of this machine, then the certificate on the server.",
-    ),
-    10: ("expired", "expired {} ago", "Renew it on the server."),
-}
 
 
 class TlsFailure(NamedTuple):
@@ -3724,8 +3642,11 @@ def certificate_name(certificate: Certificate) -> str:
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = wall_clock(), failure.code == 9
-    verdict, by_how_much, what_to_do = VALIDITY[failure.code]
-    hint = f"{what_to_do} {INSECURE_HINT}"
+    verdict, by_how_much, hint = "expired", "expired {} ago", "Renew it on the server."
+    if early:
+        verdict, by_how_much = "is not valid yet", "is not valid yet for another {}"
+        hint = "Check the clock of this machine, then the certificate on the server."
+    hint = f"{hint} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
     for each, moment in zip(failure.chain, moments):
         if moment and (moment > now) == early:
@@ -3803,17 +3724,6 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", issuer)
 
 
-def explain_certificate(failure: TlsFailure) -> NetworkError:
-    if failure.code in VALIDITY:
-        return validity_error(failure)
-    if failure.code in (62, 64):  # another name, another address
-        return name_error(failure)
-    if failure.code in (18, 19, 20, 21):
-        return issuer_error(failure)
-    words = f"the certificate was rejected: {failure.error.verify_message}"  # type: ignore[attr-defined]
-    return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, words))
-
-
 def tls_reason(failure: TlsFailure) -> str:
     """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
@@ -3851,8 +3761,15 @@ def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
     """Put a TLS failure in plain words, with a hint that fits it."""
+    if failure.code in (9, 10):
+        return validity_error(failure)
+    if failure.code in (62, 64):  # another name, another address
+        return name_error(failure)
+    if failure.code in (18, 19, 20, 21):
+        return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
-        return explain_certificate(failure)
+        rejected = f"the certificate was rejected: {failure.error.verify_message}"
+        return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, rejected))
     reason, stray = tls_reason(failure), failure.stream.stray
     words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
@@ -3941,7 +3858,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     except socket.gaierror:
         raise  # it is explained when the clock has stopped
     except (OSError, UnicodeError) as error:
-        raise network_error("dns: lookup failed", host, reason_of(error)) from None
+        raise NetworkError("dns", *LOOKUP_FAILED, host, reason_of(error)) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4171,7 +4088,7 @@ class SocketStream(Stream):
 # known of a HelloRetryRequest, of the alert that came, and of whether a client certificate was asked for.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
-RECORD_LENGTH = struct.Struct(">3xH")  # in its header (RFC 8446 section 5.1)
+RECORD_HEADER = struct.Struct(">BBxH")  # kind, version, length (RFC 8446 section 5.1)
 
 
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
@@ -4385,9 +4302,13 @@ class TlsStream(Stream):
         count, end = 0, self._rest
         if not end:
             count = self._receive_to(5, 0)
-            if count < 5 or not self._begins_record():
+            if count < 5:  # the stream has ended
+                return count
+            kind, version, length = RECORD_HEADER.unpack_from(self._buffer)
+            if not (20 <= kind <= 24 and version == 3 and length <= MAX_RECORD):
+                self.stray = bytes(self._buffer[:5])
                 return count  # OpenSSL fails on it now; the rest might never come
-            end = 5 + RECORD_LENGTH.unpack_from(self._buffer)[0]
+            end = 5 + length
         count = self._receive_to(end, count)
         self._rest = end - count
         return count
@@ -4402,7 +4323,7 @@ class TlsStream(Stream):
                 count = self._receive_to(end + 5, count)
             if count < end + 5:  # the stream has ended
                 break
-            end += 5 + RECORD_LENGTH.unpack_from(self._buffer, end)[0]
+            end += 5 + RECORD_HEADER.unpack_from(self._buffer, end)[2]
         self._rest = max(0, end - count)
         return count
 
@@ -4428,13 +4349,6 @@ class TlsStream(Stream):
             if not begun:
                 self.began = self._inner.began
         return got
-
-    def _begins_record(self) -> bool:
-        """Tell whether the buffer begins with the header of a record; keep it in `stray` if it does not."""
-        header = bytes(self._buffer[:5])
-        if not (20 <= header[0] <= 24 and header[1] == 3 and int.from_bytes(header[3:], "big") <= MAX_RECORD):
-            self.stray = self.stray or header
-        return not self.stray
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4499,24 +4413,17 @@ class Worker:
     no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
     """
 
-    def __init__(self, work: Callable[[], object], patience: float) -> None:
-        """Start the thread; one that cannot be had within `patience` seconds has crashed."""
+    def __init__(self, work: Callable[[], object]) -> None:
         self.ended = threading.Event()
         self.crash: BaseException | None = None
         self.result: Any = None
         self._work = work
-        give_up = time.monotonic() + patience
-        while True:
-            try:
-                # threading.Thread would wait for ever where the thread has no memory for its first call.
-                _thread.start_new_thread(self._run, ())
-                return
-            except (RuntimeError, MemoryError, OSError) as error:
-                if time.monotonic() >= give_up:
-                    self.crash = error
-                    self.ended.set()
-                    return
-            time.sleep(0.01)
+        try:
+            # threading.Thread would wait for ever where the thread has no memory for its first call.
+            _thread.start_new_thread(self._run, ())
+        except (RuntimeError, MemoryError, OSError) as error:
+            self.crash = error
+            self.ended.set()
 
     def _run(self) -> None:
         try:
@@ -4558,7 +4465,7 @@ class TlsContexts:
     def start(self, role: str) -> None:
         """Begin to make the context of a role."""
         if role not in self._makers:
-            self._makers[role] = Worker(partial(self._make, role), 1.0)
+            self._makers[role] = Worker(partial(self._make, role))
 
     def _make(self, role: str) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
@@ -4683,11 +4590,6 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     return (*added, *request.headers)
 
 
-def parse_status(text: bytes) -> int | None:
-    """Read a status code: three digits, 100 or more (RFC 9110 section 15)."""
-    return int(text) if len(text) == 3 and text.isdigit() and text >= b"100" else None
-
-
 STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?))( +)([1-9][0-9]{2})(?: +(.*))?"
 
 
@@ -4794,22 +4696,6 @@ def has_body(method: str, status: int) -> bool:
     return method != "HEAD" and status not in (101, 204, 304)
 
 
-def ends_connection(asked: Iterable[Header], method: str, response: Response) -> str | None:
-    """Say why a connection takes no further request, None when it does (RFC 9112 section 9.3)."""
-    if "close" in connection_tokens(response.headers):
-        return "the server said Connection: close"
-    if "close" in connection_tokens(asked):
-        return "the request said Connection: close"
-    if response.status == 101:
-        return "the server switched to another protocol"
-    if response.http_version != "HTTP/1.1":
-        return f"the server speaks {response.http_version}, which keeps no connection"
-    chunked = values_of(response.headers, "transfer-encoding")
-    if has_body(method, response.status) and not chunked and content_length(response.headers) is None:
-        return "the response had no length: the end of the connection was its end"
-    return None
-
-
 def count_body(reader: Reader, length: int, log: Log) -> None:
     """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
     while length:
@@ -4839,15 +4725,6 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
             raise protocol_error("a chunk is longer than its size says")
 
 
-def read_body_to_end(reader: Reader, log: Log) -> None:
-    """Pass over all that comes; over TLS only close_notify proves that it was all (RFC 9112 section 9.8)."""
-    while reader.fill():
-        log.received += reader.skip(BUFFER)
-    if reader.stream.truncated:
-        ended = f"the connection ended after {log.received} bytes without close_notify: the body may be cut"
-        raise protocol_error(ended, hint=CLOSED_EARLY)
-
-
 def read_response_body(reader: Reader, method: str, response: Response, log: Log) -> None:
     """Pass over the body (RFC 9112 section 6.3); raises NetworkError when it is not whole."""
     codings = b",".join(values_of(response.headers, "transfer-encoding")).lower()
@@ -4861,7 +4738,11 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
         elif length is not None and last in (b"", b"identity"):
             count_body(reader, length, log)
         else:
-            read_body_to_end(reader, log)
+            while reader.fill():
+                log.received += reader.skip(BUFFER)
+            if reader.stream.truncated:  # over TLS only close_notify proves that it was all (section 9.8)
+                ended = f"the connection ended after {log.received} bytes without close_notify"
+                raise protocol_error(f"{ended}: the body may be cut", hint=CLOSED_EARLY)
     except EOFError:
         message = f"the body ended after {log.received} of {length} bytes"
         if last == b"chunked":
@@ -4902,14 +4783,12 @@ PARAMETER = rf'(?s)(?:[^";]+|"{INSIDE}"?)+'
 BLANK = " \t"
 
 
-def read_list(value: bytes, most: int = MAX_FIELD_LIST) -> Iterator[tuple[str, dict[str, str]]]:
+def read_list(value: bytes) -> Iterator[tuple[str, dict[str, str]]]:
     """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
-    member that does not end within the first `most` bytes is left out.
+    member that does not end within the first MAX_FIELD_LIST bytes is left out.
     """
-    members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:most]))]
-    if len(value) > most:
-        del members[-1:]
-    for member in members:
+    members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:MAX_FIELD_LIST]))]
+    for member in members if len(value) <= MAX_FIELD_LIST else members[:-1]:
         if member[:1] in ("", ";"):
             continue
         name, *rest = re.findall(PARAMETER, member)
@@ -4925,17 +4804,15 @@ def read_list(value: bytes, most: int = MAX_FIELD_LIST) -> Iterator[tuple[str, d
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics in the first MAX_FIELD_LIST bytes of all lines of Server-Timing."""
-    left = MAX_FIELD_LIST
+    """Give the metrics of all lines of Server-Timing."""
     for value in values_of(headers, "server-timing"):
-        for name, parameters in read_list(value, left):
+        for name, parameters in read_list(value):
             duration: float | None = None
             try:
                 duration = parse_number(parameters.get("dur", ""), zero=True)
             except ValueError:
                 pass  # it is no finite number from 0
             yield Metric(name, duration, parameters.get("desc") or None)
-        left = max(0, left - len(value))
 
 
 def read_keep_alive(headers: Iterable[Header]) -> int | None:
@@ -4955,7 +4832,7 @@ def cache_word(text: str) -> str | None:
 
 def standard_status(line: bytes) -> str | None:
     """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
-    members = list(read_list(line)) if len(line) <= MAX_FIELD_LIST else []
+    members = list(read_list(line))
     _, parameters = members[-1] if members else ("", {})
     if parameters.get("hit", "?0") != "?0":
         return "hit"
@@ -5096,48 +4973,61 @@ class Exchange(Stage):
         return found
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
+        """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
             return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
         response, words = history.response, words_of_system(error)
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
-            said = (response.status, foreign(response.reason))
-            found = network_error("network: answered", *said, words, history.received)
+            message = "answered {} {}, then {} after {} bytes of the body"
+            hint = "The answer says why: not all that was sent is read then, which cuts the connection."
             if response.status == 407:
-                found.hint = PROXY_HINTS[407]
-            return found
+                hint = PROXY_HINTS[407]
+            said = (response.status, foreign(response.reason), words, history.received)
+            return NetworkError("network", message, hint, *said)
         if history.phase == "xfer":  # from the first byte on
-            broken = "network: body" if response else "network: header"
-        elif history.sent is not None:
-            broken = "network: waiting"
-        else:
-            broken = "network: sending" if self.request.body is None else "network: upload"
-        found = network_error(broken, words, history.received)
-        if found.hint == CUT:
-            found.hint += LOOK_AT_LOG if self.request.url.secure else TRY_HTTPS
-        return found
+            where = "in the middle of the header"
+            if response:
+                where = f"after {history.received} bytes of the body"
+            return NetworkError("network", f"{{}} {where}", CLOSED_EARLY, words)
+        where = "before any answer came"
+        hint = "The server may have crashed or been restarted, or a device in between cut the connection"
+        hint += ": look at its log." if self.request.url.secure else ", or the port speaks TLS: try https://."
+        if history.sent is None:
+            where = "while the request was being sent"
+            if self.request.body is not None:
+                hint = (
+                    "The server broke off while taking the body: look at its limit for bodies, and its log."
+                )
+        return NetworkError("network", f"{{}} {where}", hint, words)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
-            found = network_error("timeout: body", limit, self._progress(history))
+            came, missing = f"{history.received} bytes of the body came", missing_bytes(history)
+            if not history.response:
+                came = "not even its header is whole"
+            elif missing is not None:
+                came = f"{history.received} of {history.received + missing} bytes of the body came"
+            message = f"the response was not complete within {{}}: {came}"
+            hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
         elif history.sent is None:
-            found = network_error("timeout: upload", limit)
+            message = "the request could not be sent whole within {}"
+            hint = f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}"
         else:
             interim = ", ".join(map(str, history.interim[-3:]))
             came = f"only interim responses ({interim})" if interim else "no response"
-            found = network_error("timeout: answer", came, limit)
-        return self.blame(found, history)
-
-    def _progress(self, history: Log) -> str:
-        if not history.response:
-            return "not even its header is whole"
-        missing = missing_bytes(history)
-        whole = "" if missing is None else f" of {history.received + missing}"
-        return f"{history.received}{whole} bytes of the body came"
+            message = f"{came} came within {{}}"
+            hint = f"The server is connected but does not answer: look at its load and log; {RAISE_M}"
+        return self.blame(NetworkError("timeout", message, hint, limit), history)
 
 
 KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
+)
+FORGOTTEN_HINT = (  # where a request on a kept connection was sent again and again
+    "A NAT, firewall or balancer on the way has forgotten the connection, which carried no request for "
+    "{:.1f} s; or the server is gone. A shorter --interval shows how long it is remembered: close "
+    "connections before that, or keep them alive."
 )
 
 
@@ -5165,15 +5055,6 @@ def explain_length(history: Log, flows: bool) -> str:
     )
 
 
-def forgotten_hint(history: Log) -> str:
-    """Say what is likely where a request on a kept connection was sent again and again."""
-    return (
-        "A NAT, firewall or balancer on the way has forgotten the connection, which carried no request for "
-        f"{history.idle / 1e9:.1f} s; or the server is gone. A shorter --interval shows how long it is "
-        "remembered: close connections before that, or keep them alive."
-    )
-
-
 class Http1Exchange(Exchange):
     """HTTP/1.1 (RFC 9112)."""
 
@@ -5189,9 +5070,23 @@ class Http1Exchange(Exchange):
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
     def reuse_obstacle(self) -> str | None:
-        if self.log.response is None or self.log.sent is None:
+        """The rules are those of RFC 9112 section 9.3."""
+        response = self.log.response
+        if response is None or self.log.sent is None:
             return "the request before was not finished"
-        return ends_connection(self.headers, self.request.method, self.log.response)
+        if "close" in connection_tokens(response.headers):
+            return "the server said Connection: close"
+        if "close" in connection_tokens(self.headers):
+            return "the request said Connection: close"
+        if response.status == 101:
+            return "the server switched to another protocol"
+        if response.http_version != "HTTP/1.1":
+            return f"the server speaks {response.http_version}, which keeps no connection"
+        chunked = values_of(response.headers, "transfer-encoding")
+        bodiless = chunked or not has_body(self.request.method, response.status)
+        if not bodiless and content_length(response.headers) is None:
+            return "the response had no length: the end of the connection was its end"
+        return None
 
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
@@ -5221,7 +5116,7 @@ class Http1Exchange(Exchange):
 # ---------------------------------------------------------------------------------------------------------
 # 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
-END_STREAM, ACK, END_HEADERS, PADDED = 0x1, 0x1, 0x4, 0x8  # flags of frames
+END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8  # flags of frames
 MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
 INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
 # | length, 3 bytes | kind, 1 | flags, 1 | stream, 4 | (section 4.1): length and kind are one number here.
@@ -5272,11 +5167,10 @@ def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[byt
 
 def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
     """Read :status; raises NetworkError without a valid one, and for 101, which HTTP/2 does not have."""
-    values = [value for name, value in fields if name == b":status"]
-    status = parse_status(values[0]) if len(values) == 1 else None
-    if status is None or status == 101:
+    status = b"".join(value for name, value in fields if name == b":status")
+    if not re.fullmatch(rb"[1-9][0-9]{2}", status) or status == b"101":
         raise protocol_error("the HTTP/2 response has no valid :status")
-    return status
+    return int(status)
 
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
@@ -5365,11 +5259,9 @@ class Http2Connection(Reader):
         # Of the connection (0) and of that stream: bytes that may be sent (section 5.2), below 0 where
         # SETTINGS made the window smaller, and bytes that were sent and have brought no credit back yet.
         self.window, self.uncredited = {0: INITIAL_WINDOW}, {0: 0}
-        self.sent = 0
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
         self.goaway: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
-        self._unacknowledged = True  # our SETTINGS are
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
 
@@ -5432,32 +5324,26 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def take_credit(self, stream: int, payload: bytes) -> bool:
-        """Take a WINDOW_UPDATE; tell whether it gives credit back for what was sent."""
+    def take_credit(self, stream: int, payload: bytes) -> None:
+        """Take a WINDOW_UPDATE (RFC 9113 section 6.9)."""
         increment = int.from_bytes(payload, "big") & MAX_WINDOW
         if len(payload) != 4:
             raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
         if not increment:
             raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
         self._widen(stream, increment)
-        owed = self.uncredited[stream]
-        self.uncredited[stream] = max(0, owed - increment)
-        return owed > 0
+        self.uncredited[stream] = max(0, self.uncredited[stream] - increment)
 
     def _widen(self, stream: int, increment: int) -> None:
         self.window[stream] += increment
         if self.window[stream] > MAX_WINDOW:
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
 
-    def follow_settings(self, flags: int) -> bool:
-        """Follow SETTINGS that h2 took; tell whether they acknowledge ours for the first time."""
-        if flags & ACK:
-            awaited, self._unacknowledged = self._unacknowledged, False
-            return awaited
+    def follow_settings(self) -> None:
+        """Follow SETTINGS that h2 took: they change the window of the stream (section 6.9.2)."""
         initial = self.h2.remote_settings.initial_window_size
-        self._widen(self.newest_stream, initial - self._initial_window)  # section 6.9.2
+        self._widen(self.newest_stream, initial - self._initial_window)
         self._initial_window = initial
-        return False
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5553,7 +5439,6 @@ class Http2Exchange(Exchange):
             chunk, self._body = self._body[:size], self._body[size:]
             parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
             left -= size
-            self.reader.sent += size
             for stream in self.reader.window:
                 self.reader.window[stream] -= size
                 self.reader.uncredited[stream] += size
@@ -5577,29 +5462,28 @@ class Http2Exchange(Exchange):
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_at = began  # the first byte of the final response, unless this is a 1xx
-        payload = self.reader.exactly(length)
-        serves = None if self.reader.in_block else self._take(kind, stream, payload)
-        if serves is None:
-            serves = self._give_h2(header + payload)
-        if not serves:
+        if kind != WINDOW_UPDATE or not self.reader.uncredited.get(stream):
             self._count_chatter()
+        payload = self.reader.exactly(length)
+        if self.reader.in_block or not self._take(kind, stream, payload):
+            self._give_h2(kind, flags, header + payload)
 
-    def _take(self, kind: int, stream: int, payload: bytes) -> bool | None:
-        """Take a frame that is our own; tell whether it serves the request, None for one of h2's."""
+    def _take(self, kind: int, stream: int, payload: bytes) -> bool:
+        """Take a frame that is our own; False for one of h2's."""
         if kind == WINDOW_UPDATE and stream in self.reader.window:
-            return self.reader.take_credit(stream, payload)
+            self.reader.take_credit(stream, payload)
+            return True
         if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
-            return False  # late, for an earlier request (section 5.1, closed)
+            return True  # late, for an earlier request (section 5.1, closed)
         if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
             raise self._reset(http2_error(payload))
         if kind == GOAWAY and stream == 0 and len(payload) >= 8:
             self._go_away(payload)
-            return False
-        return None
+            return True
+        return False
 
-    def _give_h2(self, frame: bytes) -> bool:
-        """Have h2 take a frame; tell whether it serves the request. Raises NetworkError if h2 refuses it."""
-        _, kind, flags, stream = read_frame_header(frame)
+    def _give_h2(self, kind: int, flags: int, frame: bytes) -> None:
+        """Have h2 take a frame; raises NetworkError if it refuses it."""
         interim, final, ended = self.reader.events
         try:
             events = self.reader.h2.receive_data(frame)
@@ -5620,15 +5504,14 @@ class Http2Exchange(Exchange):
             elif isinstance(event, ended):
                 self._ended = True
         if kind == SETTINGS:
-            return self.reader.follow_settings(flags)
+            self.reader.follow_settings()
         if kind in (HEADERS, CONTINUATION):
             self.reader.in_block = not flags & END_HEADERS
-        return kind == HEADERS and stream == self._stream and not self._ended
 
     def _count_chatter(self) -> None:
-        """Count a frame that serves nothing: an ordinary server sends a few, an attack thousands."""
+        """Count a frame without a body or credit: an ordinary server sends a few, an attack thousands."""
         self._chatter += 1
-        if self._chatter > MAX_HTTP2_CHATTER + (self.reader.sent + self.log.received) // 1024:
+        if self._chatter > MAX_HTTP2_CHATTER + (len(self.request.data) + self.log.received) // 1024:
             message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
             raise protocol_error(message, hint=HTTP2_HINT)
 
@@ -5712,16 +5595,26 @@ class Hop(Stage):
         return self.opened_at
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
-        return blame_proxy(self.proxy, found, history.connected.peer is not None) if self.proxy else found
+        if self.proxy is None or found.kind == "proxy":
+            return found
+        hint = found.hint
+        if history.connected.peer and found.kind in ("network", "protocol"):
+            hint = NO_PROXY_THERE
+        message = "the proxy {} cannot be used: " + found.template
+        return NetworkError("proxy", message, hint, self.proxy.shown, *found.details)
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        return network_error("network: negotiation", words_of_system(error))
+        message = "{} during the negotiation with the proxy"
+        return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
-            return network_error("timeout: lookup", self.place[0], limit)
+            message = "the resolver gave no answer for {} within {}"
+            hint = "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them."
+            return NetworkError("timeout", message, hint, self.place[0], limit)
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
-        return network_error("timeout: proxy", f"the proxy {self.proxy.shown}", limit)
+        message, hint = "the proxy {} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"
+        return NetworkError("timeout", message, hint, self.proxy.shown, limit)
 
 
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
@@ -5939,7 +5832,7 @@ class Tcp(Hop):
         if history.phase == "dns":
             return super().stuck(limit, history)
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
-        return network_error("timeout: connection", where, limit)
+        return NetworkError("timeout", *NO_CONNECTION, where, limit)
 
     def _note_gap(self, since: int, filled: int) -> None:
         """Note a gap in the log of the request under way: a kept hop gets a new `log` for each."""
@@ -5998,7 +5891,7 @@ class Unix(Hop):
         )
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        return network_error("timeout: connection", f"the unix socket {self._path}", limit)
+        return NetworkError("timeout", *NO_CONNECTION, f"the unix socket {self._path}", limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6048,11 +5941,12 @@ class Tls(Hop):
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
-            return network_error("tls: closed")
+            message = "the server closed the connection during the TLS handshake"
+            return NetworkError("tls", message, HUNG_UP)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
-            return network_error("network: handshake", words_of_system(error))
+            return NetworkError("network", "{} during the TLS handshake", HUNG_UP, words_of_system(error))
         tap, sent = self.stream.tap, None
         if self.options.identity or self.proxy:
             sent = "sent" in tap.happened
@@ -6062,7 +5956,9 @@ class Tls(Hop):
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
             return super().stuck(limit, history)
-        return network_error("timeout: handshake", limit)
+        message = "the TLS handshake was not finished within {}"
+        hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
+        return NetworkError("timeout", message, hint, limit)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6076,7 +5972,6 @@ class Tunnel(Hop):
         super().__init__(setup)
         self.reader = Reader()
         self._head = tunnel_head(self.request, self.proxy)
-        self._authorized = bool(proxy_authorization(self.request, self.proxy))
 
     def source(self) -> bytes:
         head, self._head = self._head, b""
@@ -6087,11 +5982,18 @@ class Tunnel(Hop):
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            raise network_error("proxy: no answer to CONNECT", self.proxy.shown) from None
+            message = "the proxy {} hung up without answering CONNECT"
+            raise NetworkError("proxy", message, NO_PROXY_THERE, self.proxy.shown) from None
         if not 200 <= response.status < 300:
-            raise refused_tunnel(self.proxy, response, self._authorized)
+            hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
+            if response.status == 407 and proxy_authorization(self.request, self.proxy):
+                hint = "The proxy refused the user name and password: check them, and that it takes Basic."
+            message, reason = "the proxy {} refused the tunnel: {} {}", foreign(response.reason)
+            raise NetworkError("proxy", message, hint, self.proxy.shown, response.status, reason)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
-            raise network_error("proxy: page", self.proxy.shown)
+            message = "the proxy {} answered CONNECT with a page of its own, as a web server would"
+            hint = "That address most likely belongs to a web server: check host and port of the proxy."
+            raise NetworkError("proxy", message, hint, self.proxy.shown)
         self.opened_at = below.arrived
         return below
 
@@ -6287,7 +6189,7 @@ class Way:
         if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):
             found.kind, found.hint = "protocol", KEPT_HINT
             if getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.hint = forgotten_hint(history)
+                found.hint = FORGOTTEN_HINT.format(history.idle / 1e9)
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
@@ -6408,7 +6310,7 @@ def warm_lookup() -> None:
     """
     latest = time.monotonic() + 0.05
     rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-    Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
+    Worker(rehearse).wait(lambda: latest - time.monotonic())
 
 
 def nap_where_cpus_are_short() -> None:
@@ -6586,7 +6488,7 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
     flows = facts["received_bytes"] > 0 and last.quiet_us < LEAST_QUIET_US
     hint = explain_length(history, flows)
     if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
-        hint = forgotten_hint(history)
+        hint = FORGOTTEN_HINT.format(history.idle / 1e9)
     elif host and not (flows or hint):
         phase = "upload" if failure.phase == "wait" and not history.sent else failure.phase
         missing = missing_bytes(history)
@@ -6836,7 +6738,9 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
                 history.fail(refused, time.perf_counter_ns())
             elif history.done is None and history.stopped is None:
                 limit = f"{options.max_time:g} s"
-                late = network_error("timeout: start", limit)
+                message = "the time of {} was over before this step began"
+                hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
+                late = NetworkError("timeout", message, hint, limit)
                 if current.way and history.start:
                     late = current.way.stuck(limit, history)
                 history.fail(late, deadline)
@@ -6865,7 +6769,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
-    worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
+    worker = Worker(lambda: follow(options, pool, state))
     try:
         worker.wait(seconds_left)
     except Stopped:

@@ -807,10 +807,3 @@ def test_without_a_descriptor_for_the_resolver_no_socket_is_made_ahead(server):
         hop.prepare()
     assert len(step.log.sockets) == 2
     assert [each.fileno() for each in step.log.sockets] == [-1, -1]
-
-
-def test_each_failure_that_is_named_has_its_words_and_each_of_the_words_is_used():
-    """`network_error` finds them in FAILURES by their name."""
-    code = TOOL.read_text("utf-8").split("def network_error(", 1)[1]
-    named = set(re.findall(r'(?:network_error\(|broken = |else )"([a-z]+: [^"]+)"', code))
-    assert named == set(tool.FAILURES)

@@ -159,7 +159,7 @@ def test_what_a_thread_waited_for_a_cpu_before_the_clock_is_not_of_the_step():
     options = tool.parse_options(["http://192.0.2.1/"], {}, 80)
     step = tool.begin_step(1, options.request, options)._replace(delayed=3_600_000_000_000)
     step.log.start = 1
-    step.log.fail(tool.network_error("timeout: start", "1 s"), 2)
+    step.log.fail(tool.NetworkError("timeout", "too late", ""), 2)
     assert tool.finish(step, step.log, options).starved_us <= 0
 
 

@@ -642,7 +642,8 @@ def test_a_length_is_read(text, base, value):
 
 @pytest.mark.parametrize("text", [b"20", b"2000", b"099", b"abc", b"+20", b" 20", b"\xb2\xb2\xb2", b""])
 def test_a_status_is_three_digits(text):
-    assert tool.parse_status(text) is None
+    with pytest.raises(tool.NetworkError):
+        tool.parse_http2_status([(b":status", text)])
 
 
 @pytest.mark.parametrize(
