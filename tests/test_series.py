@@ -276,17 +276,6 @@ def test_a_step_of_a_series_has_a_waterfall_or_from_three_runs_on_a_table(run_to
                 assert float(shown[phase]) == pytest.approx(timing[f"{phase}_ms"], abs=0.006)
 
 
-def test_a_slow_first_run_is_called_that_and_counted(run_tool):
-    with http_server({"/": every(Reply(wait=1.5), *[Reply(wait=0.03)] * 9)}) as server:
-        result = run_tool("--count", "10", *QUICK, server.url(), "--json", "-")
-    [found] = result.json()["statistics"]
-    assert 1 in found["slow"]["runs"] and found["slow"]["pattern"] is None
-    assert found["total_ms"]["max"] >= 1500
-    if found["slow"]["runs"] == [1]:  # on a busy machine others may be slow too
-        assert re.search(r"Slow 1 of 10 runs, 15\d\d ms, the others \d+: run 1 the first", flat(result.err))
-        assert "the first run alone: it may have met what was cold" in flat(result.err)
-
-
 # --- budgets --------------------------------------------------------------------------------------
 
 
@@ -526,7 +515,7 @@ def test_what_is_no_count_or_interval_is_refused(call_tool, server, option, valu
 
 # --- signals --------------------------------------------------------------------------------------
 
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 WRITING = {"x86_64": "1 0x1 ", "aarch64": "64 0x1 "}.get(platform.machine())
 needs_calls = pytest.mark.skipif(
     not (WRITING and os.path.exists("/proc/self/syscall")), reason="what a process waits for is not told here"
@@ -543,13 +532,13 @@ class Holding:
         peer.read_request()
         if next(self.count) >= self.answered:
             self.held.set()
-            peer.wait(30)
+            peer.wait(60)
             return
         peer.send(OK)
         peer.read_to_end()
 
 
-@pytest.mark.parametrize(("number", "code"), [*SIGNALS, (signal.SIGHUP, 129)], ids=["int", "term", "hup"])
+@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term", "hup"])
 def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number, code):
     script, path, archive = Holding(3), tmp_path / "out.json", tmp_path / "out.har"
     with scripted(script) as server:
@@ -580,17 +569,14 @@ def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
     assert b"Stopped after 1 of 2 runs." in out
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term"])
-def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word(
-    start_tool, tmp_path, number, code
-):
+def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word(start_tool, tmp_path):
     script, path = Holding(0), tmp_path / "out.json"
     with scripted(script) as server:
         process = start_tool("--count", "3", "--json", path, server.url())
-        assert script.held.wait(20)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=10)
-    assert (process.returncode, out, err) == (code, b"", b"")
+        assert script.held.wait(PATIENCE)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (143, b"", b"")
     assert os.listdir(tmp_path) == []
 
 
@@ -688,16 +674,6 @@ def test_a_full_disk_is_told_once_and_the_exports_are_written(start_tool, tmp_pa
     assert process.returncode == 73
     assert err.count(b"cannot write the report") == 1
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 4
-
-
-@pytest.mark.parametrize("option", ["--json", "--har"])
-def test_an_export_on_stdout_is_one_document_and_the_report_is_on_stderr(run_tool, server, option):
-    result = run_tool("--count", "3", *QUICK, option, "-", server.url())
-    document = json.loads(result.out)
-    assert len(short_lines(result.err)) == 3
-    assert "Phase" in result.err
-    if option == "--json":
-        check_document(document)
 
 
 # --- exports --------------------------------------------------------------------------------------
@@ -823,14 +799,6 @@ def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(start_tool,
     [size] = sizes
     assert size < 20 * 11 * 7000
     assert 20 < peak < 90
-
-
-def test_words_of_the_server_do_not_reach_a_terminal_raw_in_a_series(run_tool):
-    evil = redirect("/\x1b]0;x\x07[bold]")
-    with http_server({"/": evil}) as server:
-        result = run_tool("-L", "--count", "2", *QUICK, server.url())
-    assert "\x1b" not in result.out
-    assert "\x07" not in result.out
 
 
 def test_a_terminal_that_can_nothing_gets_no_bar(run_tool, server):

@@ -178,7 +178,7 @@ def test_the_status_line_tells_how_much_has_come(run_tool):
 
 @pytest.mark.parametrize("phase", ["dns", "connect", "tls", "wait"])
 def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
-    hanging = scripted(lambda peer: peer.wait(10))
+    hanging = scripted(lambda peer: peer.wait(60))
     with hanging as server, black_hole() as port, dns_server({"slow.test": None}) as names:
         url = {
             "dns": "http://slow.test/",
@@ -188,10 +188,7 @@ def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
         resolver = names.address if phase == "dns" else None
         result = run_tool("--compact", "-m", "1.5", url, terminal="err", resolver=resolver)
     assert result.code == 75
-    named = {
-        found for text in STATUS.findall(result.err) for found in re.findall(r"[a-z]+ (?=\d+\.\d s)", text)
-    }
-    assert f"{phase} " in named
+    assert re.search(rf"\r[^\r]*\b{phase} \d+\.\d s", result.err)
 
 
 def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(start_tool):
@@ -229,14 +226,13 @@ COLOURED = {
 
 
 @pytest.mark.needs("rich")
-@pytest.mark.parametrize("name", COLOURED)
-def test_colours_are_used_where_they_are_wanted(run_tool, server, name):
-    terminal, env, coloured = COLOURED[name]
-    result = run_tool("--slo", "total=60000", server.url(), terminal=terminal, env=env)
-    colours = {code for found in SGR.findall(result.out) for code in found[2:-1].split(";")}
-    assert bool(colours & {str(code) for code in [*range(30, 38), *range(90, 98)]}) is coloured
-    if "dumb" in name or name in ("pipe", "pipe-forced-emptily"):
-        assert "\x1b" not in result.out
+def test_colours_are_used_where_they_are_wanted(run_tool, server):
+    for name, (terminal, env, coloured) in COLOURED.items():
+        result = run_tool("--slo", "total=60000", server.url(), terminal=terminal, env=env)
+        colours = {code for found in SGR.findall(result.out) for code in found[2:-1].split(";")}
+        assert bool(colours & {str(code) for code in [*range(30, 38), *range(90, 98)]}) is coloured, name
+        if "dumb" in name or name in ("pipe", "pipe-forced-emptily"):
+            assert "\x1b" not in result.out
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
@@ -276,21 +272,21 @@ def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding, wi
     assert max(cells(line) for line in lines_of(result.out)) <= 80
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp_path, encoding):
-    result = run_tool("--compact", "--json", tmp_path / "out.json", site.url("/3"), env=ENCODINGS[encoding])
-    assert result.json(tmp_path / "out.json")["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
-    assert "\u6f22\u5b57" in (tmp_path / "out.json").read_text("utf-8"), "it stands there as it is"
-    piped = run_tool("--json", "-", site.url("/3"), env=ENCODINGS[encoding])
-    assert piped.json()["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
+def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp_path):
+    path = tmp_path / "out.json"
+    for env in ENCODINGS.values():
+        run_tool("--compact", "--json", path, site.url("/3"), env=env)
+        assert "\u6f22\u5b57" in path.read_text("utf-8"), "it stands there as it is"
+        piped = run_tool("--json", "-", site.url("/3"), env=env)
+        assert piped.json()["steps"][0]["response"]["reason"].startswith("\u6f22\u5b57")
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_slo_error_is_drawn_in_ascii_too(run_tool, encoding):
-    result = run_tool("--slo", "\u6f22=5", "http://a.test/", env=ENCODINGS[encoding])
-    assert result.code == 64
-    assert result.err.isascii()
-    says_all(result.err, "SLO Error", "Unknown SLO key")
+def test_an_slo_error_is_drawn_in_ascii_too(run_tool):
+    for env in ENCODINGS.values():
+        result = run_tool("--slo", "\u6f22=5", "http://a.test/", env=env)
+        assert result.code == 64
+        assert result.err.isascii()
+        says_all(result.err, "SLO Error", "Unknown SLO key")
 
 
 # --- rich and plain -------------------------------------------------------------------------------
