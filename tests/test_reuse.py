@@ -5,7 +5,6 @@ close, reset, say goodbye or answer early. The peer counts what it is sent: noth
 from __future__ import annotations
 
 import contextlib
-import http.server
 import itertools
 import json
 import os
@@ -142,35 +141,6 @@ def test_nginx_that_answers_before_it_has_the_upload_is_no_failure(authority, ng
     options = ["--cacert", authority.file, *version, *AGAIN, "4", "-d", f"@{tmp_path / 'body'}"]
     result = here(*options, nginx + "/early")
     assert statuses(runs_of(result, warned=NONE_GOOD)) == [413] * 4
-
-
-class Quiet(http.server.BaseHTTPRequestHandler):
-    """The standard library's server: HTTP/1.0, or 1.1 where asked."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"), [("HTTP/1.0", [False] * 3), ("HTTP/1.1", [False, True, True])]
-)
-def test_the_server_of_the_standard_library_keeps_what_its_version_keeps(version, expected):
-    handler = type("Handler", (Quiet,), {"protocol_version": version})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        steps = runs_of(here(*AGAIN, "3", f"http://127.0.0.1:{server.server_port}/"))
-        server.shutdown()
-    assert warmth(steps) == expected
-    if version == "HTTP/1.0":
-        assert reasons(steps)[0] is None
-        assert all("HTTP/1.0" in reason for reason in reasons(steps)[1:])
 
 
 # --- HTTP/1.1: what keeps no connection -----------------------------------------------------------
@@ -350,16 +320,6 @@ def test_a_request_without_an_answer_on_a_kept_connection_fails_and_is_not_repea
     assert "sent twice" in error["hint"].replace("\n", " ")
     assert "failed" in reasons(steps)[2]
     assert len(requests) == 4, "a POST that may have been carried out is not sent again"
-
-
-def test_a_first_run_that_gets_no_answer_is_what_it_always_was():
-    def talk(peer, number):
-        peer.reset()
-        return False
-
-    [step], _ = serving(talk, 1, code=75)
-    assert step["error"]["kind"] == "network"
-    assert "kept" not in step["error"]["hint"]
 
 
 def test_half_a_body_on_a_kept_connection_fails_and_the_next_run_connects_anew():

@@ -180,18 +180,15 @@ def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
     assert levels[-1] in drawn and set(drawn) <= set(levels), "the fullest cell is full"
 
 
-@pytest.mark.parametrize(
-    ("us", "shown"),
-    [
+def test_no_end_of_an_interval_is_rounded_to_nothing():
+    """ "Faster by 0.6 ms (0.0 to 3.3)" would be read as no difference."""
+    for us, shown in (
         ([41200, 38900, 44000], ["41.2", "38.9", "44.0"]),
         ([0, -3000], ["0.0", "3.0"]),
         ([553, 12, 3300], ["0.553", "0.012", "3.300"]),
         ([-41], ["0.041"]),
-    ],
-)
-def test_no_end_of_an_interval_is_rounded_to_nothing(us, shown):
-    """ "Faster by 0.6 ms (0.0 to 3.3)" would be read as no difference."""
-    assert tool.plain_ms(us) == shown
+    ):
+        assert tool.plain_ms(us) == shown
 
 
 # --- slow runs, and what goes with them -----------------------------------------------------------
@@ -219,6 +216,7 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
         ([56_000, 57_000, 86_000, 55_000] * 10, [[run] for run in range(3, 41, 4)], (4, 4)),
         ([86_000, 55_000] * 10, [[run] for run in range(1, 20, 2)], (2, 2)),
         ([55_000] * 15 + [86_000] * 15, [[*range(16, 31)]], None),
+        ([86_000, 55_000] * 9, None, None),  # 18 runs are no two groups
         ([56_000, 57_000, 86_000, 55_000] * 4, [[3], [7], [11], [15]], None),  # four are too few of 16
         ([20_000, 24_900] * 20, None, None),  # 4.9 ms apart
         ([20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6, None, None),  # less than three spreads
@@ -247,9 +245,8 @@ def test_slow_runs_at_random_have_no_rhythm():
 WHEN = NOW.strftime("%H:%M:")
 
 
-@pytest.mark.parametrize(
-    ("values", "when"),
-    [
+def test_it_is_told_when_slow_runs_came():
+    for values, when in (
         ([90_000] + [20_000] * 9, "the first run alone: it may have met what was cold"),
         ([20_000] * 3 + [90_000] * 2 + [20_000] * 9, f"from {WHEN}04 to {WHEN}05"),
         ([20_000] * 7 + [90_000] * 2, f"from {WHEN}08 to the end"),
@@ -257,12 +254,10 @@ WHEN = NOW.strftime("%H:%M:")
         ([20_000, 20_000, 90_000] * 8, "every 3rd run, 3.0 s apart"),
         (([90_000] + [20_000] * 20) * 6, "every 21st run, 21.0 s apart"),
         ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], None),
-    ],
-)  # fmt: skip
-def test_it_is_told_when_slow_runs_came(values, when):
-    summary = tool.Summary(made(values))
-    told = tool.when_text(summary.slow, summary)
-    assert (told and told.partition(" (")[0]) == when
+    ):
+        summary = tool.Summary(made(values))
+        told = tool.when_text(summary.slow, summary)
+        assert (told and told.partition(" (")[0]) == when
 
 
 def told_of(samples):
