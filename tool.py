@@ -3446,17 +3446,12 @@ def no_port_left(peer: Peer) -> str:
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     place = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
     try:
-        listed = "/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp"
-        found = read_file(listed)
-        ports = read_file("/proc/sys/net/ipv4/ip_local_port_range")
-        first, last = map(int, ports.split())
-    except (OSError, ValueError):
+        found = read_file("/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp")
+    except OSError:
         return ""
     count = sum(line.split()[2:3] == [place.encode("ascii")] for line in found.splitlines())
-    if count < (last - first + 1) / 2:
-        return ""
     full = f"no local port is left for this destination: {count} connections to it"
-    return f"{full} (ip_local_port_range, TIME_WAIT)"
+    return f"{full} (ip_local_port_range, TIME_WAIT)" if count else ""
 
 
 def explain_resent(pending: int, last: Counters, facts: Mapping[str, int], lost: str) -> str:
@@ -4417,17 +4412,16 @@ class Worker:
         self.ended = threading.Event()
         self.crash: BaseException | None = None
         self.result: Any = None
-        self._work = work
         try:
             # threading.Thread would wait for ever where the thread has no memory for its first call.
-            _thread.start_new_thread(self._run, ())
+            _thread.start_new_thread(self._run, (work,))
         except (RuntimeError, MemoryError, OSError) as error:
             self.crash = error
             self.ended.set()
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         try:
-            self.result = self._work()
+            self.result = work()
         except BaseException as error:
             self.crash = error
         self.ended.set()
@@ -5324,13 +5318,8 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def take_credit(self, stream: int, payload: bytes) -> None:
-        """Take a WINDOW_UPDATE (RFC 9113 section 6.9)."""
-        increment = int.from_bytes(payload, "big") & MAX_WINDOW
-        if len(payload) != 4:
-            raise broken_http2(f"a WINDOW_UPDATE frame of {len(payload)} bytes")
-        if not increment:
-            raise broken_http2("a WINDOW_UPDATE frame that adds nothing")
+    def take_credit(self, stream: int, increment: int) -> None:
+        """Take what a WINDOW_UPDATE adds (RFC 9113 section 6.9)."""
         self._widen(stream, increment)
         self.uncredited[stream] = max(0, self.uncredited[stream] - increment)
 
@@ -5470,8 +5459,8 @@ class Http2Exchange(Exchange):
 
     def _take(self, kind: int, stream: int, payload: bytes) -> bool:
         """Take a frame that is our own; False for one of h2's."""
-        if kind == WINDOW_UPDATE and stream in self.reader.window:
-            self.reader.take_credit(stream, payload)
+        if kind == WINDOW_UPDATE and stream in self.reader.window and len(payload) == 4 and any(payload):
+            self.reader.take_credit(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
             return True
         if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
             return True  # late, for an earlier request (section 5.1, closed)
