@@ -1438,13 +1438,10 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
         key = name.lower()
         phase = key.partition(".")[0]
-        if phase not in BUDGETS:
-            expected = f"one of {', '.join(SLO_KEYS)}{suggest(phase, SLO_KEYS)}"
-            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
-        if key not in BUDGETS[phase]:
-            keys = BUDGETS[phase][1:]
-            expected = f"{phase} or one of {', '.join(keys)}{suggest(key, keys)}"
-            raise SloError(f"Unknown SLO key '{name}': expected {expected}")
+        keys = BUDGETS.get(phase, SLO_KEYS)
+        if key not in keys:
+            near = suggest(key, keys)
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{near}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         thresholds[key] = parse_budget(key, amount)
@@ -1680,14 +1677,6 @@ def parse_proxy(text: str, source: str) -> Proxy:
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
-def proxy_variable(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return (name, value) of the variable that names a scheme's proxy, lower case before upper case."""
-    names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-    if "REQUEST_METHOD" in environ and scheme == "http":
-        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
-    return next(((name, environ[name]) for name in names if environ.get(name)), None)
-
-
 def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
     """Return name and port (None for any) of each entry; raises UsageError for a name without an ASCII form.
 
@@ -1725,17 +1714,20 @@ def route_to(url: Url, options: Options) -> Route:
     if options.proxy is not None:
         return Route(parse_proxy(options.proxy, "--proxy") if options.proxy else None, "--proxy")
     environ, host = options.environ, server_name(url.host)
-    variable = proxy_variable(url.scheme, environ)
-    if not variable:
+    names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
+    if "REQUEST_METHOD" in environ and url.scheme == "http":
+        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
+    name = next((each for each in names if environ.get(each)), None)
+    if name is None:
         return Route(None, None)
-    found = parse_proxy(variable[1], variable[0])
+    found = parse_proxy(environ[name], name)
     try:
         exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     except UsageError as error:
         raise UsageError(f"NO_PROXY: {error.message}") from None
-    if any(port in (None, url.port) and covers(name, host) for name, port in exempt):
+    if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
         return Route(None, "NO_PROXY")
-    return Route(found, variable[0])
+    return Route(found, name)
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -2196,15 +2188,6 @@ def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, st
     return pairs
 
 
-def parse_collector_headers(environ: Mapping[str, str]) -> tuple[Header, ...]:
-    """Return the header fields for the collector; raises UsageError, which never repeats a value."""
-    headers: dict[str, Header] = {}
-    for number, (name, value) in enumerate(parse_pairs(HEADERS_VARIABLE, environ), 1):
-        if name.lower() not in OWN_FIELDS:
-            headers[name.lower()] = parse_header(f"{HEADERS_VARIABLE}: entry {number}", f"{name}:{value}")
-    return tuple(headers.values())
-
-
 def parse_collector(text: str) -> Url:
     """Return where traces are sent; raises UsageError."""
     if re.match(r"(?i)https?://[^/?#\\]*@", text):
@@ -2627,7 +2610,11 @@ def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Trac
     if args.otlp is None:
         return None
     # The collector is asked its own way, by none of the options of what is measured.
-    url, headers = parse_collector(args.otlp), parse_collector_headers(environ)
+    url, fields = parse_collector(args.otlp), {}
+    for number, (name, value) in enumerate(parse_pairs(HEADERS_VARIABLE, environ), 1):
+        if name.lower() not in OWN_FIELDS:
+            fields[name.lower()] = parse_header(f"{HEADERS_VARIABLE}: entry {number}", f"{name}:{value}")
+    headers = tuple(fields.values())
     request = Request("POST", url, headers, None)
     sender = Options(request, NO_SECRETS, environ, max_time=COLLECTOR_TIME, http2=False)
     check_routes(sender)
