@@ -7818,17 +7818,16 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
-def repeats(asked: Iterable[tuple[int, object]]) -> dict[int, int]:
-    """Return, by number, the steps that ask what an earlier one asked, and the number of that one."""
-    seen: dict[object, int] = {}
-    firsts = [(number, seen.setdefault(what, number)) for number, what in asked]
-    return {number: first for number, first in firsts if first < number}
-
-
 def repeated_steps(run: Run) -> dict[int, int]:
-    """Return `repeats` of a run; a redirect that leads nowhere asks nothing."""
+    """Return, by number, the steps that ask what an earlier one asked, and the number of that one. A redirect
+    that leads nowhere asks nothing.
+    """
+    seen: dict[tuple[str, Url], int] = {}
     steps = [step for step in run.steps if not (step.error and step.error.kind == "redirect")]
-    return repeats((step.number, (step.request.method, step.request.url)) for step in steps)
+    firsts = {
+        step.number: seen.setdefault((step.request.method, step.request.url), step.number) for step in steps
+    }
+    return {number: first for number, first in firsts.items() if first < number}
 
 
 def loop_text(run: Run) -> str:
@@ -8155,17 +8154,6 @@ def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
         yield f"a certificate of {host[0]} {expiry_text(end, step.started_at)} ({end:%Y-%m-%d})"
 
 
-def certificate_violation(verdict: Verdict) -> Iterator[str]:
-    """Say that certificates have fewer days left than --cert-days allows, if so."""
-    end = verdict.certificate
-    if end and end.outcome == "exceeded":
-        text = "no certificate came"
-        if end.actual is not None:
-            days = counted(math.floor(end.actual), "day")
-            text = f"{days} < {counted(int(end.threshold), 'day')}"
-        yield f"{text} at {end.variant}" if end.variant else text
-
-
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say of each key that was not judged why."""
     for key in verdict.keys(NOT_JUDGED):
@@ -8191,7 +8179,7 @@ def refused_statuses(report: Report) -> Iterator[str]:
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say by how much each budget was exceeded, at which variant and in which run most, or why it was not
-    judged.
+    judged; and that certificates have fewer days left than --cert-days allows.
     """
     for each in verdict.violations:
         text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
@@ -8200,7 +8188,13 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         text += f", beside {round(each.baseline, 3)}ms" if each.allowance else ""
         yield text + (f", worst in run {each.run}" if each.run and not report.single else "")
     yield from not_judged_texts(verdict, report)
-    yield from (f"cert: {text}" for text in certificate_violation(verdict))
+    end = verdict.certificate
+    if end and end.outcome == "exceeded":
+        text = "cert: no certificate came"
+        if end.actual is not None:
+            days = counted(math.floor(end.actual), "day")
+            text = f"cert: {days} < {counted(int(end.threshold), 'day')}"
+        yield f"{text} at {end.variant}" if end.variant else text
 
 
 def refusals(report: Report) -> Iterator[str]:
@@ -9342,14 +9336,6 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def shown_whole(numbers: Sequence[int], repeated: Collection[int]) -> list[int]:
-    """Return the steps of a chain that are more than a row of its summary: the last one, and all that ask
-    something new, of a long chain the first ones alone.
-    """
-    first = numbers if len(numbers) <= LONG_CHAIN else numbers[:FIRST_STEPS]
-    return [number for number in first if number not in repeated and number != numbers[-1]] + [numbers[-1]]
-
-
 def further_readings(steps: Iterable[Step]) -> Iterator[Finding]:
     """Give what the times of steps mean that are not shown whole, the costliest of each kind."""
     made = [(finding, step.number) for step in steps for finding in step_findings(step)]
@@ -9359,9 +9345,13 @@ def further_readings(steps: Iterable[Step]) -> Iterator[Finding]:
 
 
 def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
-    """Show a single run: its steps, then the chain."""
-    whole = shown_whole([step.number for step in run.steps], repeated_steps(run))
-    shown = [step for step in run.steps if step.number in whole]
+    """Show a single run: its last step and those that ask something new, of a long chain the first ones
+    alone; then the chain.
+    """
+    *others, last = run.steps
+    repeated = repeated_steps(run)
+    first = others if len(run.steps) <= LONG_CHAIN else others[:FIRST_STEPS]
+    shown = [*(step for step in first if step.number not in repeated), last]
     for step, before in zip(shown, (None, *shown)):
         yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
@@ -9389,29 +9379,18 @@ def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
     return [["Phase", *names], *rows]
 
 
-def strip_end(values: Iterable[int]) -> tuple[int, str]:
-    """Return where the scale of strips ends, and how many values lie beyond: up to a twentieth, or one, that
-    would take more than half of it.
-    """
-    ordered = sorted(values)
-    beyond = max(1, len(ordered) // 20)
-    if len(ordered) < 3 or 2 * ordered[-beyond - 1] >= ordered[-1]:
-        return ordered[-1], ""
-    return ordered[-beyond - 1], f", {beyond} beyond"
-
-
 def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     """Show how the times (ms) lie. What is too wide loses the strips, then the quarters."""
     rows = spread_rows(summary, QUARTERS)
     room = width - table_width(rows)
     if room < 0:
         rows = spread_rows(summary, SUMMARY_STATS)
-    end, beyond = strip_end(times_of("total", summary.used))
+    end = max(times_of("total", summary.used))
     drawn = room >= LEAST_STRIP + 3
     which = f"Times of the {counted(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
-    scale = f"; distribution from 0 to {number_text(to_ms(end))}{beyond}" if drawn else ""
+    scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
     yield f"{which}, in ms{scale}:"
     headings, *body = rows
     table: list[Sequence[Cell]] = []
@@ -9604,8 +9583,8 @@ def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
     return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
 
 
-def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> Iterator[Block]:
-    """Show the runs of one step together; the rows of step number `above` are known."""
+def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
+    """Show the runs of one step together; the rows of the step before it are known."""
     yield row_of((f"Step {summary.number}: ", summary.title), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
@@ -9615,7 +9594,7 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
         step = report.newest.get((summary.variant, summary.number))
         if step:
             # As one run has it, and in numbers what varies. A chain is of one of the certificates.
-            before = None if counts else report.newest.get((summary.variant, above))
+            before = None if counts else report.newest.get((summary.variant, summary.number - 1))
             other = {*counts, "Chain"} if "Certificate" in counts else counts
             rows = [row for row in step_rows(step, before, report.options.include) if row[0] not in other]
             for label, each in counts.items():
@@ -9629,24 +9608,6 @@ def summary_blocks(summary: Summary, report: Report, above: int, width: int) -> 
             yield from spread_blocks(summary, width)
             yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))
-
-
-def steps_blocks(report: Report, width: int) -> Iterator[Block]:
-    """Show a series step by step: each whole, or as a row of a table."""
-    repeated = repeats((each.number, tuple(each.urls)) for each in report.summaries)
-    whole, above = shown_whole(sorted({each.number for each in report.summaries}), repeated), 0
-    rows = []
-    for summary in report.summaries:
-        if summary.number in whole or summary.failed or summary.newest.last:
-            yield from summary_blocks(summary, report, above, width)
-            above = summary.number
-        else:
-            codes = ", ".join(map(str, summary.statuses))
-            cells = (str(summary.number), codes, number_text(to_ms(summary.stat("total"))))
-            rows.append(row_of((*cells, request_text(summary.title.partition(" ")[2], width - 35))))
-    if rows:
-        yield "The other steps, medians in ms:"
-        yield Table(("Step", "Status", "Total", "Request"), ("Step", "Total"), rows)
 
 
 def failed_rows(report: Report) -> Iterator[Row]:
@@ -9752,12 +9713,12 @@ def comparison_lines(report: Report) -> Iterator[Line]:
     """Say the outcome of each comparison, and in what else its sides differ."""
     by_size = sorted(report.comparisons, key=lambda each: -abs(each.differences["total"].median or 0))
     told = [each for each in report.comparisons if each in by_size[:MOST_TOLD]]
+    families = {each.options.family for each in report.options.sides}
+    intended = ("address family",) if len(families) > 1 or report.options.series.every_address else ()
     for words, alike in group_by(verdict_sentence, told).items():
         tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(alike[0].verdict, "")
         named = alike[0].verdict == "too_few" and alike[0].own.variant
         yield Span(f"{', '.join(each.names[0] for each in alike)}: {words}" if named else words, tone)
-    families = {each.options.family for each in report.options.sides}
-    intended = ("address family",) if len(families) > 1 or report.options.series.every_address else ()
     for each in told:
         words = ", ".join(unlike_words(each, intended))
         if words:
@@ -9812,12 +9773,9 @@ def sides_table(report: Report, width: int) -> Table:
 
 
 def side_blocks(name: str, side: Summary) -> Iterator[Block]:
-    """Say which answers of a side were not good, which connections were not kept, and what opening cost."""
+    """Say if no answer of a side was good, which connections were not kept, and what opening cost."""
     if side.none_good:
         yield Span(f"{name}: {NONE_GOOD}", "warn")
-    elif side.bad_status:
-        statuses, often = bad_ones(bad_codes(side.answered), side.runs)
-        yield Span(f"{name} answered {statuses} {often.rstrip()}; the times are of the good answers", "warn")
     for reason, count in side.refused.items():
         yield Span(f"{name}, {counted(count, 'run')} on a new connection: {reason}", "warn")
     cost = reuse_sentence(side)
@@ -9871,10 +9829,11 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
     if report.samples[0].variant:
         yield from sides_blocks(report, width)
+        for summary in report.summaries:
+            yield Fields(status_rows(summary))
     else:
-        yield from steps_blocks(report, width)
-    for summary in report.summaries if report.samples[0].variant else ():
-        yield Fields(status_rows(summary))
+        for summary in report.summaries:
+            yield from summary_blocks(summary, report, width)
     yield Fields(dict.fromkeys(failed_rows(report)))  # what to try is said once
     yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
 

@@ -433,16 +433,6 @@ def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():
 # --- a series -------------------------------------------------------------------------------------
 
 
-def test_one_outlier_flattens_no_strip(run_tool):
-    """The others would all lie in the first cell."""
-    waits = iter([0.03, 0.04, 0.05, 0.06, 1.5, 0.03, 0.07, 0.08])
-    with http_server({"/": lambda request: Reply(wait=next(waits))}) as server:
-        out = run_tool("--count", "8", "--interval", "0", server.url()).out
-    assert re.search(r"; distribution from 0 to \d{2,3}\.\d+, 1 beyond:", out)
-    [total] = [line for line in out.splitlines() if line.startswith("│ total ") and line.count("│") == 9]
-    assert len(re.findall("[▁▂▃▄▅▆▇█]", total.split("│")[-2])) >= 4
-
-
 def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
     options = ["--count", "4", "--interval", "0", slow.url()]
     out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
