@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from checks import check_usage_error, flat
+from checks import calm, check_usage_error, flat
 from conftest import PATIENCE, TOOL
 from inside import tool
 from servers import Reply, http_server, refused_port
@@ -314,7 +314,7 @@ def paste(line, server, environment, command):
         check=False,
         timeout=PATIENCE,
     )
-    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
+    assert (done.returncode, calm(done.stderr.decode())) == (0, "")
     return server.requests[-1]
 
 
