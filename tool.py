@@ -5157,14 +5157,10 @@ def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
     return first >> 8, first & 0xFF, flags, stream & 0x7FFFFFFF  # the first bit is reserved
 
 
-def plain_dataclass(**_: object) -> Callable[[type], type]:
-    """Stand in for dataclasses.dataclass: h2 needs only a constructor that takes fields by name."""
-
-    def complete(made: type) -> type:
-        made.__init__ = lambda self, **fields: vars(self).update(fields)  # type: ignore[misc, attr-defined]
-        return made
-
-    return complete
+def plain_dataclass(made: type) -> type:
+    """Stand in for what dataclasses do: h2 needs only a constructor that takes fields by name."""
+    made.__init__ = lambda self, **fields: vars(self).update(fields)  # type: ignore[misc, attr-defined]
+    return made
 
 
 def import_h2() -> bool:
@@ -5177,7 +5173,8 @@ def import_h2() -> bool:
         return True
     logger = SimpleNamespace(debug=lambda *_: None)
     logging = SimpleNamespace(getLogger=lambda _: logger)
-    stand_ins = {"logging": logging, "dataclasses": SimpleNamespace(dataclass=plain_dataclass)}
+    dataclasses = SimpleNamespace(dataclass=lambda **_: plain_dataclass)
+    stand_ins = {"logging": logging, "dataclasses": dataclasses}
     if optional("h2.connection", stand_ins):
         return True
     for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
