@@ -8993,12 +8993,6 @@ class Scale(NamedTuple):
     end: str
 
 
-class Legend(NamedTuple):
-    """The names of the parts of bars, each in its tone. Its first character is its letter."""
-
-    names: Sequence[Span]
-
-
 class Fields(NamedTuple):
     """Labels and what they say, in two columns; nothing is drawn if there are no rows."""
 
@@ -9024,7 +9018,7 @@ if TYPE_CHECKING:
     Line = Spans | Span | str  # in several tones, in one, or in the usual one
     Row = tuple[str, Line]
     Cell = Span | Bar | Strip | Scale
-    Block = Line | Legend | Fields | Table | Panel
+    Block = Line | Fields | Table | Panel
 
 
 def table_width(rows: Iterable[Sequence[str]]) -> int:
@@ -9112,12 +9106,9 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
 
 
 def loss_text(step: Step) -> str:
-    """Say how many segments were lost, and whose."""
-    again, late = step.network.retransmits or 0, Case(step).grown("disorder", "connected", "ended")
-    if not (again or late):
-        return "0 retransmits"
-    text = f"{counted(again, 'segment')} sent again by this machine"
-    return f"{text}, some of the server's came late ({late} out of order)" if late else text
+    again = counted(step.network.retransmits or 0, "retransmit")
+    late = Case(step).grown("disorder", "connected", "ended")
+    return f"{again}, {late} of the server's segments out of order" if late else again
 
 
 def network_rows(step: Step) -> Iterator[Row]:
@@ -9346,7 +9337,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
         yield chain_table(run, width)
-        yield Legend([Span(phase, phase) for phase in PHASES])
+        yield tuple(Span(f"  {phase[0]} {phase}", phase) for phase in PHASES)
     rest = [step for step in run.steps if step not in shown]
     yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
 
@@ -9897,14 +9888,6 @@ ASCII_FORMS = {
 }
 
 
-def choose_glyphs(encoding: str) -> Glyphs:
-    try:
-        "".join((*UNICODE, *ASCII_FORMS)).encode(encoding)
-    except UnicodeError:
-        return ASCII
-    return UNICODE
-
-
 def terminal_width(stream: Any) -> int:
     """Return the columns of a terminal, or 80 if the stream is none or its terminal does not know (0)."""
     try:
@@ -10013,13 +9996,13 @@ class Painter:
         self._stream, self.width, self._tones = stream, width, tones
         self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
-        self._glyphs = choose_glyphs(self._encoding)
+        self._glyphs = UNICODE if self._encoding.lower().startswith("utf") else ASCII
         self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
         self._letters = tones is not SHADES or self._glyphs is ASCII  # two tones cannot stand in one cell
 
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[Spans]]]
-        drawers = {Legend: self._legend, Fields: self._fields, Table: self._table, Panel: self._panel}
+        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         folded = partial(self._folded, width=self.width)
         drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
         self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
@@ -10056,12 +10039,6 @@ class Painter:
             for part in self._folded(line, self.width - 15):
                 yield (Span(first.ljust(15), "label"), *part)
                 first = ""
-
-    def _legend(self, legend: Legend) -> Iterator[Spans]:
-        full = self._glyphs.bar[-1]
-        yield tuple(
-            Span(f"  {name[0] if self._letters else full} {name}", tone) for name, tone in legend.names
-        )
 
     def _bar(self, bar: Bar, width: int) -> Spans:
         """Draw a bar; one of several parts by their letters, where these are needed."""
