@@ -246,9 +246,6 @@ else:
         def _replace(self, **changes: Any) -> Any:
             return type(self)(**{**self._asdict(), **changes})
 
-        def __repr__(self) -> str:
-            return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
-
 
 __version__ = "3.0.0"
 
@@ -1440,7 +1437,7 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         phase = key.partition(".")[0]
         keys = BUDGETS.get(phase, SLO_KEYS)
         if key not in keys:
-            near = suggest(key, keys)
+            near = suggest(key if phase in BUDGETS else phase, keys)
             raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{near}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
@@ -1827,23 +1824,6 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
         for line_number, line in enumerate(os.fsdecode(data).split("\n"), 1):
             if line.strip():
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
-
-
-def shorthand_headers(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Give the header lines that other options than -H stand for, each with its option; raises UsageError."""
-    if not all("=" in text for text in args.cookie):
-        raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
-    pair = None if args.user is None else os.fsencode(args.user)
-    if pair is not None and b":" not in pair:
-        raise UsageError("-u: expected USER:PASSWORD; nobody is asked for a password")
-    fields = (
-        ("-A", "User-Agent", args.user_agent),
-        ("-e", "Referer", args.referer),
-        ("-b", "Cookie", "; ".join(args.cookie) or None),
-        ("-u", "Authorization", pair and f"Basic {base64.b64encode(pair).decode('ascii')}"),
-        ("--compressed", "Accept-Encoding", "gzip, deflate, br, zstd" if args.compressed else None),
-    )
-    return ((option, f"{name}: {value}") for option, name, value in fields if value is not None)
 
 
 def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
@@ -2678,9 +2658,21 @@ def check_certificates(options: Options) -> None:
 
 
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
-    """Return the header fields of all options; -H wins over those of other options."""
+    """Return the header fields of all options; -H wins over those of other options. Raises UsageError."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
-    others = [parse_header(*line) for line in shorthand_headers(args)]
+    if not all("=" in text for text in args.cookie):
+        raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
+    pair = None if args.user is None else os.fsencode(args.user)
+    if pair is not None and b":" not in pair:
+        raise UsageError("-u: expected USER:PASSWORD; nobody is asked for a password")
+    fields = (
+        ("-A", "User-Agent", args.user_agent),
+        ("-e", "Referer", args.referer),
+        ("-b", "Cookie", "; ".join(args.cookie) or None),
+        ("-u", "Authorization", pair and f"Basic {base64.b64encode(pair).decode('ascii')}"),
+        ("--compressed", "Accept-Encoding", "gzip, deflate, br, zstd" if args.compressed else None),
+    )
+    others = [parse_header(option, f"{name}: {text}") for option, name, text in fields if text is not None]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
