@@ -4381,16 +4381,25 @@ class Worker:
     no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
     """
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    def __init__(self, work: Callable[[], object], patience: float) -> None:
+        """Start the thread; one that cannot be had within `patience` seconds has crashed. Where a process may
+        have few, the kernel still counts the one that has just ended.
+        """
         self.ended = threading.Event()
         self.crash: BaseException | None = None
         self.result: Any = None
-        try:
-            # threading.Thread would wait for ever where the thread has no memory for its first call.
-            _thread.start_new_thread(self._run, (work,))
-        except (RuntimeError, MemoryError, OSError) as error:
-            self.crash = error
-            self.ended.set()
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                # threading.Thread would wait for ever where the thread has no memory for its first call.
+                _thread.start_new_thread(self._run, (work,))
+                return
+            except (RuntimeError, MemoryError, OSError) as error:
+                if time.monotonic() >= give_up:
+                    self.crash = error
+                    self.ended.set()
+                    return
+            time.sleep(0.01)
 
     def _run(self, work: Callable[[], object]) -> None:
         try:
@@ -4432,7 +4441,7 @@ class TlsContexts:
     def start(self, role: str) -> None:
         """Begin to make the context of a role."""
         if role not in self._makers:
-            self._makers[role] = Worker(partial(self._make, role))
+            self._makers[role] = Worker(partial(self._make, role), 1.0)
 
     def _make(self, role: str) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
@@ -6267,7 +6276,7 @@ def warm_lookup() -> None:
     """
     latest = time.monotonic() + 0.05
     rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-    Worker(rehearse).wait(lambda: latest - time.monotonic())
+    Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
 
 
 def nap_where_cpus_are_short() -> None:
@@ -6726,7 +6735,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
-    worker = Worker(lambda: follow(options, pool, state))
+    worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
     try:
         worker.wait(seconds_left)
     except Stopped:
