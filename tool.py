@@ -4600,7 +4600,8 @@ def read_headers(reader: Reader) -> tuple[Header, ...]:
             continue
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
-        if not colon or not is_token(field):
+        # As curl and browsers do, any name of visible ASCII is taken: not every server keeps to tokens.
+        if not colon or not re.fullmatch(rb"[!-~]+", field):
             raise protocol_error("a header line of the response is malformed: '{}'", foreign(line))
         fields.append((field.decode("ascii"), [content.strip(b" \t")]))
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")

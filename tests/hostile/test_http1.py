@@ -166,6 +166,7 @@ ODD_BUT_LEGAL = [
     ),
     Case("a content-type of 100 KB", OK + b"Content-Type: " + b"t/" * 50_000 + b"\r\n\r\n", None, 200, 0),
     Case("a thousand cookies", OK + b"Set-Cookie: a=b\r\n" * 999 + b"\r\n", None, 200, 0),
+    Case("a name that is no token", OK + b"a/b(c).php: x\r\nContent-Length: 6\r\n\r\nhello\n", None, 200, 6),
     Case("empty values", OK + b"Server:\r\nContent-Type:\r\nDate: \r\n\r\n", None, 200, 0),
     Case("a body for 204", b"HTTP/1.1 204 No\r\nContent-Length: 6\r\n\r\nhello\n", None, 204, 0),
     Case("a body for 304", b"HTTP/1.1 304 No\r\nContent-Length: 6\r\n\r\nhello\n", None, 304, 0),
