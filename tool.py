@@ -3742,7 +3742,7 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
         return NetworkError("tls", "{} (alert {})", hint, words, reason)
-    if reason == "NO_TLS" and stray == b"HTTP/":
+    if reason == "NO_TLS" and (stray == b"HTTP/" or stray[:1] == b"<"):  # a page of errors alone is HTTP/0.9
         hint = "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
         if failure.options.unix_socket is not None:  # it has no port
             hint = "Ask for http://; for https://, also behind a redirect, name a socket with TLS."

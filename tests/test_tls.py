@@ -593,8 +593,10 @@ def test_what_is_no_handshake_is_a_tls_failure(data):
     assert step["timing"]["connect_ms"] is not None and step["timing"]["wait_ms"] is None
 
 
-def test_a_port_of_plain_http_is_suggested_as_such():
-    with scripted(raw(GARBAGE["plain-http"])) as server:
+@pytest.mark.parametrize("data", [GARBAGE["plain-http"], b"<!DOCTYPE HTML>\n"], ids=["HTTP/1", "a page"])
+def test_a_port_of_plain_http_is_suggested_as_such(data):
+    """Python's http.server takes the handshake for HTTP/0.9, and sends a page of errors alone."""
+    with scripted(raw(data)) as server:
         url = f"https://127.0.0.1:{server.port}/"
         error = failure(here("-m", "5", url), "tls", "tls")["error"]
     assert "plain HTTP" in error["message"] and f"http://127.0.0.1:{server.port}" in error["hint"]
