@@ -9408,13 +9408,17 @@ def status_sentence(summary: Summary) -> str:
     return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
 
 
-def reuse_sentence(summary: Summary) -> str | None:
-    """Say how many runs opened a connection, what that cost, and whether their answers were slower too."""
-    opened = summary.opened
+def reuse_rows(summary: Summary) -> Iterator[Row]:
+    """Say why connections were not kept; how many runs opened one, what that cost, and whether their answers
+    were slower too.
+    """
+    name, opened = f"{summary.variant}: " if summary.variant else "", summary.opened
+    for reason, count in summary.refused.items():
+        yield "Not reused", Span(f"{name}{counted(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
-        return None
+        return
     cost = median(sum(filter(None, sample.timing[:3])) for sample in opened)  # dns, connect, tls
-    words = f"{len(opened)} of {counted(summary.runs, 'run')} opened a connection, which took "
+    words = f"{name}{len(opened)} of {counted(summary.runs, 'run')} opened a connection, which took "
     words += f"{time_text(cost)}; the times are of the others"
     wait = median(times_of("wait", opened))
     # On kept connections the body may be what comes late: then the first answer was not slower.
@@ -9423,7 +9427,7 @@ def reuse_sentence(summary: Summary) -> str | None:
         longer = time_text(wait - (summary.stat("wait") or 0))
         words += f"; the first answer took {longer} longer at the server: for the new connection, or because "
         words += "it was the first (caches, workers): --count 3 without --reuse tells"
-    return words
+    yield "Reuse", words
 
 
 def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
@@ -9537,11 +9541,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     if slow:
         why = finding_of(slow)
         yield from slow_rows(slow, summary, why)
-    for reason, count in summary.refused.items():
-        yield "Not reused", Span(f"{counted(count, 'run')}: {reason}", "warn")
-    cost = reuse_sentence(summary)
-    if cost:
-        yield "Reuse", cost
+    yield from reuse_rows(summary)
     told = [each for each in summary.findings if each[0].id != (why and why.id)]
     often = {finding: often_text(costs, summary, report) for finding, costs in told}
     yield from reading_rows(often, often)
@@ -9754,17 +9754,6 @@ def sides_table(report: Report, width: int) -> Table:
     return fitting_table(list(table.values()), (names, "Status", *told, change), width)
 
 
-def side_blocks(name: str, side: Summary) -> Iterator[Block]:
-    """Say if no answer of a side was good, which connections were not kept, and what opening cost."""
-    if side.none_good:
-        yield Span(f"{name}: {NONE_GOOD}", "warn")
-    for reason, count in side.refused.items():
-        yield Span(f"{name}, {counted(count, 'run')} on a new connection: {reason}", "warn")
-    cost = reuse_sentence(side)
-    if cost:
-        yield f"{name}: {cost}"
-
-
 def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
     first, sides, names = report.samples[0].step, report.options.sides, list(report.compared)
@@ -9779,7 +9768,9 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
     for name, side in report.compared.items():
-        yield from side_blocks(str(name), side)
+        if side.none_good:
+            yield Span(f"{name}: {NONE_GOOD}", "warn")
+        yield Fields(reuse_rows(side))
     yield from comparison_lines(report)
     if not report.comparisons:
         yield f"There is nothing to compare: all runs are of {' and '.join(map(str, names))}."

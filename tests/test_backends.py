@@ -427,7 +427,7 @@ def test_a_redirect_that_leads_to_an_error_page_at_times_is_told(run_tool):
 def test_an_address_whose_connections_are_never_kept_is_told(run_tool):
     members = [ok(), {"routes": {"/": Reply(body=b"x", headers=[("Connection", "close")], wait=0.1)}}]
     result, addresses = ask(run_tool, members, "--reuse", *SERIES)
-    assert f"{addresses[1]}, 5 runs on a new connection: the server said" in flat(result.out)
+    assert f"Not reused {addresses[1]}: 5 runs: the server said" in flat(result.out)
 
 
 def test_late_rounds_and_opened_connections_are_told(run_tool):

@@ -157,13 +157,13 @@ def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms
         with_times(sample(run, wait + 6000, reused=False), dns=1000, connect=2000, tls=3000, wait=wait)
         for run, wait in enumerate(opened)
     ]
-    assert tool.reuse_sentence(tool.Summary(samples)) is None
+    assert list(tool.reuse_rows(tool.Summary(samples))) == []
     warm = [sample(run, kept + xfer, reused=True) for run in range(11, 18)]
     samples += [with_times(each, wait=kept, xfer=xfer) for each in warm]
     runs = f"{len(opened)} of {7 + len(opened)} runs"
     cost = f"{runs} opened a connection, which took 6.0 ms; the times are of the others"
     slower = f"; the first answer took {longer} longer at the server: for the new connection, or because"
-    found = tool.reuse_sentence(tool.Summary(samples))
+    [(_, found)] = tool.reuse_rows(tool.Summary(samples))
     assert found.startswith(cost) and (slower in found) == bool(longer) == ("first answer" in found)
 
 
