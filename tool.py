@@ -9383,10 +9383,6 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
 
 
-def late_starts(count: int) -> list[str]:
-    return [counted(count, "late start")] if count else []
-
-
 def series_title(summary: Summary, report: Report) -> str:
     """Say how many runs a step had, how they ended, and how long the series took."""
     parts = [counted(summary.runs, "run")]
@@ -9394,7 +9390,8 @@ def series_title(summary: Summary, report: Report) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
-    parts += late_starts(summary.late)
+    if summary.late:
+        parts.append(counted(summary.late, "late start"))
     duration = f"in {report.duration_us / 1e6:.1f} s"
     parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
     return ", ".join(parts)
@@ -9556,13 +9553,13 @@ SHOWN: dict[str, Callable[[Step], str | None]] = {
 }
 
 
-def varying(summary: Summary) -> dict[str, Mapping[str, int]]:
-    """Return how often a server showed what, where that is not always the same; the most frequent first."""
+def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
+    """Return how often a server showed what, where that is not always the same."""
     counts = {
         label: collections.Counter(filter(None, (shown(sample.step) for sample in summary.answered)))
         for label, shown in SHOWN.items()
     }
-    return {label: dict(count.most_common()) for label, count in counts.items() if len(count) > 1}
+    return {label: count for label, count in counts.items() if len(count) > 1}
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
@@ -9579,9 +9576,9 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
             before = None if counts else report.newest.get((summary.variant, summary.number - 1))
             other = {*counts, "Chain"} if "Certificate" in counts else counts
             rows = [row for row in step_rows(step, before, report.options.include) if row[0] not in other]
-            for label, each in counts.items():
-                shown = [f"{value} ×{count}" for value, count in each.items()]
-                rows.append((label, and_more(shown, 8, ", …")))
+            for label, count in counts.items():
+                values = [f"{value} ×{often}" for value, often in count.most_common()]
+                rows.append((label, and_more(values, 8, ", …")))
             yield Fields(rows)
         if len(used) < TABLE_RUNS:
             yield f"Run {used[0].run} of {report.runs}:"
@@ -9623,12 +9620,6 @@ FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "p95", "Status", "tot
 TEXTS = ("Side", "Address", "Status", "Certificate")  # columns that hold no numbers
 MOST_TOLD = 8  # comparisons: of more those that differ most
 OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
-
-
-def change_text(us: float | None) -> str:
-    if us is None:
-        return "-"
-    return f"{'−' if us < 0 else '+'}{plain_ms([us])[0]} ms"
 
 
 def difference_words(found: Comparison) -> str:
@@ -9677,14 +9668,16 @@ HABITS: dict[str, Callable[[Sample], str]] = {
 }
 
 
-def unlike_words(found: Comparison, intended: Collection[str]) -> Iterator[str]:
+def unlike_words(found: Comparison, report: Report) -> Iterator[str]:
     """Say in what the answers of two sides differ besides their times and what was intended."""
     if isinstance(found.other, Baseline) or not (found.own.used and found.other.used):
         return
+    families = {each.options.family for each in report.options.sides}
+    intended = "address family" if len(families) > 1 or report.options.series.every_address else ""
     parts = found.own.used, found.other.used
     for name, habit in HABITS.items():
         mine, theirs = (most_frequent(list(map(habit, part))) for part in parts)
-        if mine != theirs and name not in intended:
+        if mine != theirs and name != intended:
             yield f"{name} {mine} and {theirs}"
     size, before = (median(each.step.body_bytes for each in part) for part in parts)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
@@ -9695,14 +9688,12 @@ def comparison_lines(report: Report) -> Iterator[Line]:
     """Say the outcome of each comparison, and in what else its sides differ."""
     by_size = sorted(report.comparisons, key=lambda each: -abs(each.differences["total"].median or 0))
     told = [each for each in report.comparisons if each in by_size[:MOST_TOLD]]
-    families = {each.options.family for each in report.options.sides}
-    intended = ("address family",) if len(families) > 1 or report.options.series.every_address else ()
     for words, alike in group_by(verdict_sentence, told).items():
         tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(alike[0].verdict, "")
         named = alike[0].verdict == "too_few" and alike[0].own.variant
         yield Span(f"{', '.join(each.names[0] for each in alike)}: {words}" if named else words, tone)
     for each in told:
-        words = ", ".join(unlike_words(each, intended))
+        words = ", ".join(unlike_words(each, report))
         if words:
             yield Span(f"{' and '.join(each.names)} differ besides: {words}", "warn")
 
@@ -9747,10 +9738,13 @@ def sides_table(report: Report, width: int) -> Table:
     told = [key for key in (*COMPARED, "p95") if values[key] - {"-", "0.00"}]
     told += ["Certificate"] * (len(values["Certificate"] - {"-"}) > 1)
     change = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
-    changes = {each.names[0]: each.differences["total"].median for each in report.comparisons}
     names = "Address" if report.options.series.every_address else "Side"
     for name, cells in table.items():
-        cells.update({names: name, change: change_text(changes[name]) if name in changes else ""})
+        cells.update({names: name, change: ""})
+    for each in report.comparisons:
+        us = each.differences["total"].median
+        sign = "−" if (us or 0) < 0 else "+"
+        table[each.names[0]][change] = "-" if us is None else f"{sign}{plain_ms([us])[0]} ms"
     return fitting_table(list(table.values()), (names, "Status", *told, change), width)
 
 
@@ -9763,8 +9757,9 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
     what = f"{len(names)} sides" if sides else what
     rounds = counted(len({sample.turn.round for sample in report.samples}), "round")
-    late = late_starts(sum(sample.late for sample in report.samples if sample.step.number == 1))
-    yield f"{', '.join([f'{rounds} of {what}', *late])}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
+    late = sum(sample.late for sample in report.samples if sample.step.number == 1)
+    starts = f", {counted(late, 'late start')}" if late else ""
+    yield f"{rounds} of {what}{starts}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
     for name, side in report.compared.items():
