@@ -2981,6 +2981,12 @@ class Log:
         return found
 
     @property
+    def stale(self) -> bool:
+        """Tell whether the answer came before this request could leave: then it answers another request."""
+        first = self.first_byte
+        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
+
+    @property
     def hop(self) -> int:
         """Return the number of the hop under way, `len(hops)` when all are open."""
         if self.kept:
@@ -5075,6 +5081,8 @@ class Http1Exchange(Exchange):
         self.reader.stream = stream
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
+        if self.log.stale:
+            raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
         if response.status == 101:
             protocol = clip(response.get("upgrade") or "another protocol", MAX_FOREIGN)
             self.log.response = response._replace(odd=f"then {protocol}, as the request asked")

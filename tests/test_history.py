@@ -148,6 +148,13 @@ def test_a_step_whose_clock_never_started_has_no_times():
     assert (timing.dns, timing.connect, timing.ttfb, timing.total) == (0, None, None, 0)
 
 
+@pytest.mark.parametrize(("arrived", "stale"), [(59, True), (61, False), (100, False), (150, False)])
+def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(arrived, stale):
+    events = [("start", 100 * US), ("kept", True), ("first_byte", arrived * US)]
+    assert log_of((), events).history().stale is stale
+    assert not log_of((), [events[0], events[2]]).history().stale
+
+
 def test_what_a_thread_waited_for_a_cpu_before_the_clock_is_not_of_the_step():
     options = tool.parse_options(["http://192.0.2.1/"], {}, 80)
     step = tool.begin_step(1, options.request, options)._replace(delayed=3_600_000_000_000)
