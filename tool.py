@@ -7421,9 +7421,6 @@ def slow_start_trips(segments: int) -> int:
     return trips
 
 
-MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
-
-
 class Case:
     """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
     then no rule that needs it finds anything.
@@ -7439,8 +7436,19 @@ class Case:
         self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
-        self.is_far = self.is_direct and self.rtt >= FAR_US
+        # By phase, how many segments this machine sent again; and where bytes waited for one before them.
+        marks = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
+        self.resent = {phase: self.grown("retransmits", *ends) for phase, ends in marks.items()}
+        self.late = {phase for phase, _ in evidence.gaps}
+        self.lossy = {phase for phase in marks if self.resent[phase] or phase in self.late}
+        # The round trip to whatever TCP connected to: the least, and as long as it was seen to take.
+        self.rtt = self.trip = (evidence.ended and evidence.ended.rtt_us) or 0
+        if self.winner and evidence.connected and not evidence.connected.retransmits:
+            self.trip = max(self.rtt, self.winner.duration_us)
+        # What the handshake took beyond its round trips (RFC 8446, 5246). The time since the other side's
+        # last segment, and time without a CPU, was spent on this machine.
+        own = max(evidence.sent.quiet_us if evidence.sent else 0, step.starved_us)
+        self.handshake = self.tls - own - self.trip * (1 if step.network.tls.version == "TLSv1.3" else 2)
         # Parts of the wait in which a window of the other side held the request back.
         self.limited = self.grown("limited_us", "sent", "answered")
         self.held = min(self.wait, evidence.held_us + self.limited)
@@ -7452,38 +7460,6 @@ class Case:
         """
         earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
         return later.since(earlier, name) if later else 0
-
-    def resent(self, phase: str) -> int:
-        """Return how many segments this machine sent again in a phase."""
-        return self.grown("retransmits", *MARKS[phase])
-
-    def is_late(self, phase: str) -> bool:
-        """Tell whether in a phase bytes had to wait for a segment before them."""
-        return any(name == phase for name, _ in self.evidence.gaps)
-
-    def lossy(self, phase: str) -> bool:
-        return self.resent(phase) > 0 or self.is_late(phase)
-
-    @property
-    def trip(self) -> int:
-        """Return the round trip, as long as it was seen to take."""
-        if not self.winner or not self.evidence.connected or self.evidence.connected.retransmits:
-            return self.rtt
-        return max(self.rtt, self.winner.duration_us)
-
-    @property
-    def handshake(self) -> int:
-        """Return what the handshake took beyond its round trips (RFC 8446, 5246), and beyond this machine."""
-        sent, trips = self.evidence.sent, 1 if self.step.network.tls.version == "TLSv1.3" else 2
-        # The time since the other side's last segment, and time without a CPU, was spent on this machine.
-        own = max(sent.quiet_us if sent else 0, self.step.starved_us)
-        return self.tls - trips * self.trip - own if self.is_direct else 0
-
-    @property
-    def is_here(self) -> bool:
-        """Tell whether the other side is on this machine, so that nothing can be lost on the way."""
-        route, ip = self.step.route, self.step.network.ip or ""
-        return route.unix_socket is not None or (self.is_direct and (ip.startswith("127.") or ip == "::1"))
 
 
 Found = Iterator[Finding]
@@ -7502,12 +7478,13 @@ def losses(case: Case) -> Found:
     flights = slow_start_trips(-(-case.grown("received", "sent", "ended") // max(1, case.segment)))
     waited = sum(us for phase, us in case.evidence.gaps if phase == "xfer")
     xfer = max(waited, min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
-    for phase, cost in (("tls", case.handshake), ("wait", case.wait - case.trip), ("xfer", xfer)):
-        if not case.lossy(phase):
+    tls = case.handshake if case.is_direct else 0
+    for phase, cost in (("tls", tls), ("wait", case.wait - case.trip), ("xfer", xfer)):
+        if phase not in case.lossy:
             continue
-        again = case.resent(phase)
+        again = case.resent[phase]
         sides = [f"{counted(again, 'segment')} had to be sent again"] if again else []
-        if case.is_late(phase):
+        if phase in case.late:
             sides.append("some of what came was late, behind what follows it")
         text = f"{', and '.join(sides)}: loss or reordering on the way"
         if phase != "xfer" and not case.step.error:
@@ -7595,7 +7572,7 @@ def slow_proxy(case: Case) -> Found:
 def old_tls(case: Case) -> Found:
     """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
     version = case.step.network.tls.version
-    if case.is_direct and version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
+    if version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
         text = f"{version.replace('v', ' ')} takes a round trip more than TLS 1.3 would"
         yield Finding("tls12", "tls", case.rtt, "seen", text)
 
@@ -7605,13 +7582,13 @@ def slow_tls(case: Case) -> Found:
     flight = case.grown("received", "connected", "sent")
     least: float = max(SLOW_US, SLOW_TRIPS * case.trip)
     causes = "the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    if case.is_far and flight >= LARGE_FLIGHT * case.segment:
+    if case.rtt >= FAR_US and flight >= LARGE_FLIGHT * case.segment:
         least = LARGE_FLIGHT_TRIPS * case.rtt
         causes = (
             f"its {flight / 1000:.0f} kB, certificates for the most part, do not fit the server's first "
             f"window; or {causes}"
         )
-    if case.evidence.sent and not case.lossy("tls") and case.handshake >= least:
+    if case.evidence.sent and "tls" not in case.lossy and case.handshake >= least:
         text = f"about {time_text(case.handshake)} more than its round trips: {causes}"
         yield Finding("tls_slow", "tls", case.handshake, "fits", text)
 
@@ -7630,9 +7607,7 @@ def held_back(case: Case) -> Found:
     acknowledged. The kernel here waits 40 ms for data that an acknowledgment could go with (section 4.2.3.2).
     """
     tls, in_order = case.step.network.tls, not case.grown("disorder", "sent", "ended")
-    if not case.is_direct or case.step.error or case.rtt >= HELD_BACK_RTT_US:
-        return
-    if not in_order or case.lossy("wait") or case.lossy("xfer"):
+    if case.step.error or case.rtt >= HELD_BACK_RTT_US or not in_order or case.lossy & {"wait", "xfer"}:
         return
     # Until the answer began, and from then on: how many segments came, and how many acknowledgments left.
     came, rest = case.grown("segments_in", "sent", "answered"), case.grown("segments_in", "answered", "ended")
@@ -7664,7 +7639,7 @@ def held_back(case: Case) -> Found:
 def slow_server(case: Case) -> Found:
     """Find a wait without losses that the path does not explain, of a request that left at once."""
     took = case.wait - case.trip - case.held
-    if not case.is_direct or not case.answered or not case.small_request or case.lossy("wait"):
+    if not case.answered or not case.small_request or "wait" in case.lossy:
         return
     held = [found for found in held_back(case) if found.phase == "wait"]
     if held or took < max(SLOW_US, SLOW_TRIPS * case.rtt):
@@ -7699,10 +7674,10 @@ def slow_start(case: Case) -> Found:
     Not on a kept connection: its window may be anything.
     """
     step, ended, answered = case.step, case.evidence.ended, case.evidence.answered
-    if not case.is_far or step.network.reused or not answered or not ended:
+    if case.rtt < FAR_US or step.network.reused or not answered or not ended:
         return
     flights = []
-    if not case.small_request and not case.lossy("wait"):
+    if not case.small_request and "wait" not in case.lossy:
         trips, spent = slow_start_trips(answered.segments_out), case.wait - case.held
         flights.append(("wait", trips, spent, (trips - 1) * case.rtt, case.evidence.request_bytes))
     if not step.error and ended.disorder is not None and not case.grown("disorder", "sent", "ended"):
@@ -7739,8 +7714,9 @@ def silences(case: Case) -> Found:
         text = f"the server sent nothing for {length_text(longest.us)} {where}"
         if cost < SLOW_US:
             return
-    certainty = "seen"
-    if not case.is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
+    certainty, ip = "seen", case.step.network.ip or ""
+    is_here = is_unix or (case.is_direct and (ip.startswith("127.") or ip == "::1"))  # nothing can be lost
+    if not is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
         certainty, text = "fits", f"this fits a pause: {text}, or what it sent was lost and came again"
     yield Finding("stalled", "xfer", cost, certainty, text)
 
@@ -7800,15 +7776,16 @@ def short_of_cpu(case: Case) -> Found:
         yield Finding("starved", None, case.step.starved_us, "seen", STARVED.format(waited))
 
 
-SET_UP_RULES = (failed_address, long_lookup, slow_proxy, old_tls, slow_tls)
-RULES = (losses, *SET_UP_RULES, held_back, slow_server, closed_window, slow_start, silences, short_of_cpu)
+RULES = (losses, failed_address, long_lookup, slow_proxy, closed_window, silences, short_of_cpu)
+DIRECT_RULES = (old_tls, slow_tls, held_back, slow_server, slow_start)  # behind a proxy the path is its own
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
+    rules = (*RULES, *DIRECT_RULES) if case.is_direct else RULES
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    made = [found for rule in RULES for found in rule(case) if found.cost_us >= least]
+    made = [found for rule in rules for found in rule(case) if found.cost_us >= least]
     # What names no cause is left out where a cause explains the body, or more than half of setting up.
     if all(found.phase != "xfer" for found in made):
         made += slow_body(case)
