@@ -7436,23 +7436,15 @@ class Case:
         self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
         if step.route.unix_socket is not None:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        # By phase, how many segments this machine sent again; and where bytes waited for one before them.
-        marks = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
-        self.resent = {phase: self.grown("retransmits", *ends) for phase, ends in marks.items()}
-        self.late = {phase for phase, _ in evidence.gaps}
-        self.lossy = {phase for phase in marks if self.resent[phase] or phase in self.late}
-        # The round trip to whatever TCP connected to: the least, and as long as it was seen to take.
-        self.rtt = self.trip = (evidence.ended and evidence.ended.rtt_us) or 0
-        if self.winner and evidence.connected and not evidence.connected.retransmits:
-            self.trip = max(self.rtt, self.winner.duration_us)
-        # What the handshake took beyond its round trips (RFC 8446, 5246). The time since the other side's
-        # last segment, and time without a CPU, was spent on this machine.
-        own = max(evidence.sent.quiet_us if evidence.sent else 0, step.starved_us)
-        self.handshake = self.tls - own - self.trip * (1 if step.network.tls.version == "TLSv1.3" else 2)
+        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
         # Parts of the wait in which a window of the other side held the request back.
         self.limited = self.grown("limited_us", "sent", "answered")
         self.held = min(self.wait, evidence.held_us + self.limited)
         self.small_request = evidence.request_bytes <= FIRST_WINDOW * self.segment
+        # By phase, how many segments this machine sent again; and where bytes waited for one before them.
+        marks = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
+        self.resent = {phase: self.grown("retransmits", *ends) for phase, ends in marks.items()}
+        self.late = {phase for phase, _ in evidence.gaps}
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, the second of which may be
@@ -7460,6 +7452,31 @@ class Case:
         """
         earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
         return later.since(earlier, name) if later else 0
+
+    @property
+    def lossy(self) -> set[str]:
+        return self.late | {phase for phase, count in self.resent.items() if count}
+
+    @property
+    def trip(self) -> int:
+        """Return the round trip, as long as it was seen to take."""
+        if not self.winner or not self.evidence.connected or self.evidence.connected.retransmits:
+            return self.rtt
+        return max(self.rtt, self.winner.duration_us)
+
+    @property
+    def handshake(self) -> int:
+        """Return what the handshake took beyond its round trips (RFC 8446, 5246), and beyond this machine."""
+        sent, trips = self.evidence.sent, 1 if self.step.network.tls.version == "TLSv1.3" else 2
+        # The time since the other side's last segment, and time without a CPU, was spent on this machine.
+        own = max(sent.quiet_us if sent else 0, self.step.starved_us)
+        return self.tls - trips * self.trip - own if self.is_direct else 0
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether the other side is on this machine, so that nothing can be lost on the way."""
+        route, ip = self.step.route, self.step.network.ip or ""
+        return route.unix_socket is not None or (self.is_direct and (ip.startswith("127.") or ip == "::1"))
 
 
 Found = Iterator[Finding]
@@ -7478,8 +7495,7 @@ def losses(case: Case) -> Found:
     flights = slow_start_trips(-(-case.grown("received", "sent", "ended") // max(1, case.segment)))
     waited = sum(us for phase, us in case.evidence.gaps if phase == "xfer")
     xfer = max(waited, min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
-    tls = case.handshake if case.is_direct else 0
-    for phase, cost in (("tls", tls), ("wait", case.wait - case.trip), ("xfer", xfer)):
+    for phase, cost in (("tls", case.handshake), ("wait", case.wait - case.trip), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
         again = case.resent[phase]
@@ -7509,14 +7525,6 @@ def failed_address(case: Case) -> Found:
     yield Finding("address_failed", "connect", cost, "seen", text)
 
 
-def names_asked(resolver: Resolver | None, host: str, answered: str | None) -> int:
-    """Return how many names a resolver was asked for, at most: those of its search list too."""
-    if not resolver or host.endswith(".") or (answered and host.count(".") >= resolver.ndots):
-        return 1
-    names = [*(f"{host}.{domain}" for domain in resolver.search), host]
-    return names.index(answered) + 1 if answered in names else len(names)
-
-
 def time_outs_text(case: Case, resolver: Resolver, passed: int) -> str:
     """Say what so many time-outs fit. Which name server was silent cannot be told: C libraries ask them one
     after the other, or all at once.
@@ -7534,13 +7542,19 @@ def long_lookup(case: Case) -> Found:
     """Find a lookup that took time-outs, asked for the names of a search list first, or was slow."""
     resolver, answered = case.evidence.resolver, case.evidence.canonical_name
     took, (host, _) = case.dns - case.step.starved_us, case.step.route.first_hop(case.step.request.url)
-    names, passed, late = names_asked(resolver, host, answered), 0, 0
+    asked, who = [host], "the resolver"  # the names that were asked for, at most
     if resolver:
+        who = f"the resolver ({', '.join(resolver.servers)})"
         passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
-    if resolver and passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
-        cost = min(case.dns, passed * resolver.time_out_us)
-        yield Finding("resolver_timeout", "dns", cost, "fits", time_outs_text(case, resolver, passed))
-    elif resolver and names > 1 and answered == host and took >= LONG_SEARCH:
+        if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
+            cost = min(case.dns, passed * resolver.time_out_us)
+            text = time_outs_text(case, resolver, passed)
+            yield Finding("resolver_timeout", "dns", cost, "fits", text)
+            return
+        if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
+            asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
+    names = asked.index(answered) + 1 if answered in asked else len(asked)
+    if resolver and names > 1 and answered == host and took >= LONG_SEARCH:
         text = (
             f"this fits a search list: {names} names were asked for, this one last (search, "
             f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
@@ -7549,11 +7563,8 @@ def long_lookup(case: Case) -> Found:
             text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
         yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
     elif took >= LONG_LOOKUP * names:
-        who = f"the resolver ({', '.join(resolver.servers)})" if resolver else "the resolver"
-        text = (
-            f"{who} took {time_text(case.dns)} for this lookup: it may have asked others, or waited for one "
-        )
-        yield Finding("slow_lookup", "dns", case.dns, "seen", text + "that does not answer")
+        text = f"{who} took {time_text(case.dns)} for this lookup: it may have asked others, or waited for "
+        yield Finding("slow_lookup", "dns", case.dns, "seen", text + "one that does not answer")
 
 
 def slow_proxy(case: Case) -> Found:
@@ -7714,9 +7725,8 @@ def silences(case: Case) -> Found:
         text = f"the server sent nothing for {length_text(longest.us)} {where}"
         if cost < SLOW_US:
             return
-    certainty, ip = "seen", case.step.network.ip or ""
-    is_here = is_unix or (case.is_direct and (ip.startswith("127.") or ip == "::1"))  # nothing can be lost
-    if not is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
+    certainty = "seen"
+    if not case.is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
         certainty, text = "fits", f"this fits a pause: {text}, or what it sent was lost and came again"
     yield Finding("stalled", "xfer", cost, certainty, text)
 
