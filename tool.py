@@ -2270,7 +2270,7 @@ exit codes (the first that applies, from the top):
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written, or a collector did not take the traces
-   22 the last status is 4xx or 5xx, with --fail, or does not match --expect
+   22 the last status is 400 or more, with --fail, or does not match --expect
     4 a budget was exceeded or could not be judged, or --cert-days was not kept
     0 success
 
@@ -2327,7 +2327,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
         ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
         ("-m --max-time --timeout", "SECONDS", "give up after this time (default: 20; --all-addresses: 5)"),
-        ("-f --fail", "", "exit 22 when the last response is 4xx or 5xx"),
+        ("-f --fail", "", "exit 22 when the last status is 400 or more"),
         ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is named: 200, 200-299, or 2xx,401"),
     ),
     "connection": (
