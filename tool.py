@@ -6937,17 +6937,6 @@ def find_companion(these: Sequence[Sample], others: Sequence[Sample]) -> Compani
     )
 
 
-def in_rows(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Return runs that came one after the other as a row each."""
-    rows: list[list[Sample]] = []
-    for sample in samples:
-        if rows and sample.turn.round == rows[-1][-1].turn.round + 1:
-            rows[-1].append(sample)
-        else:
-            rows.append([sample])
-    return rows
-
-
 def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | None, float | None]:
     """Return that each so many runs a row of slow ones begins, or about each so many us; None for neither.
 
@@ -6985,7 +6974,12 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
         limit = ordered[place - 1]
     runs = [sample for sample in samples if sample.timing.total > limit]
     others = [sample for sample in samples if sample.timing.total <= limit]
-    rows = in_rows(runs)
+    rows: list[list[Sample]] = []
+    for sample in runs:
+        if rows and sample.turn.round == rows[-1][-1].turn.round + 1:
+            rows[-1].append(sample)
+        else:
+            rows.append([sample])
     return Slow(runs, others, rows, *find_rhythm(rows, len(samples)), find_companion(runs, others))
 
 
@@ -7146,17 +7140,11 @@ def usual_statuses(own: Summary, other: Summary) -> tuple[int | None, int | None
     """Return the usual status of each side: of the good answers that are compared, if there are such."""
     both = {sample.turn.round for sample in own.answered if sample.good}
     both &= {sample.turn.round for sample in other.answered if sample.good}
-    mine, theirs = (
-        most_frequent(
-            [
-                each.step.status
-                for each in side.answered
-                if not both or (each.good and each.turn.round in both)
-            ]
-        )
-        for side in (own, other)
-    )
-    return mine, theirs
+    usual = []
+    for side in (own, other):
+        fit = [each for each in side.answered if not both or (each.good and each.turn.round in both)]
+        usual.append(most_frequent([each.step.status for each in fit]))
+    return usual[0], usual[1]
 
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
