@@ -317,7 +317,7 @@ def test_a_usage_error_writes_nothing_where_json_was_asked_for(call_tool, server
 # --- the URL --------------------------------------------------------------------------------------
 
 
-HOSTS = "[::1 ::1] [zz] [] [::1]x a..b .example.test".split() + ["x" * 64 + ".test", "a" * 300, "a_b c"]
+HOSTS = [*"[::1 ::1] [zz] [] [::1]x a..b .example.test".split(), "x" * 64 + ".test", "a" * 300, "a_b c"]
 REFUSED_URLS = {
     "without a scheme": {
         "example.test": "https://example.test",
