@@ -1761,6 +1761,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
         raise redirect_error("the redirect names two different Locations")
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
+    text = re.sub(r"(?i)^(https?:)///+", r"\1//", text)  # browsers and curl skip the slashes too many
     shown = foreign(mask_location(decode(locations[0])))
     if not text.partition("#")[0]:
         return url
@@ -4692,7 +4693,12 @@ def count_body(reader: Reader, length: int, log: Log) -> None:
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
     """Pass over a chunked body and its trailers (RFC 9112 section 7.1)."""
     while True:
-        line = reader.line(65536)  # extensions may follow the size
+        try:
+            line = reader.line(65536)  # extensions may follow the size
+        except EOFError as ended:
+            line = ended.args[0]
+            if not line:
+                raise
         size = line.partition(b";")[0].strip(b" \t")
         length = parse_length(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
@@ -4729,7 +4735,7 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
     except EOFError:
         message = f"the body ended after {log.received} of {length} bytes"
         if last == b"chunked":
-            message = f"the chunked body ended after {log.received} bytes, without its last chunk"
+            message = f"the chunked body broke off after {log.received} bytes, before its end"
         raise protocol_error(message, hint=CLOSED_EARLY) from None
 
 
@@ -5953,6 +5959,7 @@ class Tunnel(Hop):
         return head
 
     def open(self, below: Stream) -> Stream:
+        """Ask for the tunnel, and read the proxy's answer."""
         self.reader.stream = below
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
@@ -5963,6 +5970,9 @@ class Tunnel(Hop):
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
                 hint = "The proxy refused the user name and password: check them, and that it takes Basic."
+            logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
+            if response.status == 407 and logins and b"basic" not in logins:
+                hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
             message, reason = "the proxy {} refused the tunnel: {} {}", foreign(response.reason)
             raise NetworkError("proxy", message, hint, self.proxy.shown, response.status, reason)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
@@ -6659,7 +6669,7 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
     response = current.log.response
     if not options.follow or step.error or not response or response.status not in REDIRECTS:
         return None
-    locations = values_of(response.headers, "location")
+    locations = [value for value in values_of(response.headers, "location") if value]  # as browsers and curl
     if locations and len(state.steps) > MAX_REDIRECTS:
         state.limit_reached = True
     elif locations:

@@ -264,7 +264,7 @@ def test_a_redirect_that_leads_nowhere_is_a_step(traced):
 @pytest.mark.parametrize(
     "location",
     [
-        "http:///cb?token=SECRET",
+        "http:///?token=SECRET",
         "ftp://a.test/cb?a='b'&token=SECRET",
         "http://a.te st/cb? token=SECRET x",
         "/cb?token=SECRET\\",

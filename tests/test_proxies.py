@@ -526,6 +526,21 @@ def test_a_refused_tunnel_is_a_failed_step_with_the_proxy_s_own_reason(status):
     assert step["network"]["ip"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("logins", "hint"),
+    [
+        (["Basic realm=x"], "Give the proxy a user name"),
+        (["NTLM", "basic realm=x"], "Give the proxy a user name"),
+        (["NTLM", "Negotiate"], "another login than Basic"),
+    ],
+)
+def test_a_proxy_that_wants_another_login_than_basic_is_not_to_be_given_a_password(logins, hint):
+    fields = "".join(f"Proxy-Authenticate: {login}\r\n" for login in logins)
+    with scripted(sending(f"HTTP/1.1 407 No\r\n{fields}\r\n")) as proxy:
+        error = failure(here("-x", proxy.url(""), "https://a.test/"), "proxy", "connect")["error"]
+    assert hint in error["hint"]
+
+
 def test_with_fail_too_a_refused_tunnel_is_a_network_failure():
     with scripted(sending("HTTP/1.1 403 No\r\n\r\n")) as proxy:
         failure(here("-f", "-x", proxy.url(""), "https://a.test/"), "proxy")

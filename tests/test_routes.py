@@ -446,7 +446,7 @@ def test_a_location_of_any_length_costs_no_time(unit):
         b"http://b.test:0/",
         b"http://b.test:x/",
         b"http://",
-        b"http:///x",
+        b"http:///",
         b"//",
         b"/x\x00y",
         b"/x\ry",
