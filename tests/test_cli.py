@@ -569,13 +569,6 @@ def test_a_long_pipe_that_ends_is_a_body(run_tool):
     assert result.json()["steps"][0]["request"]["body_bytes"] == len(content)
 
 
-def test_a_body_over_one_gigabyte_is_refused(call_tool, server, tmp_path):
-    with open(tmp_path / "huge", "wb") as file:
-        file.truncate(2**30 + 1)
-    check_usage_error(call_tool("-d", f"@{tmp_path / 'huge'}", server.url()), "huge")
-    assert server.accepted == 0
-
-
 # --- headers --------------------------------------------------------------------------------------
 
 
