@@ -747,3 +747,25 @@ def accepts(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    {blocks}
+}}
+"""
+
+
+@contextlib.contextmanager
+def nginx(folder: Path, port: int, *blocks: str) -> Iterator[Any]:
+    """Run nginx with these server blocks, of which one listens on `port`."""
+    text = NGINX.format(folder=folder, blocks="\n".join(f"server {{ {block} }}" for block in blocks))
+    (folder / "nginx.conf").write_text(("user root;" if os.geteuid() == 0 else "") + text)
+    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+    with debian_program("nginx", settings, port, folder / "out.log") as program:
+        yield program

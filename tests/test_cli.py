@@ -264,6 +264,8 @@ INSTEAD = {
     "--data-urlencode a=secret": "encode it before",
     "--ftp-pasv": "--help lists the options there are",
     "--retry-max-time": "did you mean --max-time?",
+    "-E me.pem": "--cert",
+    "--pass secret": "--key-password-file",
 }
 
 

@@ -105,15 +105,12 @@ def test_no_header_reaches_a_terminal_raw(run_tool, tmp_path, name):
         check_file(path)
 
 
-@pytest.mark.parametrize("option", ["--json", "--har"])
-def test_a_document_on_a_terminal_is_harmless_and_whole(run_tool, option):
+def test_a_document_on_a_terminal_is_harmless_and_whole(run_tool):
     with talking("".join(HOSTILE.values())) as server:
-        result = run_tool(option, "-", server.url(), terminal="out")
-    check_shown(result.err)
-    assert check_document_text(result.out)
-
-
-def test_a_document_says_what_was_sent(run_tool):
+        for option in ("--json", "--har"):
+            result = run_tool(option, "-", server.url(), terminal="out")
+            check_shown(result.err)
+            assert check_document_text(result.out)
     with talking("\x1b[31m" + BIDI.encode().decode("latin-1")) as server:
         [step] = run_tool("--json", "-", server.url()).json()["steps"]
     assert step["response"]["server"] == "a=\x1b[31m" + BIDI
@@ -183,34 +180,35 @@ def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, name
             assert result.code == 75
             check_run(result)
             assert len(result.out) < 40_000
+        [line] = run_tool("--compact", *arguments).out.rstrip("\n").split("\n")
+        assert parse_compact(line)["kind"] in ("protocol", "proxy")
     for path in files:
         check_file(path)
     error = check_file(files[0])["steps"][-1]["error"]
     assert len(error["message"]) < 3000
 
 
-@pytest.mark.parametrize("name", ["garbage", "header-line", "tunnel"])
-def test_a_failure_stays_one_line_of_the_compact_report(run_tool, name):
-    with failing(name, ALL) as arguments:
-        result = run_tool("--compact", *arguments)
-    [line] = result.out.rstrip("\n").split("\n")
-    assert parse_compact(line)["kind"] in ("protocol", "proxy")
+@contextlib.contextmanager
+def over_http2(authority: Any, frame: bytes) -> Iterator[list[Any]]:
+    """Answer with SETTINGS and a frame; yield the arguments that ask for it."""
+
+    def script(peer: Peer) -> None:
+        peer.send(b"\0\0\0\x04\0\0\0\0\0")
+        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        peer.send((len(frame) - 6).to_bytes(3, "big") + frame)
+        peer.read_to_end()
+
+    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+        yield ["--cacert", authority.file, server.url()]
 
 
 @pytest.mark.needs("h2")
 @pytest.mark.parametrize("text", [ALL, "w" * 16_000], ids=["controls", "long"])
 def test_the_words_of_a_goaway_are_harmless(run_tool, authority, text):
-    payload = struct.pack("!II", 0, 11) + text.encode("latin-1")
-
-    def script(peer: Peer) -> None:
-        peer.send(b"\0\0\0\x04\0\0\0\0\0")
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        peer.send(len(payload).to_bytes(3, "big") + b"\x07\0\0\0\0\0" + payload)
-        peer.wait(0.5)
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+    frame = b"\x07\0\0\0\0\0" + struct.pack("!II", 0, 11) + text.encode("latin-1")
+    with over_http2(authority, frame) as arguments:
         for mode in MODES.values():
-            result = run_tool(*mode, "--cacert", authority.file, server.url(), terminal="out err")
+            result = run_tool(*mode, *arguments, terminal="out err")
             check_run(result)
             assert len(result.out) < 20_000
     assert result.metrics()[0]["error"] == "protocol"
@@ -219,19 +217,10 @@ def test_the_words_of_a_goaway_are_harmless(run_tool, authority, text):
 @pytest.mark.needs("h2")
 def test_headers_of_http2_are_harmless(run_tool, authority, tmp_path):
     fields = [(b"server", ALL.encode("latin-1")), (b"content-type", BIDI.encode())]
-    encoder = pytest.importorskip("hpack").Encoder()
-    block = encoder.encode([(b":status", b"200"), *fields])
-
-    def script(peer: Peer) -> None:
-        peer.send(b"\0\0\0\x04\0\0\0\0\0")
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        peer.send(len(block).to_bytes(3, "big") + b"\x01\x05\0\0\0\x01" + block)
-        peer.wait(0.5)
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+    block = pytest.importorskip("hpack").Encoder().encode([(b":status", b"200"), *fields])
+    with over_http2(authority, b"\x01\x05\0\0\0\x01" + block) as arguments:
         for mode in MODES.values():
-            arguments = [*mode, "--json", tmp_path / "out.json", "--cacert", authority.file, server.url()]
-            check_run(run_tool(*arguments, terminal="out err"))
+            check_run(run_tool(*mode, "--json", tmp_path / "out.json", *arguments, terminal="out err"))
     check_file(tmp_path / "out.json")
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from checks import check_usage_error
 from inside import failure, here, only_step
-from servers import PATIENCE, Peer, Request, Script, debian_program, free_port
+from servers import PATIENCE, Peer, Request, Script, free_port, nginx
 
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -119,11 +119,12 @@ def test_a_slow_server_behind_the_socket_is_named_and_a_quick_one_is_not(folder,
     with serving(folder / "s", script) as local:
         result = run_tool("--json", folder / "out", "--unix-socket", local.path, "http://docker/")
     [step] = json.loads((folder / "out").read_text())["steps"]
-    findings = [each for each in step["findings"] if each["id"] == "server"]
+    assert step["timing"]["wait_ms"] >= pause * 1000
+    findings = [each for each in step["findings"] if each["id"] not in ("starved", "setup")]
     assert bool(findings) is (step["timing"]["wait_ms"] >= 50)
     for each in findings:
-        assert (each["phase"], each["certainty"]) == ("wait", "fits")
-        assert each["cost_ms"] == step["timing"]["wait_ms"] >= pause * 1000
+        assert (each["id"], each["phase"], each["certainty"]) == ("server", "wait", "fits")
+        assert each["cost_ms"] == step["timing"]["wait_ms"]
     assert ("Reading      wait, " in result.out) is bool(findings)
 
 
@@ -164,11 +165,7 @@ def test_redirects_to_other_origins_go_there_too(folder):
 
 
 def test_proxies_of_the_environment_are_ignored_even_malformed_ones(folder):
-    env = {
-        "http_proxy": "http://127.0.0.1:1",
-        "all_proxy": "nonsense://x",
-        "https_proxy": "socks5://127.0.0.1:1",
-    }
+    env = {"http_proxy": "http://127.0.0.1:1", "all_proxy": "nonsense://x", "https_proxy": "socks5://x"}
     with answering(folder / "s", HELLO) as local:
         network = only_step(here("-L", "--unix-socket", local.path, "http://docker/", env=env))["network"]
     assert network["proxy_url"] is network["proxy_source"] is None
@@ -186,18 +183,6 @@ def test_a_megabyte_goes_both_ways(folder, tmp_path):
     with serving(folder / "s", script) as local:
         step = only_step(here("-d", f"@{tmp_path / 'body'}", "--unix-socket", local.path, "http://a/"))
     assert (got, step["response"]["bytes"]) == ([3_000_000], 5_000_000)
-
-
-def test_a_slow_answer_is_wait_and_nothing_that_rests_on_tcp_is_said(folder):
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.wait(0.2)
-        peer.send(HELLO)
-
-    with serving(folder / "s", script) as local:
-        step = only_step(here("--unix-socket", local.path, "http://a/"))
-    assert step["timing"]["wait_ms"] >= 200
-    assert {finding["id"] for finding in step["findings"]} - {"starved", "setup"} == {"server"}
 
 
 def test_open_files_that_the_server_hands_over_are_not_taken(folder):
@@ -246,30 +231,13 @@ def test_a_client_certificate_is_shown_there(folder, authority):
     assert network["client_cert"] is True
 
 
-NGINX = """
-daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    server {{ listen 127.0.0.1:{port}; listen unix:{folder}/plain; location / {{ return 200 "$host\\n"; }} }}
-    server {{
-        listen unix:{folder}/tls ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem};
-        location / {{ return 200 "$host\\n"; }}
-    }}
-}}
-"""
-
-
 @pytest.mark.needs("trustme")
 def test_nginx_answers_there_over_http_and_over_http2(folder, authority):
-    port = free_port()
-    user = "user root;" if os.geteuid() == 0 else ""
-    text = NGINX.format(folder=folder, port=port, pem=authority.certificate("inside.test"))
-    (folder / "nginx.conf").write_text(user + text)
-    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
-    with debian_program("nginx", settings, port, folder / "out.log"):
+    port, pem = free_port(), authority.certificate("inside.test")
+    says = 'location / { return 200 "$host\\n"; }'
+    plain_block = f"listen 127.0.0.1:{port}; listen unix:{folder}/plain; {says}"
+    keys = f"ssl_certificate {pem}; ssl_certificate_key {pem};"
+    with nginx(folder, port, plain_block, f"listen unix:{folder}/tls ssl http2; {keys} {says}"):
         plain = only_step(here("--unix-socket", folder / "plain", "http://inside.test/"))
         given = ("--cacert", authority.file, "--unix-socket", folder / "tls")
         secure = only_step(here(*given, "https://inside.test/"))
@@ -303,10 +271,9 @@ def test_http2_is_spoken_there(folder, authority):
 
 
 def fails(path: Path, *words: str) -> dict[str, Any]:
-    """Prove that a path makes a failed step at once, that says why and what to try."""
+    """Prove that a path makes a failed step, before the time is over, that says why and what to try."""
     result = here("-m", "20", "--unix-socket", path, "http://a/")
     step = failure(result, "network", "connect")
-    assert result.own_seconds < 5
     for word in words:
         assert word in step["error"]["message"], step["error"]
     assert str(path) in step["error"]["message"] and step["error"]["hint"]
@@ -334,24 +301,17 @@ def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder, redirecte
     assert "http://" in error["hint"] and "socket" in error["hint"] and "port" not in error["hint"]
 
 
-def test_a_socket_that_is_missing_is_a_failed_step(folder):
-    assert "service" in fails(folder / "s", "no such file")["error"]["hint"]
-
-
-def test_a_path_through_what_is_no_folder_is_a_failed_step(folder):
-    (folder / "file").write_text("")
-    fails(folder / "file" / "s", "not a directory")
-
-
-def test_a_socket_that_was_left_behind_refuses(folder):
+def test_where_no_service_is_a_failed_step_says_so(folder):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
-        gone.bind(str(folder / "s"))
-    assert "leave it behind" in fails(folder / "s", "refused")["error"]["hint"]
-
-
-def test_a_file_that_is_no_socket_refuses(folder):
-    (folder / "s").write_text("")
-    fails(folder / "s", "refused")
+        gone.bind(str(folder / "left"))
+    (folder / "file").write_text("")
+    for path, words, hint in (
+        ("none", "no such file", "service"),
+        ("file/s", "not a directory", ""),
+        ("left", "refused", "leave it behind"),
+        ("file", "refused", ""),
+    ):
+        assert hint in fails(folder / path, words)["error"]["hint"]
 
 
 def test_a_full_queue_fails_at_once(folder):
@@ -390,7 +350,6 @@ def test_a_service_that_does_not_accept_is_a_time_out(folder, run_tool):
         result = run_tool("-m", "1.2", "--json", "-", "--unix-socket", folder / "s", "http://a/")
     [step] = result.json()["steps"]
     assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "timeout", "wait")
-    assert result.own_seconds < 4
 
 
 def test_a_failure_is_told_in_every_format(folder, run_tool):
@@ -404,41 +363,30 @@ def test_a_failure_is_told_in_every_format(folder, run_tool):
 # --- what is refused -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        ("-x", "http://127.0.0.1:1"),
-        ("--proxy", ""),
-        ("--resolve", "a:80:127.0.0.1"),
-        ("-4",),
-        ("-6",),
-        ("--interface", "lo"),
-        ("--interface", "127.0.0.1"),
-    ],
-    ids=" ".join,
-)
-def test_what_has_to_do_with_addresses_is_excluded(folder, call_tool, other):
+OTHERS = "-x http://a:1,--resolve a:80:127.0.0.1,-4,-6,--interface lo,--interface 127.0.0.1".split(",")
+
+
+def test_what_has_to_do_with_addresses_is_excluded(folder, call_tool):
     with answering(folder / "s", HELLO) as local:
-        result = call_tool("--unix-socket", local.path, *other, "http://a/")
-    name = "-x" if other[0] == "--proxy" else other[0]
-    check_usage_error(result, "--unix-socket", f"{name} exclude each other")
+        for other in (*(each.split() for each in OTHERS), ["-x", ""]):
+            result = call_tool("--unix-socket", local.path, *other, "http://a/")
+            check_usage_error(result, "--unix-socket", f"{other[0]} exclude each other")
     assert local.accepted == 0
 
 
-@pytest.mark.parametrize("length", [107, 108])
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_a_path_has_at_most_107_bytes(folder, length, letter):
-    room = length - len(str(folder)) - 1
-    name = letter * (room // len(letter.encode())) + "x" * (room % len(letter.encode()))
-    path = folder / name
-    assert len(os.fsencode(path)) == length
-    if length == 108:
-        step = failure(here("--unix-socket", path, "http://a/"), "network", "connect")
-        assert "path too long" in step["error"]["message"]
-        return
-    with answering(path, HELLO) as local:
-        assert only_step(here("--unix-socket", path, "http://a/"))["response"]["status"] == 200
-    assert local.accepted == 1
+def test_a_path_has_at_most_107_bytes(folder, letter):
+    for length in (107, 108):
+        room = length - len(str(folder)) - 1
+        size = len(letter.encode())
+        path = folder / (letter * (room // size) + "x" * (room % size))
+        assert len(os.fsencode(path)) == length
+        if length == 108:
+            assert "path too long" in fails(path)["error"]["message"]
+            continue
+        with answering(path, HELLO) as local:
+            assert only_step(here("--unix-socket", path, "http://a/"))["response"]["status"] == 200
+        assert local.accepted == 1
 
 
 def test_an_empty_path_is_none(call_tool):
@@ -455,17 +403,7 @@ def test_a_relative_path_is_one_from_where_the_program_starts(folder, run_tool):
 def test_runs_that_time_out_leave_no_thread_and_no_descriptor_behind(folder, start_tool):
     """Else a long series would run out of them, and could not even write what it has."""
     with serving(folder / "s", lambda peer: peer.wait(PATIENCE)):
-        options = [
-            "--count",
-            "20",
-            "--interval",
-            "0",
-            "-m",
-            "0.1",
-            "--compact",
-            "--unix-socket",
-            folder / "s",
-        ]
+        options = [*"--count 20 --interval 0 -m 0.1 --compact --unix-socket".split(), folder / "s"]
         process = start_tool(*options, "http://a/")
         tasks, files = [], []
         for number in range(18):
