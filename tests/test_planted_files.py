@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from test_export_files import run_under, without_privilege
 
+from checks import flat
 from inside import tool
 from servers import http_server
 
@@ -71,17 +72,18 @@ def check_refused(path: Any, words: str) -> None:
 # --- modes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [0o4777, 0o2777, 0o7777, 0o777, 0o600])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_file_of_another_user_gives_a_new_one_no_mode(run_tool, server, shared, option, mode):
+def test_a_file_of_another_user_gives_a_new_one_no_mode(call_tool, server, shared, option):
     path = shared / "out"
-    path.touch()
-    given_away(path).chmod(mode)
-    with open(path, encoding="utf-8") as theirs:
-        assert run_tool("--metrics-only", option, path, server.url()).code == 0
-        assert theirs.read() == ""
-    made = path.stat()
-    assert (stat.S_IMODE(made.st_mode), made.st_uid) == (0o644, os.geteuid())
+    for mode in (0o4777, 0o2777, 0o7777, 0o777, 0o600):
+        path.unlink(missing_ok=True)
+        path.touch()
+        given_away(path).chmod(mode)
+        with open(path, encoding="utf-8") as theirs:
+            assert call_tool("--metrics-only", option, path, server.url()).code == 0
+            assert theirs.read() == ""
+        made = path.stat()
+        assert (stat.S_IMODE(made.st_mode), made.st_uid) == (0o644, os.geteuid())
 
 
 def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
@@ -96,18 +98,17 @@ def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
 # --- links ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("owner", [0, STRANGER])
-@pytest.mark.parametrize("target", ["precious", "created"])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_file_that_is_a_link_is_not_written_whoever_made_it(
-    run_tool, server, shared, private, option, target, owner
-):
-    (shared / "out").symlink_to(private / target)
-    os.chown(shared / "out", owner, owner, follow_symlinks=False)
-    result = run_tool("--metrics-only", option, shared / "out", server.url())
-    assert result.code == 73 and "status=200" in result.out
-    assert f"out': it is a {LINK}: name the file itself\n" in result.err
-    assert untouched(private) and os.listdir(shared) == ["out"]
+def test_a_file_that_is_a_link_is_not_written_whoever_made_it(call_tool, server, shared, private, option):
+    for target in ("precious", "created"):
+        for owner in (0, STRANGER):
+            (shared / "out").unlink(missing_ok=True)
+            (shared / "out").symlink_to(private / target)
+            os.chown(shared / "out", owner, owner, follow_symlinks=False)
+            result = call_tool("--metrics-only", option, shared / "out", server.url())
+            assert result.code == 73 and "status=200" in result.out
+            assert f"out': it is a {LINK}: name the file itself\n" in result.err
+            assert untouched(private) and os.listdir(shared) == ["out"]
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o755])
@@ -147,12 +148,10 @@ def test_a_folder_on_the_way_may_be_a_link_of_root_s():
         assert (theirs / "out").stat().st_uid == STRANGER
 
 
-@pytest.mark.parametrize(
-    "path", ["//dev/stdout", "/proc/self/fd//1", "/proc/thread-self/fd/1", "/proc/self/exe"]
-)
-def test_a_stream_by_any_other_path_is_a_link(path):
+def test_a_stream_by_any_other_path_is_a_link():
     """So the file behind it is never renamed over."""
-    check_refused(path, LINK)
+    for path in ("//dev/stdout", "/proc/self/fd//1", "/proc/thread-self/fd/1", "/proc/self/exe"):
+        check_refused(path, LINK)
 
 
 def test_a_folder_may_be_named_by_its_descriptor(private):
@@ -272,14 +271,17 @@ def test_a_second_name_of_one_s_own_file_is_replaced_and_not_written(shared, pri
     assert untouched(private) and (shared / "out").read_bytes() == b"new"
 
 
-@pytest.mark.parametrize(("mode", "written"), [(0o1777, False), (0o777, True)])
-def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(run_tool, server, shared, mode, written):
+@pytest.mark.parametrize(("owner", "mode", "written"), [(1, 0o1777, 0), (1, 0o777, 1), (0, 0o1777, 1)])
+def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(
+    call_tool, server, shared, owner, mode, written
+):
     shared.chmod(mode)
     os.mkfifo(shared / "out")
-    given_away(shared / "out").chmod(0o666)
+    if owner:
+        given_away(shared / "out").chmod(0o666)
     reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        result = run_tool("--metrics-only", "--json", shared / "out", server.url())
+        result = call_tool("--metrics-only", "--json", shared / "out", server.url())
         assert bool(os.read(reader, 100)) == written
     finally:
         os.close(reader)
@@ -287,33 +289,18 @@ def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(run_tool, serv
     assert ("another user" in result.err) != written and "by the shell" not in result.err
 
 
-def test_a_pipe_of_one_s_own_is_written_in_a_sticky_folder(run_tool, server, shared):
-    os.mkfifo(shared / "out")
-    reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        assert run_tool("--metrics-only", "--json", shared / "out", server.url()).code == 0
-        assert os.read(reader, 1) == b"{"
-    finally:
-        os.close(reader)
-
-
 # --- ways to a file that stay open ----------------------------------------------------------------
 
 
-def test_a_folder_that_may_be_entered_but_not_listed_will_do(base_environment, server, private):
-    private.chmod(0o300)
-    command = [*without_privilege(), "sh", "-c", 'cd "$0" && exec "$@"', private]
-    words = ["--metrics-only", "--json", "out", "--har", private / "har", server.url()]
-    done = run_under(command, words, base_environment)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_folder_that_one_may_not_be_in_is_no_obstacle_to_another(
+def test_a_folder_that_may_not_be_listed_will_do_and_one_s_own_place_is_no_obstacle(
     base_environment, server, private, tmp_path
 ):
-    command = [*without_privilege(), "sh", "-c", 'cd "$0" && chmod 0 . && exec "$@"', private]
-    done = run_under(command, ["--metrics-only", "--json", tmp_path / "out", server.url()], base_environment)
-    assert done.returncode == 0, done.stderr
+    ways = ["--json", "out", "--har", private / "har"]
+    for change, mode, words in ((":", 0o300, ways), ("chmod 0 .", 0o700, ["--json", tmp_path / "out"])):
+        private.chmod(mode)
+        command = [*without_privilege(), "sh", "-c", f'cd "$0" && {change} && exec "$@"', private]
+        done = run_under(command, ["--metrics-only", *words, server.url()], base_environment)
+        assert done.returncode == 0, done.stderr
 
 
 # --- files that are read --------------------------------------------------------------------------
@@ -330,32 +317,23 @@ READ = {
 }
 
 
-@pytest.fixture
-def read(run_tool, tls, authority):
-    """Return a function that names a file by an option, of a request to a server that counts them."""
-
-    def run(option: str, path: Path) -> Any:
-        words = [option, f"@{path}" if option in ("-H", "-d") else path]
-        if option.startswith("--key"):
-            words += ["--cert", authority.certificate("client")]
-        with http_server(tls=tls) as server:
-            result = run_tool("--metrics-only", "-m", "10", *words, server.url())
-            return result, server.accepted
-
-    return run
-
-
-@pytest.mark.parametrize(("owner", "mode"), [(0, 0o1777), (0, 0o775), (STRANGER, 0o755)])
 @pytest.mark.parametrize("option", READ)
-def test_a_link_that_another_user_may_have_planted_is_not_read(read, shared, private, option, owner, mode):
-    os.chown(shared, owner, owner)
-    shared.chmod(mode)
+def test_a_link_that_another_user_may_have_planted_is_not_read(
+    call_tool, server, authority, shared, private, option
+):
     (private / "precious").write_text(READ[option])
-    result, accepted = read(option, planted_link(shared / "in", private / "precious"))
-    assert result.code == 64 and accepted == 0
-    words = " ".join(result.err.replace("│", " ").split())
-    assert f"{option}: cannot read" in words and f"another user's {LINK}" in words
-    assert "hunter2" not in result.out + result.err
+    link = planted_link(shared / "in", private / "precious")
+    words = [option, f"@{link}" if option in ("-H", "-d") else link]
+    if option.startswith("--key"):
+        words += ["--cert", authority.certificate("client")]
+    for owner, mode in ((0, 0o1777), (0, 0o775), (STRANGER, 0o755)):
+        os.chown(shared, owner, owner)
+        shared.chmod(mode)
+        result = call_tool("--metrics-only", *words, f"https://{server.authority}/")
+        assert result.code == 64 and server.accepted == 0
+        said = flat(result.err)
+        assert f"{option}: cannot read" in said and f"another user's {LINK}" in said
+        assert "hunter2" not in result.out + result.err
 
 
 def contents(path: Any) -> bytes:
