@@ -156,9 +156,8 @@ def phases_of(road, target):
 MATRIX = [(road, target, phase) for road in ROADS for target in TARGETS for phase in phases_of(road, target)]
 
 
-def slow_target(target, phase, delay, setup):
+def slow_target(target, phase, delay, authority, tls):
     """Make a server that is `delay` seconds late in one phase."""
-    authority, tls = setup
     late = {each: delay * (each == phase) for each in tool.PHASES}
     if target == "http2":
 
@@ -175,40 +174,26 @@ def slow_target(target, phase, delay, setup):
     return http_server({"/": reply}, tls=tls if target == "https" else None, tls_delay=late["tls"])
 
 
-def timing_of(road, target, phase, delay, setup):
-    """Run the program over a road that is late in one phase; return the times."""
-    authority, tls = setup
-    with slow_target(target, phase, delay, setup) as server:
-        options = ["-m", "10", "--cacert", authority.file]
-        if road == "direct":
-            return only_step(here(*options, server.url()))["timing"]
-        late = delay if phase == "connect" else 0.0
-        with relay_proxy(road, server, late, tls if road == "https" else None) as (proxy, _):
-            step = only_step(here(*options, "-x", proxy, server.url()))
-    assert step["response"]["bytes"] == 5
-    return step["timing"]
-
-
 @pytest.mark.needs("h2")
 @pytest.mark.parametrize(("road", "target", "phase"), MATRIX)
 def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
-    """A busy machine can hold up the relay, or any phase: a longer delay is tried before that counts."""
+    """A busy machine can begin to measure a phase late: a longer delay is tried before that counts."""
     for delay in (DELAY, 2 * DELAY, 8 * DELAY):
-        timing = timing_of(road, target, phase, delay, (authority, tls))
-        late = [each for each in tool.PHASES if timing[f"{each}_ms"] >= delay * 1000 - EDGE]
-        if late == [phase]:
+        with contextlib.ExitStack() as held:
+            server = held.enter_context(slow_target(target, phase, delay, authority, tls))
+            words = ["-m", "10", "--cacert", authority.file, server.url()]
+            if road != "direct":
+                late, context = delay * (phase == "connect"), tls if road == "https" else None
+                proxy, _ = held.enter_context(relay_proxy(road, server, late, context))
+                words += ["-x", proxy]
+            step = only_step(here(*words))
+        assert step["response"]["bytes"] == 5
+        if step["timing"][f"{phase}_ms"] >= delay * 1000 - EDGE:
             return
-    raise AssertionError(timing)
+    raise AssertionError(step["timing"])
 
 
-SLOW_NAMES = [
-    ("direct", "target"),
-    ("http", "proxy"),
-    ("https", "proxy"),
-    ("socks5", "proxy"),
-    ("socks5", "target"),
-    ("socks5h", "proxy"),
-]
+SLOW_NAMES = [("direct", "target"), ("socks5", "target"), *((road, "proxy") for road in ROADS[1:])]
 
 
 @pytest.mark.needs("root", "linux")
@@ -224,8 +209,7 @@ def test_a_slow_lookup_is_a_long_dns_on_every_road(run_tool, authority, road, sl
             options += ["-x", proxy.replace("127.0.0.1", "slow.test") if slow_name == "proxy" else proxy]
         names = held.enter_context(dns_server({"slow.test": ["127.0.0.1"]}, delay=8 * DELAY))
         timing = only_step(run_tool(*options, to, resolver=names.address))["timing"]
-    late = [phase for phase in tool.PHASES if timing[f"{phase}_ms"] >= 8 * DELAY * 1000]
-    assert late == ["dns"], timing
+    assert timing["dns_ms"] >= 8 * DELAY * 1000
 
 
 @pytest.mark.needs("root", "linux")
@@ -263,28 +247,21 @@ def test_a_tunnel_carries_none_of_the_request_s_headers(tls, authority):
     assert server.requests[0].target == "/"
 
 
-@pytest.mark.parametrize(
-    ("road", "host", "seen"),
-    [
-        ("socks5", "127.0.0.1", "127.0.0.1"),
-        ("socks5h", "127.0.0.1", "127.0.0.1"),
-        ("socks5h", "far.test", "far.test"),
-        ("socks5h", "münchen.test", "xn--mnchen-3ya.test"),
-        ("socks5h", "[::1]", "::1"),
-        ("socks5", "[::1]", "::1"),
-    ],
-)
-def test_a_socks_proxy_is_asked_for_the_name_or_for_the_address(server, road, host, seen):
-    with relay_proxy(road, server) as (proxy, asked):
-        only_step(here("-x", proxy, f"http://{host}:81/"))
-    assert asked == [(seen, 81)]
-
-
-def test_with_socks5_a_name_is_resolved_here(server):
-    with relay_proxy("socks5", server) as (proxy, asked):
-        step = only_step(here("-x", proxy, "--resolve", "far.test:81:127.0.0.7", "http://far.test:81/"))
-    assert asked == [("127.0.0.7", 81)]
-    assert step["timing"]["dns_ms"] == 0
+def test_a_socks_proxy_is_asked_for_the_name_or_for_the_address(server):
+    far = ["--resolve", "far.test:81:127.0.0.7"]
+    for road, words, host, seen in (
+        ("socks5", [], "127.0.0.1", "127.0.0.1"),
+        ("socks5", [], "[::1]", "::1"),
+        ("socks5", far, "far.test", "127.0.0.7"),
+        ("socks5h", [], "127.0.0.1", "127.0.0.1"),
+        ("socks5h", [], "[::1]", "::1"),
+        ("socks5h", [], "far.test", "far.test"),
+        ("socks5h", [], "münchen.test", "xn--mnchen-3ya.test"),
+    ):
+        with relay_proxy(road, server) as (proxy, asked):
+            step = only_step(here("-x", proxy, *words, f"http://{host}:81/"))
+        assert asked == [(seen, 81)]
+        assert step["timing"]["dns_ms"] == 0
 
 
 def test_sni_and_host_are_the_target_s_behind_every_proxy(authority, tmp_path):
@@ -362,66 +339,51 @@ def test_an_answer_that_breaks_off_is_said_if_it_was_not_a_good_one(call_tool, s
     assert (f"answered {status}, then connection " in flat(result.out)) is (status[0] == "3")
 
 
-@pytest.mark.parametrize("target", ["http", "https"])
-@pytest.mark.parametrize(
-    ("userinfo", "pair"),
-    [
-        ("user:secret", b"user:secret"),
-        ("us%20er:p%40s%3As%2Fw%25", b"us er:p@s:s/w%"),
-        ("user", b"user:"),
-        ("user:", b"user:"),
-        (":secret", b":secret"),
-        ("%C3%BC:%FF", b"\xc3\xbc:\xff"),
-    ],
-)
-def test_credentials_are_percent_decoded_for_an_http_proxy(userinfo, pair, target):
-    seen = []
+PAIRS = {
+    "user:secret": (b"user", b"secret"),
+    "us%20er:p%40s%3As%2Fw%25": (b"us er", b"p@s:s/w%"),
+    "user": (b"user", b""),
+    "user:": (b"user", b""),
+    "%C3%BC:%FF": (b"\xc3\xbc", b"\xff"),
+    "u" * 255 + ":" + "p" * 255: (b"u" * 255, b"p" * 255),
+    "u" * 128 + ":p": (b"u" * 128, b"p"),
+}
 
+
+@pytest.mark.parametrize("target", ["http", "https"])
+def test_credentials_are_percent_decoded_for_an_http_proxy(target):
     def script(peer):
         seen.append(peer.read_request().values("Proxy-Authorization"))
         peer.send("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
 
-    with scripted(script) as proxy:
-        here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
-    assert seen == [["Basic " + base64.b64encode(pair).decode()]]
+    for userinfo, pair in {**PAIRS, ":secret": (b"", b"secret")}.items():
+        seen = []
+        with scripted(script) as proxy:
+            here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+        assert seen == [["Basic " + base64.b64encode(b":".join(pair)).decode()]]
 
 
-def socks_login(peer, seen, accept=True):
+def socks_login(peer, seen):
     """Play a SOCKS5 proxy that asks for a password; refuse the request itself."""
-    methods = peer.read_exactly(peer.read_exactly(2)[1])
-    if 2 not in methods:
-        peer.send(b"\x05\xff")
-        return
+    assert 2 in peer.read_exactly(peer.read_exactly(2)[1])
     peer.send(b"\x05\x02")
     peer.read_exactly(1)
     seen.append(tuple(peer.read_exactly(peer.read_exactly(1)[0]) for _ in range(2)))
-    peer.send(b"\x01" + (b"\0" if accept else b"\1"))
-    if accept:
-        kind = peer.read_exactly(4)[3]
-        peer.read_exactly((4 if kind == 1 else peer.read_exactly(1)[0]) + 2)
-        peer.send(b"\x05\x05\x00\x01\0\0\0\0\0\0")
+    peer.send(b"\x01\0")
+    kind = peer.read_exactly(4)[3]
+    peer.read_exactly((4 if kind == 1 else peer.read_exactly(1)[0]) + 2)
+    peer.send(b"\x05\x05\x00\x01\0\0\0\0\0\0")
 
 
-@pytest.mark.parametrize(
-    ("userinfo", "pair"),
-    [
-        ("user:secret", (b"user", b"secret")),
-        ("us%20er:p%40s%3As%2Fw%25", (b"us er", b"p@s:s/w%")),
-        ("u" * 255 + ":" + "p" * 255, (b"u" * 255, b"p" * 255)),
-        ("u" * 128 + ":p", (b"u" * 128, b"p")),
-        ("%C3%BC:%FF", (b"\xc3\xbc", b"\xff")),
-        ("user", (b"user", b"")),
-        ("user:", (b"user", b"")),
-    ],
-)
-def test_credentials_are_percent_decoded_for_a_socks_proxy(userinfo, pair):
-    seen = []
-    with scripted(lambda peer: socks_login(peer, seen)) as proxy:
-        failure(here("-x", f"socks5h://{userinfo}@127.0.0.1:{proxy.port}", "http://a.test/"), "proxy")
-    assert seen == [pair]
+def test_credentials_are_percent_decoded_for_a_socks_proxy():
+    for userinfo, pair in PAIRS.items():
+        seen = []
+        with scripted(lambda peer, seen=seen: socks_login(peer, seen)) as proxy:
+            failure(here("-x", f"socks5h://{userinfo}@127.0.0.1:{proxy.port}", "http://a.test/"), "proxy")
+        assert seen == [pair]
 
 
-@pytest.mark.parametrize("road", ["direct", "socks5", "socks5h", "http", "https"])
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.needs("h2")
 def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road, target):
@@ -433,11 +395,8 @@ def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road,
         held.append(c.request)
         c.send(c.settings(), c.headers(200, end=True))
 
-    server = (
-        conversing(authority, script)
-        if target == "http2"
-        else http_server(tls=tls if target == "https" else None)
-    )
+    plain = http_server(tls=tls if target == "https" else None)
+    server = conversing(authority, script) if target == "http2" else plain
     with server as running:
         if road == "direct":
             only_step(here(*options, running.url()))
@@ -539,7 +498,7 @@ BAD_PROXIES = {
     "reset": after_head("", lambda peer: peer.reset()),
     "reset-at-once": lambda peer: peer.reset(),
     "switching-protocols": after_head("HTTP/1.1 101 Switching\r\n\r\n"),
-    "data-by-itself": after_head("HTTP/1.1 200 OK\r\n\r\nhello", lambda peer: peer.wait(0.2)),
+    "data-by-itself": after_head("HTTP/1.1 200 OK\r\n\r\nhello", lambda peer: peer.read_to_end()),
 }
 
 
@@ -646,14 +605,14 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize("road", ["socks5", "socks5h"])
 @pytest.mark.parametrize(("code", "words"), REPLIES.items())
-def test_a_socks_reply_is_a_refusal_in_its_own_words(road, code, words):
+def test_a_socks_reply_is_a_refusal_in_its_own_words(code, words):
     answer = bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0])
-    with scripted(lambda peer: socks_answer(peer, answer)) as proxy:
-        result = here("-x", f"{road}://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
-    error = failure(result, "proxy", "connect")["error"]
-    assert words in error["message"].lower() and str(code) in error["message"] and error["hint"]
+    for road in ("socks5", "socks5h"):
+        with scripted(lambda peer: socks_answer(peer, answer)) as proxy:
+            result = here("-x", f"{road}://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
+        error = failure(result, "proxy", "connect")["error"]
+        assert words in error["message"].lower() and str(code) in error["message"] and error["hint"]
 
 
 def refusing_until(asked, code, last):
@@ -704,18 +663,18 @@ def test_a_page_in_answer_to_connect_is_called_what_it_is():
     assert "answered CONNECT with a page" in error["message"] and "web server" in error["hint"]
 
 
-@pytest.mark.parametrize(
-    "bound", [b"\x01\0\0\0\0\0\0", b"\x04" + b"\0" * 18, b"\x03\x06a.test\0\x50"], ids=["v4", "v6", "name"]
-)
-def test_a_socks_reply_may_hold_any_kind_of_address(bound):
+def test_a_socks_reply_may_hold_any_kind_of_address():
+    bounds = (b"\x01\0\0\0\0\0\0", b"\x04" + b"\0" * 18, b"\x03\x06a.test\0\x50")
+
     def script(peer):
-        socks_answer(peer, b"\x05\0\0" + bound)
+        socks_answer(peer, b"\x05\0\0" + bounds[peer.number])
         peer.read_request()
         peer.send(HELLO)
 
     with scripted(script) as proxy:
-        step = only_step(here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://a.test/"))
-    assert step["response"]["bytes"] == 5
+        for _ in bounds:
+            step = only_step(here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://a.test/"))
+            assert step["response"]["bytes"] == 5
 
 
 BAD_SOCKS = {

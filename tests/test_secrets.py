@@ -135,20 +135,20 @@ def test_a_cookie_without_a_name_is_a_secret_and_no_name(run_tool, tmp_path):
     check_silent(text)
 
 
-SCHEMES = {
-    "digest": 'Digest username="me", response="{}"',
-    "comma": "Digest username=me,response={},nc=1",
-    "signature": "AWS4-HMAC-SHA256 Credential=me/2024, Signature={}",
-    "padded": "Bearer {}==",
-}
+SCHEMES = [
+    'Digest username="me", response="{}"',
+    "Digest username=me,response={},nc=1",
+    "AWS4-HMAC-SHA256 Credential=me/2024, Signature={}",
+    "Bearer {}==",
+]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_parameters_of_a_credential_are_secrets_too(run_tool, tmp_path, scheme):
+def test_the_parameters_of_a_credential_are_secrets_too(run_tool, tmp_path):
     with http_server({"/": Reply(401, reason=f"wrong {secret('value')}")}) as server:
-        header = "Authorization: " + SCHEMES[scheme].format(secret("value"))
-        _, text = everything(run_tool, tmp_path, "plain", "-H", header, server.url())
-    check_silent(text)
+        for scheme in SCHEMES:
+            header = f"Authorization: {scheme.format(secret('value'))}"
+            _, text = everything(run_tool, tmp_path, "plain", "-H", header, server.url())
+            check_silent(text)
 
 
 REPEATING = {
@@ -188,7 +188,7 @@ def test_no_secret_is_shown_when_an_http2_server_repeats_it(run_tool, tmp_path, 
         peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         payload = struct.pack("!II", 0, 11) + words
         peer.send(len(payload).to_bytes(3, "big") + b"\x07\0\0\0\0\0" + payload)  # GOAWAY
-        peer.wait(0.5)
+        peer.read_to_end()
 
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:
         arguments = [*GIVEN, "--cacert", authority.file, server.url()]
@@ -259,23 +259,18 @@ def test_an_ordinary_word_of_a_cookie_does_not_bend_a_redirect(run_tool, server)
     assert result.out.splitlines()[-1].startswith("Step 2: 200")
 
 
-DEAD_ENDS = {
-    "scheme": "ftp://a.test/{}",
-    "host": "http://{}.te st/",
-    "port": "http://a.test:{}/",
-    "no-such-host": "http://{}.invalid/",
-    "cut-within-a-secret": "ftp://a.test/" + "x" * 182 + "{}",
-}
+DEAD_ENDS = ["ftp://a.test/{}", "http://{}.te st/", "http://a.test:{}/", "http://{}.invalid/"]
+DEAD_ENDS += ["ftp://a.test/" + "x" * 182 + "{}"]  # cut within the secret
 
 
-@pytest.mark.parametrize("name", DEAD_ENDS)
-def test_no_secret_is_shown_when_a_redirect_that_holds_it_leads_nowhere(run_tool, tmp_path, name):
+def test_no_secret_is_shown_when_a_redirect_that_holds_it_leads_nowhere(run_tool, tmp_path):
     key = secret("x-api-key").lower()
-    with http_server({"/": redirect(DEAD_ENDS[name].format(key))}) as server:
-        arguments = ["-L", "-m", "5", "-H", f"X-Api-Key: {key}", server.url()]
-        result, text = everything(run_tool, tmp_path, "plain", *arguments)
-    assert result.code == 75
-    assert key[:7] not in text.replace("\n", "").replace(" ", "")
+    for place in DEAD_ENDS:
+        with http_server({"/": redirect(place.format(key))}) as server:
+            arguments = ["-L", "-m", "5", "-H", f"X-Api-Key: {key}", server.url()]
+            result, text = everything(run_tool, tmp_path, "plain", *arguments)
+        assert result.code == 75
+        assert key[:7] not in text.replace("\n", "").replace(" ", "")
 
 
 # --- what has to stay as it is --------------------------------------------------------------------
@@ -326,21 +321,20 @@ def test_a_short_word_of_a_cookie_is_no_secret(run_tool, tmp_path):
     assert last["response"]["reason"] == "html it is"
 
 
-GIVING = {
-    "cookie": ["-H", "Cookie: a={}; b=c"],
-    "quoted-cookie": ["-H", 'Cookie: b=c; a="{}"'],
-    "nameless-cookie": ["-H", "Cookie: {}"],
-    "api-key": ["-H", "X-Api-Key: {}"],
-    "bearer": ["-H", "Authorization: Bearer {}"],
-    "parameter": ["-H", 'Authorization: Digest qop=auth, response="{}"'],
-}
+GIVING = [
+    "Cookie: a={}; b=c",
+    'Cookie: b=c; a="{}"',
+    "Cookie: {}",
+    "X-Api-Key: {}",
+    "Authorization: Bearer {}",
+]
+GIVING += ['Authorization: Digest qop=auth, response="{}"']
 
 
-@pytest.mark.parametrize("name", GIVING)
-def test_a_credential_is_masked_inside_a_word_from_eight_characters_on(run_tool, name):
-    for value, shown in (("a1b2c3d", "xa1b2c3dy (a1b2c3d)"), ("a1b2c3d4", "x***y (***)")):
-        given = [word.format(value) for word in GIVING[name]]
-        assert told(run_tool, f"x{value}y ({value})", *given) == shown
+def test_a_credential_is_masked_inside_a_word_from_eight_characters_on(run_tool):
+    for header in GIVING:
+        for value, shown in (("a1b2c3d", "xa1b2c3dy (a1b2c3d)"), ("a1b2c3d4", "x***y (***)")):
+            assert told(run_tool, f"x{value}y ({value})", "-H", header.format(value)) == shown, header
 
 
 BOB = {  # of bob:hunter2
@@ -852,10 +846,8 @@ def test_a_field_that_somebody_adds_is_masked_though_nobody_thought_of_it(
     (tmp_path / "changed.py").write_text(source, "utf-8")
     with http_server({"/": Reply(reason=f"no {PLANTED}")}, tls=tls) as server:
         words = ("-k", "--no-http2", "--json", "-", "-H", f"X-Api-Key: {PLANTED}", server.url())
-        run = [sys.executable, str(tmp_path / "changed.py"), *words]
-        done = subprocess.run(
-            run, capture_output=True, text=True, env=base_environment, check=False, timeout=60
-        )
+        run, settings = [sys.executable, str(tmp_path / "changed.py"), *words], {"env": base_environment}
+        done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60, **settings)
     assert done.returncode == 0, done.stderr
     check_silent(done.stdout + done.stderr)
     assert re.search(r'"added": "(no )?\*\*\*"', done.stdout)
