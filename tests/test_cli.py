@@ -353,23 +353,20 @@ def test_a_url_that_cannot_be_asked_for_is_refused(call_tool, kind):
         check_usage_error(call_tool(url), named)
 
 
-@pytest.mark.parametrize("character", ["\x01", "\n", "\r", "\t", "\x7f", "\x1b"])
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/a{}b", "http://127.0{}.0.1:1/", "http://127.0.0.1:1/?{}"]
-)
-def test_control_characters_in_a_url_are_refused_and_not_repeated_raw(call_tool, url, character):
-    result = call_tool(url.format(character))
-    check_usage_error(result, "control character")
-    assert character == "\n" or character not in result.err
+def test_control_characters_in_a_url_are_refused_and_not_repeated_raw(call_tool):
+    for url in ("http://127.0.0.1:1/a{}b", "http://127.0{}.0.1:1/", "http://127.0.0.1:1/?{}"):
+        for character in "\x01\n\r\t\x7f\x1b":
+            result = call_tool(url.format(character))
+            check_usage_error(result, "control character")
+            assert character == "\n" or character not in result.err
 
 
-@pytest.mark.parametrize("user", ["user:hunter2@", ":hunter2@", "user:hunter%32@", "user:x:hunter2@"])
-def test_credentials_in_a_url_are_refused_without_repeating_the_password(call_tool, user):
-    with http_server() as server:
+def test_credentials_in_a_url_are_refused_without_repeating_the_password(call_tool, server):
+    for user in ("user:hunter2@", ":hunter2@", "user:hunter%32@", "user:x:hunter2@"):
         result = call_tool(f"http://{user}{server.authority}/")
         check_usage_error(result, "-H", "Authorization")
         assert "hunter" not in result.err
-        assert server.accepted == 0
+    assert server.accepted == 0
 
 
 def test_the_scheme_is_read_in_any_case_and_a_port_after_zeros(call_tool, server):
@@ -521,11 +518,9 @@ def test_standard_input_that_was_the_program_is_read(base_environment, server, s
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("name", ["missing.json", "folder", ""])
-def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp_path, name):
-    (tmp_path / "folder").mkdir()
-    path = tmp_path / name if name else ""
-    check_usage_error(call_tool("-d", f"@{path}", server.url()), name)
+def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp_path):
+    for path in (tmp_path / "missing.json", tmp_path, ""):
+        check_usage_error(call_tool("-d", f"@{path}", server.url()), str(path))
     assert server.accepted == 0
 
 
@@ -618,7 +613,8 @@ def test_a_time_may_have_its_unit(call_tool, server):
     with scripted(lambda peer: peer.read_to_end()) as silent:
         for value in ("0.3", "0.3s", "300ms", "3e2ms"):
             result = call_tool("-m", value, "--json", "-", silent.url())
-            assert result.json()["steps"][0]["error"]["message"] == "no response came within 0.3 s"
+            error = result.json()["steps"][0]["error"]
+            assert error["kind"] == "timeout" and "0.3 s" in error["message"]
             words = ["--count", "2", "--interval", value, "--json", "-"]
             assert call_tool(*words, server.url()).json()["interval_s"] == 0.3
 
@@ -626,13 +622,12 @@ def test_a_time_may_have_its_unit(call_tool, server):
 # --- options that do not go together --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spell", ["out", "./out", "folder/../out", "link"])
-def test_json_and_har_cannot_both_have_the_same_file(run_tool, server, tmp_path, spell):
+def test_json_and_har_cannot_both_have_the_same_file(run_tool, server, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("out")
-    check_usage_error(
-        run_tool("--json", "out", "--har", spell, server.url(), cwd=tmp_path), "--json", "--har"
-    )
+    for spell in ("out", "./out", "folder/../out", "link"):
+        result = run_tool("--json", "out", "--har", spell, server.url(), cwd=tmp_path)
+        check_usage_error(result, "--json", "--har")
     assert server.accepted == 0
     assert not (tmp_path / "out").exists()
 
@@ -646,33 +641,25 @@ def test_metrics_only_wins_over_compact(call_tool, server):
 # --- addresses ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["a.test", "A.Test"])
-@pytest.mark.parametrize("address", ["127.0.0.1", "[127.0.0.1]"])
-def test_resolve_replaces_the_lookup_and_nothing_else(call_tool, server, host, address):
-    result = call_tool(
-        "--resolve", f"{host}:{server.port}:{address}", "--metrics-only", server.url(host="a.TEST")
-    )
-    assert result.code == 0, result.err
-    [line] = result.metrics()
-    assert (line["dns"], line["ip"]) == ("0.000", "127.0.0.1")
-    [host_sent] = server.requests[0].values("Host")
-    assert host_sent.lower() == f"a.test:{server.port}"
+def test_resolve_replaces_the_lookup_and_nothing_else(call_tool, server):
+    others = ["--resolve", "a.test:1:192.0.2.1", "--resolve", f"b.test:{server.port}:192.0.2.1"]
+    for mapping in ("a.test:{}:127.0.0.1", "A.Test:{}:[127.0.0.1]"):
+        words = ["--resolve", mapping.format(server.port), *others, "--metrics-only"]
+        result = call_tool(*words, server.url(host="a.TEST"))
+        assert result.code == 0, result.err
+        [line] = result.metrics()
+        assert (line["dns"], line["ip"]) == ("0.000", "127.0.0.1")
+        [host_sent] = server.requests[-1].values("Host")
+        assert host_sent.lower() == f"a.test:{server.port}"
 
 
 @pytest.mark.needs("ipv6")
-@pytest.mark.parametrize("address", ["::1", "[::1]", "0:0:0:0:0:0:0:1"])
-def test_resolve_takes_an_ipv6_address_with_or_without_brackets(run_tool, address):
+def test_resolve_takes_an_ipv6_address_with_or_without_brackets(call_tool):
     with http_server(host="::1") as server:
-        url = server.url(host="a.test")
-        [line] = run_tool("--resolve", f"a.test:{server.port}:{address}", "--metrics-only", url).metrics()
-        assert (line["status"], line["ip"], line["family"]) == ("200", "::1", "IPv6")
-
-
-def test_resolve_may_be_repeated_for_other_hosts_and_ports(call_tool, server):
-    mappings = [f"a.test:{server.port}:127.0.0.1", "a.test:1:192.0.2.1", f"b.test:{server.port}:192.0.2.1"]
-    options = [word for mapping in mappings for word in ("--resolve", mapping)]
-    result = call_tool(*options, "--compact", server.url(host="a.test"))
-    assert result.code == 0
+        for address in ("::1", "[::1]", "0:0:0:0:0:0:0:1"):
+            words = ["--resolve", f"a.test:{server.port}:{address}", "--metrics-only"]
+            [line] = call_tool(*words, server.url(host="a.test")).metrics()
+            assert (line["status"], line["ip"], line["family"]) == ("200", "::1", "IPv6")
 
 
 def test_resolve_for_another_port_is_not_used(call_tool):
@@ -682,19 +669,13 @@ def test_resolve_for_another_port_is_not_used(call_tool):
         assert call_tool("--resolve", mapping, "--compact", f"http://127.0.0.1:{port}/").code == 75
 
 
-@pytest.mark.parametrize("family", ["-4", "--ipv4"])
-def test_ipv4_alone_still_reaches_an_ipv4_server(call_tool, server, family):
-    [line] = call_tool(family, "--metrics-only", server.url()).metrics()
+def test_a_family_alone_still_reaches_its_server_and_no_literal_of_the_other(call_tool, server):
+    [line] = call_tool("-4", "--metrics-only", server.url()).metrics()
     assert (line["status"], line["family"]) == ("200", "IPv4")
-
-
-@pytest.mark.parametrize(
-    ("family", "literal"), [("-6", "127.0.0.1"), ("--ipv6", "127.0.0.1"), ("-4", "[::1]")]
-)
-def test_a_literal_of_the_excluded_family_is_a_dns_failure(call_tool, family, literal):
-    result = call_tool(family, "--metrics-only", f"http://{literal}:1/")
-    assert result.code == 75
-    assert [line["error"] for line in result.metrics()] == ["dns"]
+    for family, literal in (("-6", "127.0.0.1"), ("-4", "[::1]")):
+        result = call_tool(family, "--metrics-only", f"http://{literal}:1/")
+        assert result.code == 75
+        assert [line["error"] for line in result.metrics()] == ["dns"]
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -707,38 +688,19 @@ def test_an_empty_proxy_ignores_the_environment(call_tool, server):
         assert call_tool("--compact", "--proxy", "", server.url(), env=env).code == 0
 
 
-def test_a_proxy_without_scheme_is_an_http_proxy(run_tool):
-    def script(peer):
-        request = peer.read_request()
-        assert request.target == "http://far.test/page"
-        assert request.values("Host") == ["far.test"]
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    with scripted(script) as proxy:
-        [line] = run_tool("-x", proxy.authority, "--metrics-only", "http://far.test/page").metrics()
-        assert (line["status"], line["proxy"]) == ("200", f"http://{proxy.authority}")
-
-
 # --- trust ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\x00\xff" * 100])
-def test_a_bundle_without_certificates_is_refused_by_name(call_tool, tmp_path, content):
-    bundle = tmp_path / "bundle.pem"
-    if content is not None:
-        bundle.write_bytes(content)
-    check_usage_error(call_tool("--cacert", bundle, "https://127.0.0.1:1/"), "bundle.pem")
-
-
-def test_a_bundle_that_is_a_fifo_without_a_writer_does_not_hang(run_tool, tmp_path):
+def test_a_bundle_without_certificates_is_refused_by_name(call_tool, tmp_path, authority):
+    check_usage_error(call_tool("--cacert", tmp_path / "none.pem", "https://127.0.0.1:1/"), "none.pem")
     os.mkfifo(tmp_path / "fifo")
-    check_usage_error(run_tool("--cacert", tmp_path / "fifo", "https://127.0.0.1:1/", timeout=10), "fifo")
-
-
-def test_a_bundle_over_16_megabytes_is_refused(call_tool, tmp_path, authority):
-    content = authority.file.read_bytes()
-    (tmp_path / "big.pem").write_bytes(content + b"\n" * (16 * 2**20))
-    check_usage_error(call_tool("--cacert", tmp_path / "big.pem", "https://127.0.0.1:1/"), "big.pem")
+    check_usage_error(call_tool("--cacert", tmp_path / "fifo", "https://127.0.0.1:1/"), "fifo")
+    over_16_mebibytes = authority.file.read_bytes() + b"\n" * (16 << 20)
+    for content in (b"", b"no certificate", b"\x00\xff" * 100, over_16_mebibytes):
+        (tmp_path / "bundle.pem").write_bytes(content)
+        check_usage_error(
+            call_tool("--cacert", tmp_path / "bundle.pem", "https://127.0.0.1:1/"), "bundle.pem"
+        )
 
 
 def test_a_broken_system_store_matters_for_https_alone(call_tool, server, tmp_path):
@@ -756,20 +718,13 @@ def test_a_key_log_that_cannot_be_written_is_a_warning(call_tool, authority, tls
         assert "warning" in result.err.lower() and "SSLKEYLOGFILE" in flat(result.err)
 
 
-WITHOUT_SCHEME = [
-    "http:/127.0.0.1/",
-    "hunter2",
-    "hunter2/a.test",
-    "bob:hunter2@a.test",
-    "eyJab.hunter2.com",
-    "a.hunter2",
-]
+WITHOUT_SCHEME = "http:/127.0.0.1/ hunter2 hunter2/a.test bob:hunter2@a.test eyJab.hunter2.com a.hunter2"
 
 
-@pytest.mark.parametrize("word", WITHOUT_SCHEME)
-def test_a_word_that_is_no_url_and_no_host_is_not_repeated(call_tool, word):
+def test_a_word_that_is_no_url_and_no_host_is_not_repeated(call_tool):
     """It may be a password, or the rest of a header."""
-    for options in ([], ["-H", "Authorization:"], ["-H", "Authorization: Bearer"]):
-        result = call_tool(*options, word)
-        check_usage_error(result, "the URL has no scheme: expected https://host/path")
-        assert word not in result.err
+    for word in WITHOUT_SCHEME.split():
+        for options in ([], ["-H", "Authorization:"], ["-H", "Authorization: Bearer"]):
+            result = call_tool(*options, word)
+            check_usage_error(result, "the URL has no scheme: expected https://host/path")
+            assert word not in result.err
