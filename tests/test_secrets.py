@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from test_terminal import TERMINAL, Screen
 
-from conftest import TOOL
+from conftest import PATIENCE, TOOL
 from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
@@ -565,16 +566,17 @@ def test_a_timeout_shows_no_secret(run_tool, tmp_path, mode):
     check_silent(text)
 
 
-def test_the_live_status_shows_no_secret(run_tool):
+def test_the_live_status_shows_no_secret(start_tool):
     def script(peer):
         peer.read_request()
-        peer.wait(0.7)
+        assert screen.shows("wait"), screen.text
         peer.send(f"HTTP/1.1 200 {ECHO}\r\nContent-Length: 0\r\n\r\n")
 
-    with scripted(script) as server:
-        result = run_tool(*GIVEN, server.url(), terminal="out err")
-    assert "wait" in result.err
-    check_silent(result.out + result.err)
+    with Screen(80) as screen, scripted(script) as server:
+        process = start_tool(*GIVEN, server.url(), stderr=screen.slave, env=TERMINAL)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    check_silent(out.decode() + screen.text)
 
 
 def test_a_secret_is_masked_in_the_name_of_a_field_and_in_lower_case_too(run_tool, tmp_path):
