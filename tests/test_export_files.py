@@ -166,36 +166,33 @@ def test_a_file_keeps_its_group_in_a_folder_that_gives_another(run_tool, server,
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize(("before", "after"), [(0o664, 0o604), (0o640, 0o600)])
-def test_a_group_that_cannot_be_kept_leaves_no_rights_to_another(
-    base_environment, server, folder, before, after
-):
-    os.chown(folder / "out.json", -1, OTHERS)
-    (folder / "out.json").chmod(before)
-    done = run_under(
-        without_privilege(), ["-s", "--json", folder / "out.json", server.url()], base_environment
-    )
-    made = (folder / "out.json").stat()
-    assert (done.returncode, stat.S_IMODE(made.st_mode), made.st_gid) == (0, after, 0)
+def test_a_group_that_cannot_be_kept_leaves_no_rights_to_another(base_environment, server, folder):
+    path = folder / "out.json"
+    for before, after in ((0o664, 0o604), (0o640, 0o600)):
+        os.chown(path, -1, OTHERS)
+        path.chmod(before)
+        done = run_under(without_privilege(), ["-s", "--json", path, server.url()], base_environment)
+        made = path.stat()
+        assert (done.returncode, stat.S_IMODE(made.st_mode), made.st_gid) == (0, after, 0)
 
 
 # --- descriptors and devices ----------------------------------------------------------------------
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("deleted", [False, True], ids=["file", "deleted-file"])
-def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, folder, deleted):
+def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, folder):
     """The caller goes on reading its own descriptor: another file in its place would be lost on it."""
-    with open(folder / "out.json", "w+", encoding="utf-8") as file:
-        if deleted:
-            (folder / "out.json").unlink()
-        path = f"/dev/fd/{file.fileno()}"
-        process = start_tool("--compact", "--json", path, server.url(), pass_fds=[file.fileno()])
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, err
-        file.seek(0)
-        check_document(json.load(file))
-    assert os.listdir(folder) == ([] if deleted else ["out.json"])
+    for left in (["out.json"], []):
+        with open(folder / "out.json", "w+", encoding="utf-8") as file:
+            if not left:
+                (folder / "out.json").unlink()
+            path = f"/dev/fd/{file.fileno()}"
+            process = start_tool("--compact", "--json", path, server.url(), pass_fds=[file.fileno()])
+            _, err = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, err
+            file.seek(0)
+            check_document(json.load(file))
+        assert os.listdir(folder) == left
 
 
 @pytest.mark.needs("linux")
@@ -211,15 +208,15 @@ def test_stderr_in_a_file_keeps_its_file(start_tool, server, folder):
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder, path):
+def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
     """A file that is put in the place of this one would be lost on its reader."""
-    with open(folder / "log", "w+", encoding="utf-8") as log:
-        process = start_tool("--compact", "--json", path, server.url(), stdout=log)
-        _, err = process.communicate(timeout=PATIENCE)
-        log.seek(0)
-        check_document(json.load(log))
-    assert calm(err.decode()).startswith("Step 1: 200")
+    for path in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        with open(folder / "log", "w+", encoding="utf-8") as log:
+            process = start_tool("--compact", "--json", path, server.url(), stdout=log)
+            _, err = process.communicate(timeout=PATIENCE)
+            log.seek(0)
+            check_document(json.load(log))
+        assert calm(err.decode()).startswith("Step 1: 200")
 
 
 def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
