@@ -8523,12 +8523,12 @@ def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
 
 def har_document(report: Report) -> dict[str, Any]:
     """Return a HAR 1.2 log without its entries: a page a run, an entry a step."""
-    runs = group_by(lambda sample: sample.run, report.samples)
+    runs = group_by(lambda sample: sample.run, report.samples)  # variant by variant
     return {
         "log": {
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
-            "pages": [har_page(samples, number) for number, samples in enumerate(runs.values(), 1)],
+            "pages": [har_page(samples, number) for number, samples in sorted(runs.items())],
             "entries": [],
         }
     }
@@ -10495,7 +10495,7 @@ class Results:
     def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
         """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
         self.ended = time.perf_counter_ns()
-        self.begun = self.begun or run.started
+        self.begun = self.begun or run.started or self.ended  # if its clock never started
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples

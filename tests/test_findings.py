@@ -979,6 +979,12 @@ def test_a_run_is_kept_from_running_for_a_tenth_of_its_time_as_a_single_one_is(w
     assert results.notes[tool.STARVED] == told
 
 
+def test_a_series_begins_with_a_first_run_that_failed_before_its_clock_started():
+    results = tool.Results(tool.parse_options(["--count", "9", "http://a.test/"], {}, 80))
+    results.add(tool.Run((recorded("0 0 0 0 0"),), False, tool.Turn(1), 0, None))
+    assert results.begun == results.ended > 0
+
+
 @pytest.mark.parametrize("scheme", tool.PROXY_SCHEMES)
 def test_a_proxy_is_slow_from_the_round_trips_that_its_scheme_takes(scheme):
     route = tool.Route(tool.Proxy(scheme, "proxy.test", 1080, None, None), None)

@@ -741,7 +741,11 @@ def test_every_export_names_the_side(call_tool, tmp_path):
     assert result.code == 0
     document = result.json(paths[0])
     assert [each["side"] for each in document["statistics"]] == ["A", "B", "C"]
-    assert len(json.loads(paths[1].read_text())["log"]["entries"]) == 6
+    log = json.loads(paths[1].read_text())["log"]
+    assert len(log["entries"]) == 6
+    for entry, page in zip(log["entries"], log["pages"]):
+        assert (entry["pageref"], entry["startedDateTime"]) == (page["id"], page["startedDateTime"])
+        assert entry["request"]["url"] == page["title"]
     elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", paths[2].read_text(), re.MULTILINE)
     assert elapsed == [
         f'target="{url}",side="{side}"'
