@@ -6488,13 +6488,15 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if history.error:
         failure = shown_failure(history.error, history.phase, url, options)
     if history.start:
-        waited = run_delay(current.thread) - current.delayed
+        # 0 where that thread has ended: a run that failed is closed by another.
+        waited = max(0, run_delay(current.thread) - current.delayed)
     timing = history.timing
     if is_at_target(current, options):
         timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing)
+    # After a redirect the host is the server's own word, which may repeat a credential.
+    host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
     if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
-        host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
     sent = headers_to_send(current.request, current.route)
     if history.exchange:
@@ -6502,7 +6504,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     raw = Step(
         number=current.number,
         url=shown_url(url, options),
-        request=current.request,
+        request=current.request._replace(url=url._replace(host=host)),
         sent_headers=shown_headers(sent, url, options),
         route=current.route,
         started_at=current.started_at,
@@ -6649,7 +6651,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
 def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
     assert step.response
-    (location, *_) = values_of(step.response.headers, "location")
+    (location, *_) = filter(None, values_of(step.response.headers, "location"))  # as `add_step`
     text = clip(location.decode("utf-8", "surrogateescape"))
     failed = begin_step(step.number + 1, current.asked, options)
     failed.log.fail(error, 0)
@@ -8566,7 +8568,7 @@ def har_request(step: Step) -> dict[str, Any]:
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if step.network.tls.alpn == "h2" else "HTTP/1.1",
-        "cookies": cookie_list(step.request.headers if step.sent_headers else (), "cookie"),
+        "cookies": cookie_list(step.sent_headers, "cookie"),
         "headers": header_list(step.sent_headers),
         "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
         "headersSize": -1,
@@ -8892,8 +8894,9 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
             phases[phase] = (begin, begin + spent * 1000)
             begin += spent * 1000
     failed = step.error and step.error.phase
-    # Without the query of a URL, from ? to the end of its quotation or the text: 'http://a/?...', which is …
-    message = re.sub(r"(?s)\?.*?(?='[:,]? |\Z)", "?...", step.error.message if step.error else "")
+    # Without the query of a URL, and what stands behind it: a quote may be part of the query.
+    message, query, _ = (step.error.message if step.error else "").partition("?")
+    message += query and "?..."
     yield span_document(
         run,
         step.request.method,

@@ -133,6 +133,12 @@ def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     assert {cookie["value"] for cookie in request["cookies"] + response["cookies"]} == {"***"}
 
 
+def test_a_secret_is_masked_in_the_name_of_a_cookie(call_tool, tmp_path, server):
+    words = ("-H", "X-Api-Key: s3cret-token", "-H", "Cookie: s3cret-token=1; x=2", server.url())
+    [entry] = archive(call_tool, tmp_path, *words)
+    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["***", "x"]
+
+
 def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, server):
     [entry] = archive(call_tool, tmp_path, "-d", '{"a": 1}', server.url())
     assert entry["request"]["bodySize"] == 8

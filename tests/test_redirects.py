@@ -445,7 +445,7 @@ def test_a_chain_is_a_line_for_each_step_and_no_table(call_tool):
 
 
 def test_two_different_locations_are_a_failed_step(call_tool):
-    two = Reply(302, b"", [("Location", "/a"), ("Location", "/b")])
+    two = Reply(302, b"", [("Location", ""), ("Location", "/a"), ("Location", "/b")])
     routes = {"/start": two, "/a": Reply(), "/b": Reply()}
     with http_server(routes) as server:
         result, [first, second] = follow(call_tool, server)
