@@ -1147,7 +1147,7 @@ def secret_parameter() -> re.Pattern[str]:
     )
     begin, end = "(?:[?&;#[]|%(?:3[fF]|26|23|5[bB]|5[fF]|2[dD]))", "(?:]|%5[dD])?(?:=|%3[dD])"
     # The end of a name is looked for first: that is quick, and most texts have none.
-    known = f"{begin}(?=[^]=&;#?%[]{{3,64}}[]=%])(?:{'|'.join(names)}){end}"
+    known = f"{begin}(?=[^]=&;#?%[]{{3,140}}[]=%])(?:{'|'.join(names)}){end}"
     return re.compile(rf"({known})(?!\*{{3}}[^\w%+/=*-]*(?:[&#]|$))([^&#]+)")
 
 
@@ -1911,9 +1911,13 @@ def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
     for name, given in options.request.headers:
         if is_credential(name, given):
             yield from header_secrets(name, decode(given))
+    # A redirect may lead to a host that NO_PROXY does not name.
+    environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
     for scheme in DEFAULT_PORTS:
         try:
-            proxy = route_to(options.request.url._replace(scheme=scheme), options).proxy
+            proxy = route_to(
+                options.request.url._replace(scheme=scheme), options._replace(environ=environ)
+            ).proxy
         except UsageError:  # of a variable that this run does not use
             continue
         if proxy and proxy.username is not None:
@@ -2787,7 +2791,7 @@ def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
         hidden.append(value.strip() if is_credential(name, os.fsencode(value)) else None)
     shown, split = [], shlex.split(words)
     for word in split:
-        end = next((each for each in hidden if each and word.endswith(each)), "")
+        end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
         shown.append(secrets.mask(f"{word.removesuffix(end)}***" if end else word))
     return whole_characters(words if shown == split else shlex.join(shown))
 
@@ -3356,7 +3360,7 @@ def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) ->
 
 def family_option(options: Options) -> str:
     if options.interface and is_ip(options.interface):
-        return f"--interface {options.interface}"
+        return "--interface {}".format(options.interface.partition("%")[0])
     return "-4" if options.family == socket.AF_INET else "-6"
 
 
@@ -3663,7 +3667,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
         if certificate.names:
             message = "the certificate has {} as a DNS name, not as an IP address"
         hint = f"Give the server a certificate with {host} in its subjectAltName."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", clip(and_more(names, 5)), host)
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", foreign(and_more(names, 5)), host)
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
@@ -3696,7 +3700,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     else:
         hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
         hint += "if not, the server may not send its intermediate certificates."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", issuer)
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", foreign(issuer))
 
 
 def tls_reason(failure: TlsFailure) -> str:
@@ -4393,6 +4397,7 @@ class Worker:
         have few, the kernel still counts the one that has just ended.
         """
         self.ended = threading.Event()
+        self.done = False  # set before `ended`, which may fail for lack of memory
         self.crash: BaseException | None = None
         self.result: Any = None
         give_up = time.monotonic() + patience
@@ -4403,8 +4408,7 @@ class Worker:
                 return
             except (RuntimeError, MemoryError, OSError) as error:
                 if time.monotonic() >= give_up:
-                    self.crash = error
-                    self.ended.set()
+                    self.crash, self.done = error, True
                     return
             time.sleep(0.01)
 
@@ -4413,12 +4417,12 @@ class Worker:
             self.result = work()
         except BaseException as error:
             self.crash = error
+        self.done = True
         self.ended.set()
 
     def wait(self, seconds_left: Callable[[], float]) -> None:
         """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
-        # `ended.set` may fail for lack of memory; `crash` is set before it.
-        while not (self.ended.is_set() or self.crash):
+        while not self.done:
             left = seconds_left()
             if left <= 0:
                 return
@@ -4461,11 +4465,15 @@ class TlsContexts:
             self._unlogged = log_keys(context, self._key_log)
         return context
 
-    def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN); raises UsageError."""
+    def get(self, role: str, protocols: Sequence[str], patience: float = math.inf) -> ssl.SSLContext:
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also after
+        `patience` seconds. A step has none of its own: its deadline leaves it behind.
+        """
         self.start(role)
-        maker = self._makers[role]
-        maker.ended.wait()
+        maker, give_up = self._makers[role], time.monotonic() + patience
+        maker.wait(lambda: give_up - time.monotonic())
+        if not maker.done:
+            raise UsageError(f"the CA certificates could not be read within {patience:g} s")
         if maker.crash:
             del self._makers[role]  # a later run may have the room that this one lacks
             raise maker.crash
@@ -5346,6 +5354,7 @@ class Http2Exchange(Exchange):
         self._ended = self._given_up = False
         self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
+        self._give_up = 0.0  # when (time.monotonic) the end of the stream is no longer waited for
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
@@ -5364,7 +5373,7 @@ class Http2Exchange(Exchange):
         try:
             while not self._ended:
                 self._read_frame()
-                self._expect_end()
+                self._limit_wait_for_end()
         except (EOFError, socket.timeout) as stopped:
             if self.log.response and self.log.done is not None:
                 self.log.response = self.log.response._replace(odd="the server did not end the stream")
@@ -5385,14 +5394,18 @@ class Http2Exchange(Exchange):
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
-    def _expect_end(self) -> None:
-        """Wait no longer than END_PATIENCE for the end of a stream whose body is whole by its length."""
+    def _limit_wait_for_end(self) -> None:
+        """Wait at most END_PATIENCE for the end of a stream whose body is whole by its length."""
         log, connection = self.log, self.log.connected.socket
-        if log.received != self._length or log.sent is None or log.done is not None or self._ended:
+        if self._ended or log.received != self._length or (log.sent is None and not self._given_up):
             return
-        log.done = self.reader.stream.arrived
+        if log.done is None:
+            log.done, self._give_up = self.reader.stream.arrived, time.monotonic() + END_PATIENCE
+        left = self._give_up - time.monotonic()
+        if left <= 0:
+            raise socket.timeout
         if connection:
-            connection.settimeout(END_PATIENCE)
+            connection.settimeout(left)
 
     def source(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -5401,7 +5414,7 @@ class Http2Exchange(Exchange):
             return frames
         if self._body:
             return self._next_data()
-        if self.log.sent is None:
+        if self.log.sent is None and not self._given_up:
             self.log.sent = time.perf_counter_ns()
             # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self.log.response is not None
@@ -6339,7 +6352,7 @@ def shown_url(url: Url, options: Options) -> str:
 
 def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -> Failure:
     """Render an error without the credentials that the other side put into it or into a redirect's host."""
-    message, hint = render(error, options.secrets), error.hint
+    message, hint = render(error, options.secrets), options.secrets.mask(error.hint)
     if url.origin != options.request.url.origin:
         host = options.secrets.mask(url.host)
         message, hint = message.replace(url.host, host), hint.replace(url.host, host)
@@ -6498,6 +6511,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
     if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
         failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
+        failure = failure._replace(hint=options.secrets.mask(failure.hint))
     sent = headers_to_send(current.request, current.route)
     if history.exchange:
         sent = history.exchange.headers
@@ -10927,7 +10941,7 @@ def prepare_side(side: Variant, pool: ConnectionPool) -> None:
     """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
     url, interface = side.options.request.url, side.options.interface
     if url.secure and side.name:  # else the first step tells
-        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
+        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",), side.options.max_time)
     if interface is None:
         return
     try:

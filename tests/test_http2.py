@@ -563,8 +563,16 @@ def drawn(call_tool, authority, script):
         return call_tool("-m", "10", "--json", "-", "--cacert", authority.file, server.url())
 
 
+def ping_for_ever(c):
+    from hyperframe.frame import PingFrame
+
+    while not c.peer.wait(0.3):
+        c.send(PingFrame(0, b"12345678"))
+
+
 NOT_ENDED = {
     "silent": lambda c: None,
+    "pings": ping_for_ever,
     "closed": lambda c: c.peer.sock.unwrap(),
 }
 
@@ -596,6 +604,28 @@ def test_the_end_of_a_stream_may_come_after_its_last_byte(call_tool, authority, 
     result = drawn(call_tool, authority, script)
     assert only_step(result)["timing"]["xfer_ms"] >= pause * 1000
     assert "did not end" not in result.err
+
+
+def test_a_request_after_a_late_end_has_its_own_time(call_tool, authority):
+    """Longer than the end of a stream is waited for."""
+
+    def script(c):
+        for number in range(2):
+            c.read_until("Headers") if number else c.read_request()
+            c.peer.wait(1.3 * number)
+            block, body = c.headers(200, LENGTH), c.data(b"ab")
+            block.stream_id = body.stream_id = 1 + 2 * number
+            c.send(*([] if number else [c.settings()]), block, body)
+            c.peer.wait(0.1)
+            end = c.data(end=True)
+            end.stream_id = 1 + 2 * number
+            c.send(end)
+
+    with conversing(authority, script) as server:
+        words = ("--reuse", "--count", "2", "--interval", "0", "--cacert", authority.file, server.url())
+        result = call_tool("-m", "10", "--json", "-", *words)
+    assert result.code == 0
+    assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True]
 
 
 def test_blanks_around_the_values_of_fields_are_left_out_and_told(call_tool, authority):

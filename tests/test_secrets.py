@@ -592,6 +592,19 @@ def test_a_secret_is_masked_in_the_name_of_a_field_and_in_lower_case_too(run_too
     assert secret.lower() not in whole.lower() and "X-***" in whole
 
 
+def test_a_proxy_of_other_hosts_has_its_password_masked_too(run_tool):
+    """A redirect may lead to a host that NO_PROXY does not name."""
+    env = {"http_proxy": "http://bob:hunter2hunter2@127.0.0.1:1", "no_proxy": "127.0.0.1"}
+    with http_server({"/": Reply(headers=[("X-Log", "hunter2hunter2")])}) as server:
+        result = run_tool("-i", "--json", "-", server.url(), env=env)
+    assert result.code == 0 and "hunter2" not in result.out + result.err
+
+
+def test_a_parameter_with_a_long_name_is_masked_too(call_tool, server):
+    result = call_tool("--compact", server.url(f"/?{'a' * 60}_token=hunter2hunter2"))
+    assert "hunter2" not in result.out and "_token=***" in result.out
+
+
 # --- names that tell of a credential --------------------------------------------------------------
 
 COUNTS = [

@@ -313,6 +313,7 @@ WORDS = {  # what is typed: what is shown
     f"-xhttp://{SECRET}:pw@127.0.0.1:1 -x ''": "'-xhttp://***@127.0.0.1:1' -x ''",
     f"--proxy=http://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=http://***@127.0.0.1:1' --http1.1",
     f"-d {SECRET}": "-d '***'",
+    f"-H 'Authorization: Bearer {SECRET}0' -d 0": "-H 'Authorization: ***' -d '***'",
     f"--data='{SECRET} x'": "'--data=***'",
     "-d @/dev/null": "-d @/dev/null",
     '-H  "Accept: a/b"   -m  3': '-H  "Accept: a/b"   -m  3',  # as it was written
