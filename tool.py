@@ -16,7 +16,7 @@ The way of a request through this file, which is read from top to bottom:
      2 Vocabulary       9 Command line   argv -> Options
      3 Errors          10 Clock          what happens in a step: a log, and what is read from it
      4 Records         11 Certificates   DER -> Certificate
-     5 Local files     12 Failures       what errors mean, in words: all of them here
+     5 Local files     12 Failures       what errors of the system, of TLS and of lookups mean, in words
      6 Budgets         13 Lookup         names to addresses
      7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
                        15 TLS contexts   one for each role
@@ -93,7 +93,8 @@ import sys
 
 # As a script (not imported, and not by -m, which sets __spec__) Python puts a folder first in sys.path: the
 # script's own, or the current one where the script comes by standard input. Anybody may have left a socket.py
-# there. -I and -P (Python 3.11, sys.flags.safe_path) put none there. `sys` itself is built into Python.
+# there. -I and -P (Python 3.11, sys.flags.safe_path) put none there. `sys` itself is built into Python; the
+# line above is an import too, which has to come first: only -I or -P keeps out a file named __future__.py.
 if __name__ == "__main__" and __spec__ is None and not getattr(sys.flags, "safe_path", sys.flags.isolated):
     del sys.path[0]
 
@@ -251,7 +252,7 @@ __version__ = "3.0.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 2. Vocabulary. The words that several sections share, and every limit with its reason.
+# 2. Vocabulary. The words and limits that several sections share.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
@@ -1504,7 +1505,8 @@ def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7. Names, routes. URLs, proxies and redirects: text -> records; no effects, the environment is an argument.
+# 7. Names, routes. URLs, proxies and redirects: text -> records. No effects but the import of idna and
+#    ipaddress; the environment is an argument.
 def ip_family(host: str) -> int:
     """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
     for family in FAMILY_NAMES:
@@ -2506,7 +2508,8 @@ def build_parser(width: int) -> Parser:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 9b. Options. What excludes what, and what is read for it; the last place where a UsageError can arise.
+# 9b. Options. What excludes what, and what is read for it: the last place where a UsageError can
+#     arise, but for what the first TLS context reads (15), and what a side opens (30).
 def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
     times, interval = MAX_COUNT, DEFAULT_INTERVAL
@@ -4682,7 +4685,7 @@ def content_length(headers: Sequence[Header]) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16b. Bodies. How long they are (RFC 9112 section 6), and whether the connection takes another request.
+# 16b. Bodies. How long they are (RFC 9112 section 6), and how they are read.
 def has_body(method: str, status: int) -> bool:
     """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
     return method != "HEAD" and status not in (101, 204, 304)
