@@ -8511,7 +8511,7 @@ def series_fields(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
-    first = report.samples[0].step
+    begun = min(report.samples, key=lambda sample: sample.run)  # of sides, whichever was first by lot
     if report.single:
         fields = {**report.probe, **run_fields(report.single), "steps": []}
     else:
@@ -8519,8 +8519,8 @@ def json_document(report: Report) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "tool_version": __version__,
-        "started_at": instant_text(first.started_at),
-        "initial_url": first.url,
+        "started_at": instant_text(begun.step.started_at),
+        "initial_url": report.samples[0].step.url,
         **fields,
     }
 
@@ -8945,7 +8945,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         run,
         "httphases",
         whole,
-        any(map(error_type, run.steps)),
+        not run.steps[-1].good,  # no other step can fail
         attributes=attribute_list(attributes),
         events=[finding_event(finding, whole[1]) for finding in chain_findings(run)],
     )
@@ -10925,8 +10925,6 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
-    if INTERRUPTION.signal:
-        crash = None
     wrote = [write_export(option, report, results, crash is not None) for option in options.exports]
     if crash:
         raise crash

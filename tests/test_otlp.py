@@ -239,6 +239,14 @@ def test_an_error_page_is_an_error_of_its_status(traced):
     assert step.status.code == ERROR and trace.roots[0].status.code == ERROR
 
 
+@pytest.mark.parametrize(("status", "code", "told"), [(404, 0, 0), (204, 22, ERROR)])
+def test_a_chain_is_an_error_where_its_status_was_not_expected(traced, status, code, told):
+    with http_server({"/": Reply(status)}) as server:
+        warned = code and "does not match --expect"
+        trace, _ = traced("--expect", "404", server.url(), code=code, warned=warned)
+    assert trace.roots[0].status.code == told
+
+
 def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
     with http_server({"/": Reply(wait=60)}) as server:
         trace, document = traced("-m", "1.2", server.url(), code=75)

@@ -560,6 +560,21 @@ def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number
     assert sorted(os.listdir(tmp_path)) == ["out.har", "out.json"]
 
 
+def test_a_crash_is_told_though_a_signal_came_after_it(call_tool, server, tmp_path, monkeypatch):
+    measure = tool.measure
+
+    def broken(options, pool, look, turn):
+        if turn.number == 2:
+            monkeypatch.setattr(tool.INTERRUPTION, "signal", signal.SIGINT)
+            raise LookupError
+        return measure(options, pool, look, turn)
+
+    monkeypatch.setattr(tool, "measure", broken)
+    result = call_tool("--count", "3", *QUICK, "--prometheus", tmp_path / "out", server.url())
+    assert result.code == 70 and "LookupError" in result.err
+    assert os.listdir(tmp_path) == [], "the age of the old file tells of a crash"
+
+
 def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
     process = start_tool("--count", "2", "--interval", "86400", server.url())
     assert process.stdout.readline().startswith(b"Run 1")

@@ -80,7 +80,10 @@ def test_sides_are_told_in_their_own_order_whichever_was_first(call_tool, server
     path = tmp_path / "out.json"
     for _ in range(5):
         result = call_tool("--count", 1, "--json", path, server.url("/a"), "--vs", server.url("/b"))
-        assert [each["side"] for each in result.json(path)["statistics"]] == ["A", "B"]
+        document = result.json(path)
+        assert [each["side"] for each in document["statistics"]] == ["A", "B"]
+        assert document["started_at"] == document["runs"][0]["started_at"], "of whichever was first"
+        assert document["initial_url"] == server.url("/a")
         rows = re.findall(r"^│ ([AB]) +│ 200", result.out, re.MULTILINE)
         assert rows == ["A", "B"]
         assert result.out.startswith(f"GET {server.url('/a')}\n"), "the title is the first side's"
