@@ -7414,11 +7414,11 @@ def size_text(count: int) -> str:
     return f"{count / (1024 * 1024):.1f} MB"
 
 
-def times_text(count: int) -> str:
+def how_often(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def counted(count: int, noun: str, one: str = "1") -> str:
+def plural(count: int, noun: str, one: str = "1") -> str:
     """Return a number of things: '3 segments', or a single one with the word for it."""
     if count == 1:
         return f"{one} {noun}"
@@ -7504,7 +7504,7 @@ def losses(case: Case) -> Found:
     connected, winner = case.evidence.connected, case.winner
     if connected and connected.retransmits and winner:
         text = (
-            f"the SYN had to be sent again, {times_text(connected.retransmits)}: it or its answer was lost "
+            f"the SYN had to be sent again, {how_often(connected.retransmits)}: it or its answer was lost "
             "or late (loss, a firewall, a full listen queue)"
         )
         yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
@@ -7516,7 +7516,7 @@ def losses(case: Case) -> Found:
         if phase not in case.lossy:
             continue
         again = case.resent[phase]
-        sides = [f"{counted(again, 'segment')} had to be sent again"] if again else []
+        sides = [f"{plural(again, 'segment')} had to be sent again"] if again else []
         if phase in case.late:
             sides.append("some of what came was late, behind what follows it")
         text = f"{', and '.join(sides)}: loss or reordering on the way"
@@ -7546,7 +7546,7 @@ def time_outs_text(case: Case, resolver: Resolver, passed: int) -> str:
     """Say what so many time-outs fit. Which name server was silent cannot be told: C libraries ask them one
     after the other, or all at once.
     """
-    times = f"{counted(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
+    times = f"{plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
     text = f"this fits {times}: a name server gave no usable answer in time ({', '.join(resolver.servers)})"
     families = {family_of(ip) for ip in case.step.network.addresses}
     if resolver.asks_both and len(families) < 2:
@@ -7714,7 +7714,7 @@ def slow_start(case: Case) -> Found:
     for phase, trips, spent, cost, size in flights:
         if FITS[0] * trips * case.rtt <= spent <= FITS[1] * trips * case.rtt:
             text = (
-                f"this fits {counted(trips, 'round trip')} of slow start, whatever the bandwidth; "
+                f"this fits {plural(trips, 'round trip')} of slow start, whatever the bandwidth; "
                 f"a path or server of {rate_text(size, spent)} would look alike"
             )
             yield Finding("slow_start", phase, cost, "fits", text)
@@ -7733,9 +7733,7 @@ def silences(case: Case) -> Found:
     longest, is_unix = max(pauses), case.step.route.unix_socket is not None
     many = [pause.us for pause in pauses if is_unix or not case.segment or pause.burst % case.segment]
     cost = sum(many) - starved
-    text = (
-        f"the server paused {times_text(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
-    )
+    text = f"the server paused {how_often(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
     if cost < case.xfer / 2 or longest.us > sum(many) / 2:
         cost = longest.us - starved
         where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
@@ -7855,7 +7853,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
     count = len(run.steps) - 1
-    text = f"{counted(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
+    text = f"{plural(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
     return (Finding("redirects", None, before, "seen", text + loop_text(run)),)
 
 
@@ -7902,7 +7900,7 @@ class Watch:
             return
         if first:
             again = f"{label} again" if ("label", label) in self._seen else label
-            runs, span = counted(self._runs, "run"), span_text(first.step.started_at, sample.step.started_at)
+            runs, span = plural(self._runs, "run"), span_text(first.step.started_at, sample.step.started_at)
             kind = "recovered" if sample.good and not first.good else "status"
             yield kind, f"{again}, after {runs}, {span}: {label_of(first)}"
         elif not sample.good:
@@ -8195,8 +8193,8 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     if end and end.outcome == "exceeded":
         text = "cert: no certificate came"
         if end.actual is not None:
-            days = counted(math.floor(end.actual), "day")
-            text = f"cert: {days} < {counted(int(end.threshold), 'day')}"
+            days = plural(math.floor(end.actual), "day")
+            text = f"cert: {days} < {plural(int(end.threshold), 'day')}"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -9121,7 +9119,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
 
 
 def loss_text(step: Step) -> str:
-    again = counted(step.network.retransmits or 0, "retransmit")
+    again = plural(step.network.retransmits or 0, "retransmit")
     late = Case(step).grown("disorder", "connected", "ended")
     return f"{again}, {late} of the server's segments out of order" if late else again
 
@@ -9318,7 +9316,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
     if end:
-        budgets.append(f"cert≥{counted(int(end.threshold), 'day')}")
+        budgets.append(f"cert≥{plural(int(end.threshold), 'day')}")
     first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
     if report.bad_statuses:
         bad = " ".join(bad_ones(report.bad_statuses, report.runs)).rstrip()
@@ -9382,7 +9380,7 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
         rows = spread_rows(summary, SUMMARY_STATS)
     end = max(times_of("total", summary.used))
     drawn = room >= LEAST_STRIP + 3
-    which = f"Times of the {counted(len(summary.used), 'good run')}"
+    which = f"Times of the {plural(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
     scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
@@ -9398,13 +9396,13 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
 
 def series_title(summary: Summary, report: Report) -> str:
     """Say how many runs a step had, how they ended, and how long the series took."""
-    parts = [counted(summary.runs, "run")]
+    parts = [plural(summary.runs, "run")]
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
-        parts.append(counted(summary.late, "late start"))
+        parts.append(plural(summary.late, "late start"))
     duration = f"in {report.duration_us / 1e6:.1f} s"
     parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
     return ", ".join(parts)
@@ -9424,11 +9422,11 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     """
     name, opened = f"{summary.variant}: " if summary.variant else "", summary.opened
     for reason, count in summary.refused.items():
-        yield "Not reused", Span(f"{name}{counted(count, 'run')}: {reason}", "warn")
+        yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
         return
     cost = median(sum(filter(None, sample.timing[:3])) for sample in opened)  # dns, connect, tls
-    words = f"{name}{len(opened)} of {counted(summary.runs, 'run')} opened a connection, which took "
+    words = f"{name}{len(opened)} of {plural(summary.runs, 'run')} opened a connection, which took "
     words += f"{time_text(cost)}; the times are of the others"
     wait = median(times_of("wait", opened))
     # On kept connections the body may be what comes late: then the first answer was not slower.
@@ -9501,7 +9499,7 @@ def when_text(slow: Slow, summary: Summary) -> str | None:
     return f"from {begin} to {'the end' if row[-1] is summary.used[-1] else end}"
 
 
-def finding_of(slow: Slow) -> Finding | None:
+def common_finding(slow: Slow) -> Finding | None:
     """Return the costliest finding that nearly all slow runs have and hardly any of the others."""
     others = collections.Counter(finding.id for sample in slow.others for finding in sample.findings)
     for finding, costs in gather_findings(slow.runs):
@@ -9513,7 +9511,7 @@ def finding_of(slow: Slow) -> Finding | None:
 def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
     own, usual = (median(times_of("total", part)) for part in (slow.runs, slow.others))
-    counts = f"{len(slow.runs)} of {counted(len(summary.used), 'run')}"
+    counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
     listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
     often = " usually" if len(slow.runs) > 1 else ""
     words = f"{counts}, {whole_ms(own)} ms{often}, the others {whole_ms(usual)}: run {listed}"
@@ -9549,7 +9547,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     yield from status_rows(summary)
     slow, why = summary.slow, None
     if slow:
-        why = finding_of(slow)
+        why = common_finding(slow)
         yield from slow_rows(slow, summary, why)
     yield from reuse_rows(summary)
     told = [each for each in summary.findings if each[0].id != (why and why.id)]
@@ -9620,10 +9618,10 @@ def failed_rows(report: Report) -> Iterator[Row]:
             failed = sum(not sample.good for sample in samples)
             name = f"{variant}: " if variant else ""
             listed = and_more(told, SHOWN_ROWS, ", …")
-            yield "Failed", Span(f"{name}{failed} of {counted(len(samples), 'run')}: run {listed}", "bad")
+            yield "Failed", Span(f"{name}{failed} of {plural(len(samples), 'run')}: run {listed}", "bad")
         errors = [sample.step.error for sample in samples if sample.step.error]
         for alike in group_by(lambda error: error.kind, errors).values():
-            yield from why_rows(alike[-1], f" ({times_text(len(alike))})")
+            yield from why_rows(alike[-1], f" ({how_often(len(alike))})")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9725,7 +9723,7 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     if side.certificate:
         left = side.certificate.days_left(now)
         cells["Certificate"] = (side.certificate.sha256 or "?")[:8]
-        cells["Certificate"] += "" if left is None else f", {counted(left, 'day')}"
+        cells["Certificate"] += "" if left is None else f", {plural(left, 'day')}"
     return cells
 
 
@@ -9769,9 +9767,9 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
     what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
     what = f"{len(names)} sides" if sides else what
-    rounds = counted(len({sample.turn.round for sample in report.samples}), "round")
+    rounds = plural(len({sample.turn.round for sample in report.samples}), "round")
     late = sum(sample.late for sample in report.samples if sample.step.number == 1)
-    starts = f", {counted(late, 'late start')}" if late else ""
+    starts = f", {plural(late, 'late start')}" if late else ""
     yield f"{rounds} of {what}{starts}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
@@ -9802,7 +9800,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if report.runs < report.planned:
         runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
         if duration:
-            runs = f"{counted(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
+            runs = f"{plural(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
     if report.skipped:
         starts = report.skipped + len({sample.turn.round for sample in report.samples})
@@ -10668,7 +10666,7 @@ class Results:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
-SLOW_RUN = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
+SHOW_PHASE_AFTER = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
 
 
 class LiveReport:
@@ -10794,7 +10792,7 @@ class LiveReport:
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
         if self.status.ready:
-            slow = time.perf_counter_ns() - state.started > SLOW_RUN
+            slow = time.perf_counter_ns() - state.started > SHOW_PHASE_AFTER
             self.status.draw(status_text(state) if slow or self._options.series.single else "")
         if INTERRUPTION.signal:
             raise Stopped

@@ -924,6 +924,14 @@ def test_a_lookup_that_hangs_is_given_up_in_time_for_the_next_run(run_tool):
     assert max(late) < 2000, "a lookup alone would take five seconds and more"
 
 
+def test_a_step_whose_thread_has_ended_has_waited_no_negative_time_for_a_cpu():
+    options = tool.parse_options(["http://a.test/"], {}, 80)
+    step = tool.begin_step(1, options.request, options)._replace(thread=2**31 - 1, delayed=10**9)
+    step.log.start = 1
+    step.log.fail(tool.NetworkError("network", "gone", ""), 2)
+    assert tool.finish(step, step.log, options).starved_us == 0
+
+
 # --- what a series concludes ----------------------------------------------------------------------
 
 
