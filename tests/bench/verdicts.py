@@ -123,7 +123,7 @@ class Times(NamedTuple):
 class Run(NamedTuple):
     """What the program's functions read of a run."""
 
-    round: int
+    turn: Any
     timing: Times
 
 
@@ -132,7 +132,7 @@ def side_of(totals: Sequence[int], name: str) -> Any:
     return SimpleNamespace(
         variant=name,
         good=len(totals),
-        used=[Run(turn, Times(us)) for turn, us in enumerate(totals)],
+        used=[Run(tool.Turn(number, number), Times(us)) for number, us in enumerate(totals)],
         distributions={"total": tool.measure_distribution(totals)},
     )
 
