@@ -1915,11 +1915,10 @@ def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
             yield from header_secrets(name, decode(given))
     # A redirect may lead to a host that NO_PROXY does not name.
     environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
+    everywhere = options._replace(environ=environ)
     for scheme in DEFAULT_PORTS:
         try:
-            proxy = route_to(
-                options.request.url._replace(scheme=scheme), options._replace(environ=environ)
-            ).proxy
+            proxy = route_to(options.request.url._replace(scheme=scheme), everywhere).proxy
         except UsageError:  # of a variable that this run does not use
             continue
         if proxy and proxy.username is not None:
@@ -4469,8 +4468,8 @@ class TlsContexts:
         return context
 
     def get(self, role: str, protocols: Sequence[str], patience: float = math.inf) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also after
-        `patience` seconds. A step has none of its own: its deadline leaves it behind.
+        """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also where it
+        is not made within `patience` seconds. A step waits without a limit: its deadline ends it.
         """
         self.start(role)
         maker, give_up = self._makers[role], time.monotonic() + patience
@@ -6353,15 +6352,6 @@ def shown_url(url: Url, options: Options) -> str:
     return text[:kept] + options.secrets.mask(text[kept:])
 
 
-def shown_failure(error: NetworkError, phase: str, url: Url, options: Options) -> Failure:
-    """Render an error without the credentials that the other side put into it or into a redirect's host."""
-    message, hint = render(error, options.secrets), options.secrets.mask(error.hint)
-    if url.origin != options.request.url.origin:
-        host = options.secrets.mask(url.host)
-        message, hint = message.replace(url.host, host), hint.replace(url.host, host)
-    return Failure(error.kind, phase, message, hint)
-
-
 def shown_response(response: Response, secrets: Secrets) -> Response:
     """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
@@ -6500,9 +6490,7 @@ def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence)
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
-    url, failure, waited = current.request.url, None, 0
-    if history.error:
-        failure = shown_failure(history.error, history.phase, url, options)
+    url, secrets, failure, waited = current.request.url, options.secrets, None, 0
     if history.start:
         # 0 where that thread has ended: a run that failed is closed by another.
         waited = max(0, run_delay(current.thread) - current.delayed)
@@ -6511,10 +6499,14 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing)
     # After a redirect the host is the server's own word, which may repeat a credential.
-    host = url.host if url.origin == options.request.url.origin else options.secrets.mask(url.host)
-    if failure and failure.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
-        failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
-        failure = failure._replace(hint=options.secrets.mask(failure.hint))
+    host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
+    error = history.error
+    if error:
+        failure = Failure(error.kind, history.phase, render(error, secrets), error.hint)
+        if error.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
+            failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
+        message, hint = (text.replace(url.host, host) for text in (failure.message, failure.hint))
+        failure = failure._replace(message=message, hint=secrets.mask(hint))
     sent = headers_to_send(current.request, current.route)
     if history.exchange:
         sent = history.exchange.headers
@@ -6535,10 +6527,10 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         evidence=evidence,
         span_id=current.span_id,
     )
-    step: Step = masked(raw, options.secrets)  # here, once, for all reports: it holds what the network said
+    step: Step = masked(raw, secrets)  # here, once, for all reports: it holds what the network said
     if not step.response:
         return step
-    return step._replace(response=shown_response(step.response, options.secrets))
+    return step._replace(response=shown_response(step.response, secrets))
 
 
 # ---------------------------------------------------------------------------------------------------------
