@@ -97,6 +97,10 @@ class Case(NamedTuple):
     steps: int | None = None
     says: str = ""
     """Words that the error message or stderr must hold."""
+    phase: str | None = None
+    """The phase of the error, where the row is about it."""
+    hint: str = ""
+    """Words that the error's hint must hold."""
 
     @property
     def max_time(self) -> float:
@@ -149,8 +153,10 @@ def check_case(case: Case, outcome: Outcome) -> dict[str, Any]:
     assert outcome.code == case.expected_code, (outcome.code, outcome.err[-2000:])
     document = check_document(json.loads(outcome.text("out")))
     last = document["steps"][-1]
-    error = last["error"] or {"kind": None, "message": ""}
+    error = last["error"] or {"kind": None, "phase": None, "message": "", "hint": None}
     assert error["kind"] == case.kind, error
+    assert case.phase in (None, error["phase"]), error
+    assert case.hint in (error["hint"] or ""), error
     check_lines(case, outcome, document["total_steps"])
     assert case.says.lower() in (error["message"] + outcome.text("err")).lower()
     if case.status is not None:
