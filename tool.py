@@ -19,7 +19,7 @@ The way of a request through this file, which is read from top to bottom:
      5 Local files     12 Failures       what errors of the system, of TLS and of lookups mean, in words
      6 Budgets         13 Lookup         names to addresses
      7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
-                       15 TLS contexts   one for each role
+                       15 TLS contexts   one for each role; workers, which are threads
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
@@ -252,12 +252,12 @@ __version__ = "3.0.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 2. Vocabulary. The words and limits that several sections share.
+# 2a. Vocabulary. The words and limits that several sections share.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 # How many values a statistic needs at the least.
-SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
+LEAST_VALUES = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 STAT_KEYS = (*PHASES, "ttfb", "total", "send")  # of Timing
 SLO_STATS = ("min", "median", "p90", "p95", "p99", "max")
 EXPORT_OPTIONS = ("--json", "--har", "--prometheus")  # each names a file to be written
@@ -270,7 +270,7 @@ MAX_REDIRECTS = 10
 DEFAULT_MAX_TIME = 20.0  # seconds
 DEFAULT_INTERVAL = 1.0  # seconds
 DEFAULT_ROUNDS = 20  # of several sides: what p95 needs
-TARGET_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
+ADDRESS_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
 MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
@@ -306,16 +306,16 @@ BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
-CLOCK_ERROR = 20_000  # ns by which an instant of the kernel's clock may be off on ours
-PAUSE = 20_000_000  # ns of silence within a response that count
+CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
+LEAST_PAUSE_NS = 20_000_000  # ns of silence within a response that count
 MAX_PAUSES = 10_000  # of a step; beyond, only a longer pause than all before is kept
-WAKE_UP = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
-SHORT_OF_CPU = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
-NAPS, NAP = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
+WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
+SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
+NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
-LONG_LOOKUP, LONG_SEARCH = 100_000, 20_000  # us; of one name, of several
+LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
@@ -355,6 +355,56 @@ class ExitCode(IntEnum):
     HTTP_ERROR = 22
     SLO = 4
     OK = 0
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 2b. Numbers as text, with their units; the same wherever one is shown.
+def fixed(value: float | None, decimals: int, unit: str = "") -> str:
+    """Return a number with so many decimals, `-` for what does not exist."""
+    return "-" if value is None else f"{value:.{decimals}f}{unit}"
+
+
+def ms_text(ms: float | None, decimals: int = 2, unit: str = " ms") -> str:
+    """Return a time with so many decimals, and with one less from 100 ms on."""
+    if ms is not None and ms >= 100:
+        decimals -= 1
+    return fixed(ms, decimals, unit)
+
+
+bare_ms = partial(ms_text, unit="")
+
+
+def time_text(us: float) -> str:
+    return ms_text(us / 1000, 1)
+
+
+def length_text(us: float) -> str:
+    """Return a time in seconds from one on, in ms below."""
+    return f"{us / 1e6:.1f} s" if us >= 1e6 else time_text(us)
+
+
+def size_text(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    if count < 1024 * 1024 - 51:  # what would be rounded to 1024.0 KB is a megabyte
+        return f"{count / 1024:.1f} KB"
+    return f"{count / (1024 * 1024):.1f} MB"
+
+
+def how_often(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def plural(count: int, noun: str, one: str = "1") -> str:
+    """Return a number of things: '3 segments', or a single one with the word for it."""
+    if count == 1:
+        return f"{one} {noun}"
+    return f"{count} {noun}s"
+
+
+def rate_text(count: int, us: int) -> str:
+    rate = count * 8 / max(1, us)
+    return f"{rate:.1f} Mbit/s" if rate >= 0.1 else f"{rate * 1000:.1f} kbit/s"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1205,7 +1255,7 @@ def foreign(text: bytes | str) -> Foreign:
     return Foreign(text)
 
 
-def render(error: NetworkError, secrets: Secrets) -> str:
+def masked_message(error: NetworkError, secrets: Secrets) -> str:
     """Return an error's message; in what the other side said no secret of the user's is left."""
     words = [
         clip(secrets.mask(detail.text), MAX_FOREIGN) if isinstance(detail, Foreign) else detail
@@ -1257,7 +1307,7 @@ def reason_of(error: Exception) -> str:
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
-STREAMS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+STANDARD_DESCRIPTORS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def descriptor_of(path: str) -> int | None:
@@ -1265,7 +1315,7 @@ def descriptor_of(path: str) -> int | None:
     folder, _, number = path.rpartition("/")
     if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() and len(number) < 10:
         return int(number)
-    return STREAMS.get(path)
+    return STANDARD_DESCRIPTORS.get(path)
 
 
 def is_stdout(path: str) -> bool:
@@ -1404,7 +1454,7 @@ def suggest(word: str, others: Iterable[str], mark: str = "", alike: float = 0.6
     return f"; did you mean {mark}{near[0]}?" if near else ""
 
 
-BUDGETS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
+BUDGET_KEYS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
 
 
 def parse_budget(key: str, amount: str) -> float | Allowance:
@@ -1436,9 +1486,9 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
         key = name.lower()
         phase = key.partition(".")[0]
-        keys = BUDGETS.get(phase, SLO_KEYS)
+        keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            near = suggest(key if phase in BUDGETS else phase, keys)
+            near = suggest(key if phase in BUDGET_KEYS else phase, keys)
             raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{near}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
@@ -1470,7 +1520,7 @@ def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> di
         raise SloError("Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000")
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo(entry for text in inline for entry in text.split(",")))
-    return {key: thresholds[key] for keys in BUDGETS.values() for key in keys if key in thresholds}
+    return {key: thresholds[key] for keys in BUDGET_KEYS.values() for key in keys if key in thresholds}
 
 
 INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cases
@@ -1494,7 +1544,7 @@ def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse
     if reuse:
         values, what = count - 1, "runs on a kept connection"
     for key, budget in budgets.items():
-        needed = SUPPORT.get(key.partition(".")[2], 0)
+        needed = LEAST_VALUES.get(key.partition(".")[2], 0)
         if isinstance(budget, Allowance):
             needed = needed_values(rivals)
         if needed and not count:
@@ -1829,102 +1879,6 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
                 yield f"-H '{text}', line {line_number}", line.removesuffix("\r")
 
 
-def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give the forms in which user:password may come back, and whether to mask each even if it is short."""
-    user, _, password = pair.partition(b":")
-    yield decode(user), False
-    yield decode(password), True
-    yield decode(pair), bool(password)
-    yield base64.b64encode(pair).decode("ascii").rstrip("="), bool(password)
-
-
-def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
-    """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
-    if name.lower() == "cookie":
-        for cookie in value.split(";"):
-            before, equals, after = cookie.partition("=")
-            yield (after if equals else before).strip(' \t"'), False
-        return
-    yield value, False
-    scheme, _, rest = value.partition(" ")
-    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
-    for parameter, content, token in words:
-        if parameter.lower() not in PUBLIC_PARAMETERS:
-            yield (token or content).strip('"'), False
-    if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
-        yield rest.strip(), False
-    if scheme.lower() == "basic":
-        token = rest.strip(" =")
-        try:
-            yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
-        except ValueError:
-            pass  # it is called Basic, but is not Base64
-
-
-def any_of(texts: Collection[str]) -> str:
-    """Return a pattern for the longest of some texts, in which a common beginning is written once.
-
-    tok, token1 and token2 become tok(?:en(?:1|2))?. Trying each of 64 texts at every character of a megabyte
-    would take 1 s, this takes 0.06.
-    """
-    head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
-    groups = group_by(lambda rest: rest[:1], (text[len(head) :] for text in texts))
-    may_end = "?" if groups.pop("", None) else ""
-    if not groups:
-        return re.escape(head)
-    return f"{re.escape(head)}(?:{'|'.join(map(any_of, groups.values()))}){may_end}"
-
-
-def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search; True beside one to mask even when it is short.
-
-    A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
-    masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
-    """
-    wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
-    huge: set[str] = set()
-    long: set[str] = set()
-    short: set[str] = set()
-    for secret in wanted:
-        # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
-        for text in (secret, secret.lower()):
-            forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
-            forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
-            # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
-            forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
-            if len(secret) > MAX_PATTERN:
-                huge |= forms
-            else:
-                (long if len(secret) >= MIN_SECRET else short).update(forms)
-    # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
-    # what is literal quickly; so the first condition looks back over it.
-    quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
-    words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
-    patterns = [any_of(long) if long else "", words]
-    texts = tuple(sorted(huge, key=len, reverse=True))
-    return Secrets(tuple(re.compile(text) for text in patterns if text), texts)
-
-
-def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
-    """Give every credential that the user gave, in the URL, in a header or for a proxy."""
-    query = options.request.url.target.partition("?")[2]
-    for _, value in secret_parameter().findall(f"?{query}") if query else ():
-        yield from ((form, False) for form in (value, urllib.parse.unquote_plus(value)))
-    for name, given in options.request.headers:
-        if is_credential(name, given):
-            yield from header_secrets(name, decode(given))
-    # A redirect may lead to a host that NO_PROXY does not name.
-    environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
-    everywhere = options._replace(environ=environ)
-    for scheme in DEFAULT_PORTS:
-        try:
-            proxy = route_to(options.request.url._replace(scheme=scheme), everywhere).proxy
-        except UsageError:  # of a variable that this run does not use
-            continue
-        if proxy and proxy.username is not None:
-            yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
-
-
 def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     """Read HOST:PORT:ADDR: return the host with its port, and the address. Raises UsageError."""
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
@@ -2091,7 +2045,105 @@ def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8b. Identity. Who asks, and from where: a client certificate with its key, a unix socket, an interface.
+# 8b. Credentials. What the user gave in confidence, in each form in which it may come back: it is masked.
+def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
+    """Give the forms in which user:password may come back, and whether to mask each even if it is short."""
+    user, _, password = pair.partition(b":")
+    yield decode(user), False
+    yield decode(password), True
+    yield decode(pair), bool(password)
+    yield base64.b64encode(pair).decode("ascii").rstrip("="), bool(password)
+
+
+def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
+    """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
+    if name.lower() == "cookie":
+        for cookie in value.split(";"):
+            before, equals, after = cookie.partition("=")
+            yield (after if equals else before).strip(' \t"'), False
+        return
+    yield value, False
+    scheme, _, rest = value.partition(" ")
+    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
+    for parameter, content, token in words:
+        if parameter.lower() not in PUBLIC_PARAMETERS:
+            yield (token or content).strip('"'), False
+    if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
+        yield rest.strip(), False
+    if scheme.lower() == "basic":
+        token = rest.strip(" =")
+        try:
+            yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
+        except ValueError:
+            pass  # it is called Basic, but is not Base64
+
+
+def any_of(texts: Collection[str]) -> str:
+    """Return a pattern for the longest of some texts, in which a common beginning is written once.
+
+    tok, token1 and token2 become tok(?:en(?:1|2))?. Trying each of 64 texts at every character of a megabyte
+    would take 1 s, this takes 0.06.
+    """
+    head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
+    groups = group_by(lambda rest: rest[:1], (text[len(head) :] for text in texts))
+    may_end = "?" if groups.pop("", None) else ""
+    if not groups:
+        return re.escape(head)
+    return f"{re.escape(head)}(?:{'|'.join(map(any_of, groups.values()))}){may_end}"
+
+
+def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
+    """Arrange credentials for a search; True beside one to mask even when it is short.
+
+    A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
+    masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
+    """
+    wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
+    huge: set[str] = set()
+    long: set[str] = set()
+    short: set[str] = set()
+    for secret in wanted:
+        # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
+        for text in (secret, secret.lower()):
+            forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
+            forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
+            # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
+            forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
+            if len(secret) > MAX_PATTERN:
+                huge |= forms
+            else:
+                (long if len(secret) >= MIN_SECRET else short).update(forms)
+    # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
+    # what is literal quickly; so the first condition looks back over it.
+    quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
+    words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
+    patterns = [any_of(long) if long else "", words]
+    texts = tuple(sorted(huge, key=len, reverse=True))
+    return Secrets(tuple(re.compile(text) for text in patterns if text), texts)
+
+
+def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
+    """Give every credential that the user gave, in the URL, in a header or for a proxy."""
+    query = options.request.url.target.partition("?")[2]
+    for _, value in secret_parameter().findall(f"?{query}") if query else ():
+        yield from ((form, False) for form in (value, urllib.parse.unquote_plus(value)))
+    for name, given in options.request.headers:
+        if is_credential(name, given):
+            yield from header_secrets(name, decode(given))
+    # A redirect may lead to a host that NO_PROXY does not name.
+    environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
+    everywhere = options._replace(environ=environ)
+    for scheme in DEFAULT_PORTS:
+        try:
+            proxy = route_to(options.request.url._replace(scheme=scheme), everywhere).proxy
+        except UsageError:  # of a variable that this run does not use
+            continue
+        if proxy and proxy.username is not None:
+            yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 8c. Identity. The client certificate of --cert, with its key.
 MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
 
 
@@ -2143,7 +2195,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8c. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
+# 8d. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
 TRACES_PATH = "/v1/traces"  # OTLP/HTTP
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
 OWN_FIELDS = ("content-length", "content-type")  # of what is sent to the collector
@@ -2189,12 +2241,12 @@ def parse_collector(text: str) -> Url:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8d. Baseline. An earlier --json export of a series -> what it says of its last step.
+# 8e. Baseline. An earlier --json export of a series -> what it says of its last step.
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
 TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be shown
 
 
-def picked(value: float) -> int:
+def checked_number(value: float) -> int:
     """Return a count, or a time in us from one in ms; raises ValueError or TypeError where it is none."""
     if not 0 <= value < TOO_MUCH:
         raise ValueError("no count and no time")
@@ -2218,12 +2270,12 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         last = export["statistics"][-1]
         if "sides" in export or last["target"] is not None:
             raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
-        count, times = picked(last["n"]), {}
+        count, times = checked_number(last["n"]), {}
         for key in STAT_KEYS:
             fields = last[f"{key}_ms"]
             middle, ends = fields["median"], fields["median_ci95"]
-            low, high = (picked(ms * 1000) for ms in ends or (0, 0))
-            stats = {"median": None if middle is None else picked(middle * 1000)}
+            low, high = (checked_number(ms * 1000) for ms in ends or (0, 0))
+            stats = {"median": None if middle is None else checked_number(middle * 1000)}
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
@@ -2707,7 +2759,7 @@ def own_options(
     words: argparse.Namespace | None = None,
 ) -> Options:
     """Read what a side may change; all else, and headers that its `words` do not name, is as in `base`."""
-    otherwise = TARGET_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
+    otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
     patience = base.max_time if base else seconds  # one for all sides: what they share is read once
     own = read_headers_given(words or args, patience)  # first: the URL may be the rest of a bad header
@@ -2912,7 +2964,7 @@ def start_of_wait(answered: int, departed: int) -> int:
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
     # 0.068 (http).
-    return departed - min((departed - answered) // 2, WAKE_UP // 2)
+    return departed - min((departed - answered) // 2, WAKE_UP_NS // 2)
 
 
 def read_tcp_info(connection: socket.socket | None) -> bytes:
@@ -2933,7 +2985,7 @@ class Log:
     """
 
     def __init__(self) -> None:
-        self.hops: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
+        self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.looks_up = False  # a resolver is asked
         self.hop_looking_up = 0  # the number of the hop that asks it
         self.addresses: tuple[str, ...] = ()  # of the first hop
@@ -2967,12 +3019,12 @@ class Log:
         dials[number] = Dial(begun, peer, ended, error)
         self.dials = tuple(dials)
 
-    def pause(self, since: int, until: int, burst: int) -> int:
+    def note_pause(self, since: int, until: int, burst: int) -> int:
         """Note a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
         if (since, until) not in self.gaps[-1:]:
             self.pauses += (Pause((until - since) // 1000, self.received, burst),)
         few = len(self.pauses) < MAX_PAUSES
-        return min(until - since, PAUSE) if few else until - since
+        return min(until - since, LEAST_PAUSE_NS) if few else until - since
 
     def count(self, field: str) -> None:
         """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
@@ -2991,13 +3043,13 @@ class Log:
     def stale(self) -> bool:
         """Tell whether the answer came before this request could leave: then it answers another request."""
         first = self.first_byte
-        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR
+        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR_NS
 
     @property
     def hop(self) -> int:
-        """Return the number of the hop under way, `len(hops)` when all are open."""
+        """Return the number of the hop under way, `len(hop_phases)` when all are open."""
         if self.kept:
-            return len(self.hops)
+            return len(self.hop_phases)
         return len(self.opened) if self.dials else self.hop_looking_up
 
     def _opened(self, count: int) -> int | None:
@@ -3005,7 +3057,7 @@ class Log:
         if not 0 < count <= len(self.opened):
             return None
         answered, departed = self.opened[count - 1]
-        return answered if count < len(self.hops) else start_of_wait(answered, departed)
+        return answered if count < len(self.hop_phases) else start_of_wait(answered, departed)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -3013,7 +3065,7 @@ class Log:
         dns = self.dials[0].begun if self.dials else None
         if dns is not None and not self.looks_up:
             dns = self.start  # without a lookup dns takes no time at all
-        before = [dns, self._opened(self.hops.count("connect")), self._opened(len(self.hops))]
+        before = [dns, self._opened(self.hop_phases.count("connect")), self._opened(len(self.hop_phases))]
         if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
             before = [self.start] * 3
         ends = [self.start]
@@ -3304,7 +3356,7 @@ BROKEN_SERVER = "The server, or something in front of it, is at fault: look at i
 HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions they dislike."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
-NO_PROXY_THERE = "Check that the address belongs to such a proxy, and look at the proxy's log."
+PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
@@ -3847,9 +3899,9 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
-JIFFY = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
+JIFFY_NS = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
 NEVER = 1 << 62  # ns
-FRESH = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
+FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HOLD_FLAGS = socket.MSG_MORE | socket.MSG_EOR if getattr(socket, "MSG_MORE", 0) else 0
@@ -3923,7 +3975,7 @@ def instant_of(stamp: int) -> int:
     for _ in range(CLOCK_READINGS):
         before = time.perf_counter_ns()
         wall = time.time_ns()
-        if time.perf_counter_ns() - before < CLOCK_ERROR:
+        if time.perf_counter_ns() - before < CLOCK_ERROR_NS:
             break
     return before - max(0, wall - stamp)
 
@@ -3970,12 +4022,12 @@ class SocketStream(Stream):
                 # while the CPUs are busy. It is a time of the system's clock, which may have been set.
                 seconds, nanoseconds = TIMESPEC.unpack(data)
                 arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
-        late, long = noticed - arrived > FRESH, noticed - called > JIFFY
+        late, long = noticed - arrived > FRESH_NS, noticed - called > JIFFY_NS
         if late or long:
             arrived = self._in_order(arrived, noticed, late, long)
         if self._waited:
             if arrived - self.arrived > self._worth:
-                self._worth = self._log.pause(self.arrived, arrived, self._burst)
+                self._worth = self._log.note_pause(self.arrived, arrived, self._burst)
             self._burst = 0
         self._burst += count
         self.began = self.arrived = arrived
@@ -3997,8 +4049,8 @@ class SocketStream(Stream):
 
             called      3 `arrived`             2 came: 2 and 3 can be read          `noticed`
                |            |<-- 2 is missing: a gap -->|<------------ QUIET ------------>|
-               |            |<------------------ `late`: more than FRESH ---------------->|
-               |<------------------------ `long`: more than JIFFY ----------------------->|
+               |            |<------------------ `late`: more than FRESH_NS ---------------->|
+               |<------------------------ `long`: more than JIFFY_NS ----------------------->|
         """
         info = read_tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
@@ -4009,7 +4061,7 @@ class SocketStream(Stream):
             if self._waited:
                 readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
         # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
-        if readable - arrived > JIFFY or (new_gap and self._waited and long):
+        if readable - arrived > JIFFY_NS or (new_gap and self._waited and long):
             self.note_gap(self.arrived, readable)
         return readable
 
@@ -4082,9 +4134,9 @@ def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
     """Give the certificates (DER) of a Certificate message, the sender's own first, until one is cut off."""
     # RFC 5246 section 7.4.2, 8446 section 4.4.2: TLS 1.3 has a context before them, extensions after each.
-    young = version == 0x0304
+    tls13 = version == 0x0304
     at = 4 + 3
-    if young:
+    if tls13:
         at += 1 + int.from_bytes(message[4:5], "big")
     while at + 3 < len(message):
         size = int.from_bytes(message[at : at + 3], "big")
@@ -4092,7 +4144,7 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
         if not size or at > len(message):
             return
         yield message[at - size : at]
-        if young:
+        if tls13:
             at += 2 + int.from_bytes(message[at : at + 2], "big")
 
 
@@ -4333,7 +4385,52 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
+# 15a. Workers. What may hang is done in a thread of its own.
+class Worker:
+    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised, or why there is
+    no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
+    """
+
+    def __init__(self, work: Callable[[], object], patience: float) -> None:
+        """Start the thread; one that cannot be had within `patience` seconds has crashed. Where a process may
+        have few, the kernel still counts the one that has just ended.
+        """
+        self.ended = threading.Event()
+        self.done = False  # set before `ended`, which may fail for lack of memory
+        self.crash: BaseException | None = None
+        self.result: Any = None
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                # threading.Thread would wait for ever where the thread has no memory for its first call.
+                _thread.start_new_thread(self._run, (work,))
+                return
+            except (RuntimeError, MemoryError, OSError) as error:
+                if time.monotonic() >= give_up:
+                    self.crash, self.done = error, True
+                    return
+            time.sleep(0.01)
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            self.result = work()
+        except BaseException as error:
+            self.crash = error
+        self.done = True
+        self.ended.set()
+
+    def wait(self, seconds_left: Callable[[], float]) -> None:
+        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
+        while not self.done:
+            left = seconds_left()
+            if left <= 0:
+                return
+            # A signal that comes just before a wait is noticed only at the end of that wait.
+            self.ended.wait(min(left, 0.1))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 15b. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read: `take_store` may
     give one that has it, from SSL_CERT_FILE if that is set. Raises UsageError where that file is no bundle.
@@ -4387,49 +4484,6 @@ def log_keys(context: ssl.SSLContext, path: str) -> str | None:
     except (OSError, ValueError) as error:
         return reason_of(error)
     return None
-
-
-class Worker:
-    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised, or why there is
-    no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
-    """
-
-    def __init__(self, work: Callable[[], object], patience: float) -> None:
-        """Start the thread; one that cannot be had within `patience` seconds has crashed. Where a process may
-        have few, the kernel still counts the one that has just ended.
-        """
-        self.ended = threading.Event()
-        self.done = False  # set before `ended`, which may fail for lack of memory
-        self.crash: BaseException | None = None
-        self.result: Any = None
-        give_up = time.monotonic() + patience
-        while True:
-            try:
-                # threading.Thread would wait for ever where the thread has no memory for its first call.
-                _thread.start_new_thread(self._run, (work,))
-                return
-            except (RuntimeError, MemoryError, OSError) as error:
-                if time.monotonic() >= give_up:
-                    self.crash, self.done = error, True
-                    return
-            time.sleep(0.01)
-
-    def _run(self, work: Callable[[], object]) -> None:
-        try:
-            self.result = work()
-        except BaseException as error:
-            self.crash = error
-        self.done = True
-        self.ended.set()
-
-    def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
-        while not self.done:
-            left = seconds_left()
-            if left <= 0:
-                return
-            # A signal that comes just before a wait is noticed only at the end of that wait.
-            self.ended.wait(min(left, 0.1))
 
 
 def target_role(url: Url, options: Options) -> str:
@@ -4945,7 +4999,7 @@ class Exchange(Stage):
                 self._read_idle()
             return "the server went on and on while the connection was idle"
         except EOFError:
-            tenths = -(-idle // 100_000_000)  # upwards: it is true, and alike in alike runs
+            tenths = math.ceil(idle / 100_000_000)  # upwards: it is true, and alike in alike runs
             return f"the server closed it within {tenths / 10:.1f} s without a request"
         except BlockingIOError:
             return NOT_WHOLE
@@ -4954,7 +5008,7 @@ class Exchange(Stage):
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
-            return clip(render(error, self.options.secrets))
+            return clip(masked_message(error, self.options.secrets))
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -5352,7 +5406,7 @@ class Http2Exchange(Exchange):
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
         self._stream = self.reader.open_stream(fields, not self._body)
         self._chatter = 0
-        self._headers_at = 0
+        self._headers_began = 0
         self._ended = self._given_up = False
         self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
@@ -5360,7 +5414,7 @@ class Http2Exchange(Exchange):
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
-            return clip(render(self.reader.goaway, self.options.secrets))
+            return clip(masked_message(self.reader.goaway, self.options.secrets))
         if not self.reader.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
@@ -5457,7 +5511,7 @@ class Http2Exchange(Exchange):
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_at = began  # the first byte of the final response, unless this is a 1xx
+            self._headers_began = began  # the first byte of the final response, unless this is a 1xx
         if kind != WINDOW_UPDATE or not self.reader.uncredited.get(stream):
             self._count_chatter()
         payload = self.reader.exactly(length)
@@ -5544,7 +5598,7 @@ class Http2Exchange(Exchange):
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
-        self.log.first_byte = self._headers_at
+        self.log.first_byte = self._headers_began
         self.log.count("answered")
         self.reader.stream.watch(self.log)
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
@@ -5595,13 +5649,13 @@ class Hop(Stage):
             return found
         hint = found.hint
         if history.connected.peer and found.kind in ("network", "protocol"):
-            hint = NO_PROXY_THERE
+            hint = PROXY_ADDRESS_HINT
         message = "the proxy {} cannot be used: " + found.template
         return NetworkError("proxy", message, hint, self.proxy.shown, *found.details)
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         message = "{} during the negotiation with the proxy"
-        return NetworkError("network", message, NO_PROXY_THERE, words_of_system(error))
+        return NetworkError("network", message, PROXY_ADDRESS_HINT, words_of_system(error))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
@@ -5613,6 +5667,8 @@ class Hop(Stage):
         return NetworkError("timeout", message, hint, self.proxy.shown, limit)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 19b. Hops of sockets. To the first machine on the way by TCP, or to a unix socket of this one.
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
 
 
@@ -5687,7 +5743,7 @@ class Race:
                 continue
             pause = None
             if waiting:  # rounded up: a millisecond too few would be spent turning in this loop
-                pause = max(0, -(-(self._next_start - now) // 1_000_000))
+                pause = max(0, math.ceil((self._next_start - now) / 1_000_000))
             for descriptor, events in self._poller.poll(pause):
                 self.noticed = time.perf_counter_ns()
                 number, connection = self._under_way.pop(descriptor)
@@ -5737,8 +5793,6 @@ class Race:
         self._log.end_dial(number, time.perf_counter_ns(), words_of_system(error))
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 19b. Hops of sockets. To the first machine on the way by TCP, or to a unix socket of this one.
 class Tcp(Hop):
     """The connection to the first machine on the way: the target, or a proxy."""
 
@@ -5980,7 +6034,7 @@ class Tunnel(Hop):
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
             message = "the proxy {} hung up without answering CONNECT"
-            raise NetworkError("proxy", message, NO_PROXY_THERE, self.proxy.shown) from None
+            raise NetworkError("proxy", message, PROXY_ADDRESS_HINT, self.proxy.shown) from None
         if not 200 <= response.status < 300:
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
@@ -6095,7 +6149,7 @@ class Way:
             assert last
             self._stream, self._hops, self._to_open = idle._stream, idle._hops, []
             self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
-        self._log.hops = tuple(hop.phase for hop in self._hops)
+        self._log.hop_phases = tuple(hop.phase for hop in self._hops)
         self._log.looks_up = any(hop.looks_up for hop in self._to_open)
         for below, hop in zip(self._hops, self._hops[1:]):
             hop.below = below
@@ -6321,9 +6375,9 @@ def nap_where_cpus_are_short() -> None:
     Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
     2.22 ms off instead of 0.13.
     """
-    if run_delay(os.getpid()) > SHORT_OF_CPU:
+    if run_delay(os.getpid()) > SHORT_OF_CPU_NS:
         for _ in range(NAPS):
-            time.sleep(NAP)
+            time.sleep(NAP_SECONDS)
 
 
 def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
@@ -6389,7 +6443,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
     exchange, ends, pauses = history.exchange, history.ends, history.pauses
     resolver = connected = None
-    if (timing.dns or 0) >= LONG_SEARCH:
+    if (timing.dns or 0) >= LONG_SEARCH_US:
         resolver = read_resolver(options)
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
@@ -6502,7 +6556,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
     error = history.error
     if error:
-        failure = Failure(error.kind, history.phase, render(error, secrets), error.hint)
+        failure = Failure(error.kind, history.phase, masked_message(error, secrets), error.hint)
         if error.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
             failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
         message, hint = (text.replace(url.host, host) for text in (failure.message, failure.hint))
@@ -6790,7 +6844,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 # ---------------------------------------------------------------------------------------------------------
 # 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
-SLOW_RUNS = 8  # fewer good runs cannot tell what is usual
+LEAST_GOOD_RUNS = 8  # fewer good runs cannot tell what is usual
 SLOW_MADS = 14.826  # above the median: ten standard deviations of a normal distribution, as hyperfine has it
 
 
@@ -6816,7 +6870,7 @@ def spread(values: Sequence[float]) -> float:
 
 def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
     """Return a percentile: the smallest of sorted values with at least `percent` % of them up to it."""
-    return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
+    return ordered[max(1, math.ceil(percent * len(ordered) / 100)) - 1]
 
 
 @cache
@@ -6837,10 +6891,10 @@ def interval_rank(count: int, rivals: int = 1) -> int:
 def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution:
     """Return the statistics of values; `rivals` is as in `needed_values`."""
     ordered = sorted(values)
-    stats: dict[str, float | None] = dict.fromkeys(SUPPORT)
+    stats: dict[str, float | None] = dict.fromkeys(LEAST_VALUES)
     if not ordered:
         return Distribution(stats, None, 0)
-    for name, least in SUPPORT.items():
+    for name, least in LEAST_VALUES.items():
         if name.startswith("p") and len(ordered) >= least:
             stats[name] = nearest_rank(ordered, int(name[1:]))
     stats.update(min=ordered[0], median=median(ordered), max=ordered[-1])
@@ -6981,7 +7035,7 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
     if it is wide enough for two groups.
     """
     ordered = sorted(times_of("total", samples))
-    if len(ordered) < SLOW_RUNS:
+    if len(ordered) < LEAST_GOOD_RUNS:
         return None
     limit = median(ordered) + max(LEAST_SLOW_US, SLOW_MADS * spread(ordered))
     least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(ordered)))
@@ -7374,54 +7428,6 @@ LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it i
 GENERAL = ("setup", "slow_body")  # findings that name no cause
 
 
-def fixed(value: float | None, decimals: int, unit: str = "") -> str:
-    """Return a number with so many decimals, `-` for what does not exist."""
-    return "-" if value is None else f"{value:.{decimals}f}{unit}"
-
-
-def ms_text(ms: float | None, decimals: int = 2, unit: str = " ms") -> str:
-    """Return a time with so many decimals, and with one less from 100 ms on."""
-    if ms is not None and ms >= 100:
-        decimals -= 1
-    return fixed(ms, decimals, unit)
-
-
-number_text = partial(ms_text, unit="")
-
-
-def time_text(us: float) -> str:
-    return ms_text(us / 1000, 1)
-
-
-def length_text(us: float) -> str:
-    """Return a time in seconds from one on, in ms below."""
-    return f"{us / 1e6:.1f} s" if us >= 1e6 else time_text(us)
-
-
-def size_text(count: int) -> str:
-    if count < 1024:
-        return f"{count} B"
-    if count < 1024 * 1024 - 51:  # what would be rounded to 1024.0 KB is a megabyte
-        return f"{count / 1024:.1f} KB"
-    return f"{count / (1024 * 1024):.1f} MB"
-
-
-def how_often(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def plural(count: int, noun: str, one: str = "1") -> str:
-    """Return a number of things: '3 segments', or a single one with the word for it."""
-    if count == 1:
-        return f"{one} {noun}"
-    return f"{count} {noun}s"
-
-
-def rate_text(count: int, us: int) -> str:
-    rate = count * 8 / max(1, us)
-    return f"{rate:.1f} Mbit/s" if rate >= 0.1 else f"{rate * 1000:.1f} kbit/s"
-
-
 def slow_start_trips(segments: int) -> int:
     """Return the round trips that so many segments take to leave: 10, 20, 40 of them … (RFC 6928, 5681)."""
     trips = 1
@@ -7501,7 +7507,7 @@ def losses(case: Case) -> Found:
         )
         yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
     # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips.
-    flights = slow_start_trips(-(-case.grown("received", "sent", "ended") // max(1, case.segment)))
+    flights = slow_start_trips(math.ceil(case.grown("received", "sent", "ended") / max(1, case.segment)))
     waited = sum(us for phase, us in case.evidence.gaps if phase == "xfer")
     xfer = max(waited, min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
     for phase, cost in (("tls", case.handshake), ("wait", case.wait - case.trip), ("xfer", xfer)):
@@ -7563,7 +7569,7 @@ def long_lookup(case: Case) -> Found:
         if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
             asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
     names = asked.index(answered) + 1 if answered in asked else len(asked)
-    if resolver and names > 1 and answered == host and took >= LONG_SEARCH:
+    if resolver and names > 1 and answered == host and took >= LONG_SEARCH_US:
         text = (
             f"this fits a search list: {names} names were asked for, this one last (search, "
             f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
@@ -7571,7 +7577,7 @@ def long_lookup(case: Case) -> Found:
         if case.is_direct:
             text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
         yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
-    elif took >= LONG_LOOKUP * names:
+    elif took >= LONG_LOOKUP_US * names:
         text = f"{who} took {time_text(case.dns)} for this lookup: it may have asked others, or waited for "
         yield Finding("slow_lookup", "dns", case.dns, "seen", text + "one that does not answer")
 
@@ -7634,7 +7640,7 @@ def held_back(case: Case) -> Found:
     left = case.grown("acknowledgments", "sent", "answered")
     late = case.grown("acknowledgments", "answered", "ended")
     # What had to wait comes in full segments, behind one session ticket.
-    whole = -(-case.grown("received", "sent", "answered") // max(1, case.segment)) + 1
+    whole = math.ceil(case.grown("received", "sent", "answered") / max(1, case.segment)) + 1
     fits = "this fits Nagle's algorithm: the server"
     if 1 <= rest <= HELD_BACK_SEGMENTS and late and not left:
         text = (
@@ -7666,7 +7672,7 @@ def slow_server(case: Case) -> Found:
         return
     part, path = f"all of it (about {time_text(took)})", ""
     if took < ALL_OF_IT * case.wait:
-        part = f"about {number_text(took / 1000, 1)} of these {time_text(case.wait)}"
+        part = f"about {bare_ms(took / 1000, 1)} of these {time_text(case.wait)}"
         path = f"; the path's round trip is {time_text(case.trip)}"
     text = f"the server, or what is behind it, took {part}"
     claim = longest_first(case.step.timings)[:1]
@@ -7718,7 +7724,7 @@ def silences(case: Case) -> Found:
     A slow path delivers full segments one by one, so pauses after full segments are not among the many.
     """
     starved = case.step.starved_us
-    least = max(PAUSE // 1000, SLOW_TRIPS * case.rtt)
+    least = max(LEAST_PAUSE_NS // 1000, SLOW_TRIPS * case.rtt)
     pauses = [pause for pause in case.evidence.pauses if pause.us >= least]
     if not pauses:
         return
@@ -8137,7 +8143,7 @@ def budget_warnings(report: Report) -> Iterator[str]:
         yield f"{where}{said}: -f makes that exit 22"
 
 
-def ending_text(samples: Sequence[Sample]) -> Iterator[str]:
+def expiry_warnings(samples: Sequence[Sample]) -> Iterator[str]:
     """Say which certificate is the first to end, if it is one of the next days."""
     days, sample = earliest_expiry(samples) or (None, samples[0])
     step = sample.step
@@ -9360,7 +9366,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 
 def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
     """Return the statistics of each phase, in ms, below their names."""
-    rows = [[key, *(number_text(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
+    rows = [[key, *(bare_ms(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
     return [["Phase", *names], *rows]
 
 
@@ -9375,7 +9381,7 @@ def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
     which = f"Times of the {plural(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
-    scale = f"; distribution from 0 to {number_text(to_ms(end))}" if drawn else ""
+    scale = f"; distribution from 0 to {bare_ms(to_ms(end))}" if drawn else ""
     yield f"{which}, in ms{scale}:"
     headings, *body = rows
     table: list[Sequence[Cell]] = []
@@ -9528,7 +9534,7 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
     (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
     if len(costs) == 1:
         return f"in run {run} of {report.runs}, {time_text(usual)}"
-    cost = f"{time_text(usual)} usually, {number_text(most / 1000, 1)} at most"
+    cost = f"{time_text(usual)} usually, {bare_ms(most / 1000, 1)} at most"
     return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
 
@@ -9706,8 +9712,8 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
 
     A certificate is named by the beginning of its SHA-256.
     """
-    cells = {key: number_text(to_ms(side.distributions[key].median)) for key in COMPARED}
-    cells["p95"] = number_text(to_ms(side.distributions["total"].stats.get("p95")))
+    cells = {key: bare_ms(to_ms(side.distributions[key].median)) for key in COMPARED}
+    cells["p95"] = bare_ms(to_ms(side.distributions["total"].stats.get("p95")))
     cells.update({"Status": "-", "Certificate": "-"})
     if isinstance(side, Baseline):
         return cells
@@ -9806,7 +9812,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
     yield Fields(dict.fromkeys(failed_rows(report)))  # what to try is said once
-    yield from (Span(f"! {text}", "bad") for text in ending_text(report.samples))
+    yield from (Span(f"! {text}", "bad") for text in expiry_warnings(report.samples))
 
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -9977,7 +9983,7 @@ def draw_strip(strip: Strip, cells: int, levels: str) -> str:
     for value in strip.values:
         counts[min(cells - 1, value * cells // max(1, strip.end))] += 1
     most = max(1, *counts)
-    return "".join(levels[-(-count * (len(levels) - 1) // most)] for count in counts)
+    return "".join(levels[math.ceil(count * (len(levels) - 1) / most)] for count in counts)
 
 
 class Painter:
@@ -10492,7 +10498,7 @@ class Results:
         self.events: list[SeriesEvent] = []
         self._watches: dict[str | None, Watch] = {}  # by variant
         self._single = options.series.single
-        self._reads = options.style == "waterfall" and not self._single  # the report shows findings
+        self._shows_findings = options.style == "waterfall" and not self._single  # the report shows findings
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[tuple[str | None, int], str] = {}  # the first of each step of a variant
         self._listings = listings(options)
@@ -10519,7 +10525,7 @@ class Results:
             self.last_run = run
         elif self._texts:
             self._keep_texts(run._replace(steps=tuple(map(in_brief, run.steps))))
-        for step in run.steps if self._reads else ():  # a good one is drawn, if there is one
+        for step in run.steps if self._shows_findings else ():  # a good one is drawn, if there is one
             kind = (run.turn.variant, step.number)
             if step.response and (step.good or not self.newest.get(kind, step).good):
                 self.newest[kind] = in_brief(step)
@@ -10579,7 +10585,7 @@ class Results:
         """Reduce the steps of a run to what is kept of them."""
         answered = [step.number for step in run.steps if not step.error]
         for step in run.steps:
-            findings = step_findings(step) if self._reads else ()
+            findings = step_findings(step) if self._shows_findings else ()
             yield Sample(
                 step=self._brief(step, run.turn.variant),
                 turn=run.turn,
@@ -10674,7 +10680,7 @@ class LiveReport:
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
-        self._read = not (gives_way and self.stream is None)  # somebody reads the report
+        self._has_reader = not (gives_way and self.stream is None)  # somebody reads the report
         self.whole = True  # all of it could be written so far
         self._summed = 0  # when (perf_counter_ns)
         self._tells_all = True  # each run, not only what has changed with it
@@ -10710,7 +10716,7 @@ class LiveReport:
     def wait(self, number: int) -> int | None:
         """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
         kept = self._options.exports or self._options.tracing  # whoever may read the report
-        while (kept or self._read) and not INTERRUPTION.signal:
+        while (kept or self._has_reader) and not INTERRUPTION.signal:
             due = self._due(number)
             if due is None:
                 self.planned = self._results.samples[-1].run
@@ -10776,9 +10782,9 @@ class LiveReport:
             try:
                 write_out(self.stream, write)
             except BrokenPipeError:
-                self._read = False
+                self._has_reader = False
 
-        if self.whole and self._read and not self._silent:
+        if self.whole and self._has_reader and not self._silent:
             self.whole = try_to_write("the report", attempt)
 
     def look(self, state: RunState) -> None:

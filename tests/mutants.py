@@ -40,6 +40,7 @@ COPIED = ("tool.py", "tests", "pyproject.toml", "README.md")
 BANNER = re.compile(r"# \d+[a-z]?\. (\w[\w/ ]*?)[.,] ")
 KILLERS = {  # first word of a banner -> the files of tests/ that know most of its section
     "Imports": "test_startup test_failures test_terminal",
+    "Numbers": "test_formats test_series",
     "Errors": "test_failures test_exit_codes",
     "Records": "test_json test_findings test_series test_slo test_redirects",
     "Foreign": "test_hostile_text test_secrets test_formats",
@@ -47,6 +48,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Budgets": "test_slo test_versus",
     "Names": "test_routes test_names test_redirects test_proxies",
     "Arguments": "test_cli test_curl test_otlp test_routes test_secrets",
+    "Credentials": "test_secrets test_cli test_proxies",
     "Identity": "test_identity test_unix_socket test_interface",
     "Baseline": "test_baseline",
     "Command": "test_cli test_curl test_identity",
@@ -58,6 +60,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Alerts": "test_tls test_certificates test_failures test_identity",
     "Lookup": "test_names test_addresses test_stuck",
     "Streams": "test_http1 test_tls test_timing_truth test_findings",
+    "Workers": "test_stuck test_deadline hostile/test_system",
     "TLS": "test_tls test_certificates test_identity",
     "Messages": "test_http1 test_response_facts",
     "Bodies": "test_http1 test_reuse",

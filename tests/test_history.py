@@ -21,7 +21,7 @@ def at(us):
 
 def log_of(hops, changes, looks_up=True, stopped=None):
     log = tool.Log()
-    log.hops, log.looks_up = hops, looks_up
+    log.hop_phases, log.looks_up = hops, looks_up
     for name, value in changes:
         setattr(log, name, value)
     log.stopped = stopped

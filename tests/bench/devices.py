@@ -41,7 +41,7 @@ DEVICES = {
         FLIGHT, NO_FLIGHT, "https HTTP/1.1", False, ("connect", "tls", "wait")
     ),
     "the wake-up is divided between connect and wait": Device(
-        "return departed - min((departed - answered) // 2, WAKE_UP // 2)",
+        "return departed - min((departed - answered) // 2, WAKE_UP_NS // 2)",
         "return answered",
         "http",
         False,
@@ -59,7 +59,7 @@ DEVICES = {
         "self._spare[family] = open_socket(family, interface)", "pass", "http", False, ("dns", "connect")
     ),
     "naps before the clock": Device(
-        "NAPS, NAP = 20,", "NAPS, NAP = 0,", "http", True, ("dns", "connect", "wait")
+        "NAPS, NAP_SECONDS = 20,", "NAPS, NAP_SECONDS = 0,", "http", True, ("dns", "connect", "wait")
     ),
     "the kernel's time of arrival": Device(
         "options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS))", "pass", "http", True, ("wait", "xfer", "ttfb")
