@@ -568,8 +568,8 @@ class Route(NamedTuple):
 
     def first_hop(self, url: Url) -> tuple[str, int]:
         """Return the host and port that the connection for a URL goes to."""
-        place = self.proxy or url
-        return place.host, place.port
+        first = self.proxy or url
+        return first.host, first.port
 
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
@@ -603,9 +603,9 @@ class Request(NamedTuple):
 
 
 class Series(NamedTuple):
-    """How often a request or chain is measured: `times`, or for a `duration` where it has one."""
+    """How often a request or chain is measured: in `rounds`, or for a `duration` where it has one."""
 
-    times: int = 1
+    rounds: int = 1
     interval: float = 0.0  # seconds from start to start
     reuse: bool = False  # every run after the first goes over the connections of the one before
     single: bool = True  # one run, whose report has a form of its own
@@ -615,7 +615,7 @@ class Series(NamedTuple):
 
     def runs(self, variants: int) -> int:
         """Return how many runs it takes at most, if each round measures so many variants."""
-        rounds = self.times
+        rounds = self.rounds
         if self.duration is not None:
             rounds = math.ceil(self.duration / self.interval) if self.interval else MAX_COUNT // variants
         return variants * rounds
@@ -773,14 +773,14 @@ class CacheUse(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response; what it claims of itself, `timings` and `cache`, is read when a step is finished."""
+    """A response; what it claims of itself, `server_timings` and `cache`, is read when a step is finished."""
 
     status: int
     reason: str
     http_version: str
     headers: tuple[Header, ...]
     odd: str = ""  # what was read although HTTP does not have it so, or what followed in place of HTTP
-    timings: tuple[Metric, ...] = ()
+    server_timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
 
     def get(self, name: str) -> str | None:
@@ -946,8 +946,8 @@ class Step(NamedTuple):
         return {name: value for name, value in shown.items() if value}
 
     @property
-    def timings(self) -> tuple[Metric, ...]:
-        return self.response.timings if self.response else ()
+    def server_timings(self) -> tuple[Metric, ...]:
+        return self.response.server_timings if self.response else ()
 
 
 class Finding(NamedTuple):
@@ -1847,21 +1847,21 @@ def next_request(request: Request, status: int, url: Url) -> Request:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8a. Arguments. One value of the command line each: text -> a checked value, or a UsageError that names it.
-def parse_header(place: str, text: str) -> Header:
+def parse_header(where: str, text: str) -> Header:
     """Read 'Name: value', or 'Name;' for an empty one; raises UsageError that says where, never the value."""
     if len(os.fsencode(text)) > MAX_FIELD:
-        raise UsageError(f"{place}: this header is longer than {MAX_FIELD >> 10} KiB, which no server takes")
+        raise UsageError(f"{where}: this header is longer than {MAX_FIELD >> 10} KiB, which no server takes")
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
     if not colon:
-        raise UsageError(f"{place}: this header has no colon: expected 'Name: value'")
+        raise UsageError(f"{where}: this header has no colon: expected 'Name: value'")
     if not is_token(os.fsencode(name)):
-        raise UsageError(f"{place}: the text before the colon is no header name: expected 'Name: value'")
+        raise UsageError(f"{where}: the text before the colon is no header name: expected 'Name: value'")
     if re.search(r"[\r\n\0]", value):
-        raise UsageError(f"{place}: the value of header '{name}' holds a line break or NUL")
+        raise UsageError(f"{where}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
-        raise UsageError(f"{place}: 'Transfer-Encoding' cannot be set: the body is sent with its length")
+        raise UsageError(f"{where}: 'Transfer-Encoding' cannot be set: the body is sent with its length")
     return name, os.fsencode(value.strip(" \t"))
 
 
@@ -2686,8 +2686,8 @@ def warn_of_reports(options: Options) -> Iterator[str]:
             yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
         least = SURE_PERCENTILES.get(key.partition(".")[2], 0)
-        if series.times < least:
-            below = f"of {series.times} runs it is mostly below the true one"
+        if series.rounds < least:
+            below = f"of {series.rounds} runs it is mostly below the true one"
             yield f"--slo {key}: {below}; --count {least} holds it"
 
 
@@ -2796,7 +2796,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     series = options.series
-    count = series.times if args.count or series.times > 1 else 0
+    count = series.rounds if args.count or series.rounds > 1 else 0
     check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     return options._replace(
         fail=args.fail or args.expect is not None,
@@ -3121,15 +3121,15 @@ class Log:
 
 
 TCP_INFO_SIZE = 160  # bytes of struct tcp_info in Linux 4.6, which has what is needed at the least
-QUIET = 52  # the place of tcpi_last_data_recv: ms since the last segment came that was next in order
-DISORDER = 224  # the place of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
+QUIET = 52  # the offset of tcpi_last_data_recv: ms since the last segment came that was next in order
+DISORDER = 224  # the offset of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
-def counter_at(info: bytes, place: int, form: str = "@I") -> Any:
-    """Return the counter at a place of struct tcp_info, None where an older kernel's has ended."""
-    if len(info) < place + struct.calcsize(form):
+def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
+    """Return the counter at an offset of struct tcp_info, None where an older kernel's has ended."""
+    if len(info) < offset + struct.calcsize(form):
         return None
-    return struct.unpack_from(form, info, place)[0]
+    return struct.unpack_from(form, info, offset)[0]
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
@@ -3482,12 +3482,12 @@ def no_port_left(peer: Peer) -> str:
     """
     packed = socket.inet_pton(peer.family, peer.ip.partition("%")[0])
     words = struct.unpack(f"={len(packed) // 4}I", packed)
-    place = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
+    remote = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
     try:
         found = read_file("/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp")
     except OSError:
         return ""
-    count = sum(line.split()[2:3] == [place.encode("ascii")] for line in found.splitlines())
+    count = sum(line.split()[2:3] == [remote.encode("ascii")] for line in found.splitlines())
     full = f"no local port is left for this destination: {count} connections to it"
     return f"{full} (ip_local_port_range, TIME_WAIT)" if count else ""
 
@@ -4186,8 +4186,8 @@ class HandshakeTap:
 def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
     """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more."""
     # OpenSSL reports it as if the handshake or a read had failed.
-    other = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
-    if other or context.keylog_filename is None:
+    unrelated = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
+    if unrelated or context.keylog_filename is None:
         return False
     context.keylog_filename = None  # type: ignore[assignment]
     return True
@@ -4948,7 +4948,7 @@ class Stage:
     def __init__(self, setup: Setup) -> None:
         self.log = setup.log
         self.request, self.options = setup.request, setup.options
-        self.proxy = setup.route.proxy  # which may be at fault
+        self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
 
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -6419,8 +6419,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
 
     headers = tuple((name, shown(name, value)) for name, value in response.headers)
     metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
-    timings, cache_use = masked((metrics, read_cache(headers)), secrets)
-    return response._replace(headers=headers, timings=timings, cache=cache_use)
+    server_timings, cache_use = masked((metrics, read_cache(headers)), secrets)
+    return response._replace(headers=headers, server_timings=server_timings, cache=cache_use)
 
 
 def tls_info(history: Log, options: Options) -> TlsInfo:
@@ -7042,11 +7042,11 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
     if ordered[-1] <= limit:
         if len(ordered) < GROUP_RUNS:
             return None
-        places = range(least, len(ordered) - least + 1)
-        gap, place = max((ordered[place] - ordered[place - 1], place) for place in places)
-        if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:place]), spread(ordered[place:]))):
+        counts = range(least, len(ordered) - least + 1)  # of the values below the gap
+        gap, below = max((ordered[count] - ordered[count - 1], count) for count in counts)
+        if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:below]), spread(ordered[below:]))):
             return None
-        limit = ordered[place - 1]
+        limit = ordered[below - 1]
     runs = [sample for sample in samples if sample.timing.total > limit]
     others = [sample for sample in samples if sample.timing.total <= limit]
     rows: list[list[Sample]] = []
@@ -7675,7 +7675,7 @@ def slow_server(case: Case) -> Found:
         part = f"about {bare_ms(took / 1000, 1)} of these {time_text(case.wait)}"
         path = f"; the path's round trip is {time_text(case.trip)}"
     text = f"the server, or what is behind it, took {part}"
-    claim = longest_first(case.step.timings)[:1]
+    claim = longest_first(case.step.server_timings)[:1]
     longest = claim[0].duration_ms if claim else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
         text += f"; it accounts for {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
@@ -8289,7 +8289,7 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "location": response.get("location"),
         "headers": header_list(response.headers),
         "interim": list(step.interim),
-        "server_timing": [metric._asdict() for metric in step.timings],
+        "server_timing": [metric._asdict() for metric in step.server_timings],
         "cache": response.cache and response.cache._asdict(),
         "keep_alive_s": read_keep_alive(response.headers),
     }
@@ -8492,7 +8492,7 @@ def series_fields(report: Report) -> dict[str, Any]:
     series = report.options.series
     lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
-        "count": None if series.duration else series.times,
+        "count": None if series.duration else series.rounds,
         "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe,
@@ -8630,7 +8630,7 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
     }
     if step.network.peer:
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
-    entry["_server_timing"] = [metric._asdict() for metric in step.timings]
+    entry["_server_timing"] = [metric._asdict() for metric in step.server_timings]
     entry["_findings"] = list(map(finding_document, step_findings(step)))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
@@ -9157,14 +9157,14 @@ def claim_rows(response: Response) -> Iterator[Row]:
         via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
         words = ", ".join(filter(None, (use.status, age, via))) or "not said"
         yield "Cache", f"{words} ({use.source})"
-    for metric in longest_first(response.timings)[:SHOWN_METRICS]:
+    for metric in longest_first(response.server_timings)[:SHOWN_METRICS]:
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
             words += f" {clip(ms_text(metric.duration_ms), 20)}"
         if metric.description:
             words += f" ({clip(metric.description, MAX_FOREIGN)})"
         yield "Server says", words
-    more = len(response.timings) - SHOWN_METRICS
+    more = len(response.server_timings) - SHOWN_METRICS
     if more > 0:
         yield "Server says", f"and {more} more, which --json has"
 
@@ -10673,7 +10673,7 @@ class LiveReport:
     def __init__(self, results: Results, rich: bool) -> None:
         options, series = results.options, results.options.series
         self._options, self._results, self._rich = options, results, rich
-        self._interval, self.planned = series.interval, series.times  # runs
+        self._interval, self.planned = series.interval, series.rounds  # runs
         self._silent = options.style == "silent"
         self.skipped = 0  # rounds
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
@@ -10972,8 +10972,8 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     frame = error.__traceback__
     while frame and frame.tb_next:
         frame = frame.tb_next
-    place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
-    say(f"internal error: {type(error).__name__} at {place} (HTTPHASES_TRACEBACK=1 shows where it came from)")
+    where = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
+    say(f"internal error: {type(error).__name__} at {where} (HTTPHASES_TRACEBACK=1 shows where it came from)")
     if environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
         import traceback
 
