@@ -27,14 +27,13 @@ import pytest
 from hostile.frames import frame, read_frames
 
 import tool
-from checks import check_document, flat, parse_compact
-from conftest import PATIENCE, TOOL
+from checks import check_document, flat
+from conftest import PATIENCE, has
 from paths import path
 from servers import (
     REFUSED,
     SERVFAIL,
     Peer,
-    Reply,
     black_hole,
     dns_server,
     http_server,
@@ -49,6 +48,10 @@ NOT_WORDS = re.compile(
     r"|sslv3|tlsv1"
 )
 """What belongs to the source code of this program or of a library, not into a sentence."""
+
+
+SOON = ("-m", "3")
+"""The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
 
 
 class Failed(NamedTuple):
@@ -111,34 +114,32 @@ ZONE = {
 
 NAMES = {
     "unknown": (["http://unknown.test/"], ["unknown.test", "not found"], ["spelling"]),
+    "unknown-in-a-family": (["-6", "http://unknown.test/"], ["no such name|not found"], ["spelling"]),
     "without-address": (["http://empty.test/"], ["no address", "empty.test"], ["know the name"]),
     "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
     "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
+    "literal-of-ipv6": (["-4", "http://[::1]/"], ["IPv4"], ["-4"]),
+    "literal-of-ipv4": (["-6", "http://127.0.0.1/"], ["IPv6"], ["-6"]),
+    "broken": (["http://broken.test/"], ["broken.test", "SERVFAIL"], ["nslookup broken.test`", "DNSSEC"]),
+    "refused": (["http://refused.test/"], ["refused.test", "SERVFAIL"], ["nslookup refused.test`"]),
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_without_a_fitting_address_is_a_dns_failure(run_tool, name):
-    arguments, message, hint = NAMES[name]
+@pytest.mark.parametrize(("arguments", "message", "hint"), NAMES.values(), ids=NAMES)
+def test_a_name_without_a_fitting_address_is_a_dns_failure(run_tool, arguments, message, hint):
     with dns_server(ZONE) as names:
         failed = fail(run_tool, *arguments, resolver=names.address)
     assert (failed.kind, failed.phase) == ("dns", "dns")
     says(failed.message, *message)
     says(failed.hint, *hint)
+    assert "reach" not in failed.message + failed.hint, "name servers that answered"
     assert failed.step["network"]["ip"] is None
 
 
-def test_a_name_that_does_not_exist_is_not_said_to_be_without_the_family_alone(run_tool):
-    with dns_server(ZONE) as names:
-        failed = fail(run_tool, "-6", "http://unknown.test/", resolver=names.address)
-    says(failed.message, "no such name|not found")
-
-
-@pytest.mark.parametrize("options", ["", "\nsearch a.test b.test"])
-def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_tool, options):
+def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_tool):
     with dns_server(ZONE) as names:
         address = names.address
-    failed = fail(run_tool, "http://four.test/", resolver=address + options)
+    failed = fail(run_tool, "http://four.test/", resolver=f"{address}\nsearch a.test b.test")
     assert (failed.kind, failed.phase) == ("dns", "dns")
     says(failed.message, rf"four\.test.*nothing listens at the name server \({re.escape(address)}\)")
     says(failed.hint, r"systemd-resolved, dnsmasq.*resolv\.conf.*nslookup four\.test.*DNSSEC\.$")
@@ -155,16 +156,6 @@ def test_a_lookup_that_failed_says_that_the_search_list_was_asked_for(run_tool):
             assert f"name servers of this machine ({names.address})" in failed.hint
 
 
-@pytest.mark.parametrize("name", ["broken.test", "refused.test"])
-def test_name_servers_that_answer_with_a_failure_are_not_said_to_be_out_of_reach(run_tool, name):
-    with dns_server(ZONE) as names:
-        failed = fail(run_tool, f"http://{name}/", resolver=names.address)
-    assert (failed.kind, failed.phase) == ("dns", "dns")
-    says(failed.message, name, "SERVFAIL")
-    says(failed.hint, f"nslookup {name}`", "DNSSEC")
-    assert "reach" not in failed.message + failed.hint
-
-
 @pytest.mark.needs("root", "linux")
 def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path):
     with path(tmp_path) as way, way.far(dns_server(ZONE)) as names:
@@ -174,13 +165,12 @@ def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path
     says(failed.hint, "can be reached", "nslookup silent.test")
 
 
-@pytest.mark.parametrize(("option", "family"), [("-4", "IPv4"), ("-6", "IPv6")])
-def test_a_literal_address_of_the_other_family_is_a_dns_failure(call_tool, option, family):
-    host = "[::1]" if option == "-4" else "127.0.0.1"
-    failed = fail(call_tool, option, f"http://{host}/")
-    assert (failed.kind, failed.phase) == ("dns", "dns")
-    says(failed.message, family)
-    says(failed.hint, option)
+def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_tool):
+    with dns_server(ZONE) as names:
+        failed = fail(run_tool, *SOON, "http://silent.test/", resolver=names.address)
+    assert (failed.kind, failed.phase) == ("timeout", "dns")
+    says(failed.message, "silent.test", "3 s")
+    says(failed.hint, "name server", "--resolve")
 
 
 # --- connections ----------------------------------------------------------------------------------
@@ -192,11 +182,11 @@ def test_a_refused_connection_says_where_and_what_to_check(call_tool):
     assert (failed.kind, failed.phase) == ("network", "connect")
     says(failed.message, "127.0.0.1", str(port), "refused")
     says(failed.hint, "listens", "port")
-    assert [attempt["ip"] for attempt in failed.step["network"]["attempts"]] == ["127.0.0.1"]
-    assert "refused" in failed.step["network"]["attempts"][0]["error"]
+    [attempt] = failed.step["network"]["attempts"]
+    assert attempt["ip"] == "127.0.0.1" and "refused" in attempt["error"]
 
 
-@pytest.mark.parametrize("ip", ["127.0.0.1", "127.3.2.1", "0.0.0.0"])
+@pytest.mark.parametrize("ip", ["127.3.2.1", "0.0.0.0"])
 def test_a_name_that_leads_to_this_machine_is_told(run_tool, ip):
     told = f"shop.test is {ip}, this machine itself"
     zone = {"shop.test": [ip], "my.localhost.test": [ip]}
@@ -217,15 +207,9 @@ def test_every_address_that_was_tried_is_in_the_report(run_tool):
 
 def test_a_timeout_names_the_addresses_that_gave_no_answer(run_tool):
     with dns_server({"one.test": ["127.0.0.1"]}) as names, black_hole() as port:
-        failed = fail(run_tool, "-m", "1.2", f"http://one.test:{port}/", resolver=names.address)
-    assert f"no connection to one.test (127.0.0.1) port {port} within" in failed.message
-
-
-def test_a_black_hole_is_a_timeout_that_names_the_attempt(run_tool):
-    with black_hole() as port:
-        failed = fail(run_tool, "-m", "1.2", f"http://127.0.0.1:{port}/", drawn=True)
+        failed = fail(run_tool, *SOON, f"http://one.test:{port}/", resolver=names.address, drawn=True)
     assert (failed.kind, failed.phase) == ("timeout", "connect")
-    says(failed.message, "127.0.0.1", str(port), "1.2 s")
+    assert f"no connection to one.test (127.0.0.1) port {port} within 3" in failed.message
     says(failed.report, "127.0.0.1: no answer")
     says(failed.hint, "firewall|drop")
 
@@ -238,28 +222,18 @@ ROUTES = {
 }
 
 
-def in_a_network_of_its_own(script: str) -> list[str]:
-    """Make the prefix of a command that is to run without any network but what `script` sets up."""
-    prefix = ["unshare", "--net", "sh", "-c", f'ip link set lo up && {script} && exec "$@"', "sh"]
-    possible = shutil.which("unshare") and shutil.which("ip")
-    if not possible or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to make a network of its own, and iproute2")
-    return prefix
-
-
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_host_out_of_reach_is_a_network_failure_that_points_at_the_route(base_environment, route):
-    script, message, hint = ROUTES[route]
-    command = [*in_a_network_of_its_own(script), sys.executable, str(TOOL), "--json", "-"]
-    command.append("http://192.0.2.1/")
-    done = subprocess.run(command, capture_output=True, check=False, env=base_environment, timeout=PATIENCE)
-    assert done.returncode == 75
-    [step] = check_document(json.loads(done.stdout))["steps"]
-    assert (step["error"]["kind"], step["error"]["phase"]) == ("network", "connect")
-    says(step["error"]["message"], message)
-    says(step["error"]["hint"], hint)
-    assert "zone" not in step["error"]["message"], "the zone of an address that has none"
+@pytest.mark.parametrize(("script", "message", "hint"), ROUTES.values(), ids=ROUTES)
+def test_a_host_out_of_reach_is_a_network_failure_that_points_at_the_route(run_tool, script, message, hint):
+    alone = ["unshare", "--net", "sh", "-c", f'ip link set lo up && {script} && exec "$@"', "sh"]
+    possible = shutil.which("unshare") and shutil.which("ip")
+    if not possible or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to make a network of its own, and iproute2")
+    failed = fail(run_tool, "http://192.0.2.1/", within=alone)
+    assert (failed.kind, failed.phase) == ("network", "connect")
+    says(failed.message, message)
+    says(failed.hint, hint)
+    assert "zone" not in failed.message, "the zone of an address that has none"
 
 
 def test_a_link_local_address_without_its_zone_is_told_how_to_name_it(call_tool):
@@ -281,9 +255,8 @@ def after_request(data: str, then: str) -> Callable[[Peer], None]:
         peer.read_request()
         peer.send(data)
         if then == "hang":
-            peer.wait(10)
+            peer.read_to_end()
         if then == "reset":
-            peer.wait(0.4)  # what was sent is to arrive before the reset destroys it
             peer.reset()
 
     return script
@@ -303,19 +276,17 @@ class Case(NamedTuple):
 TRUNCATED = OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 ANSWERS = {
     "empty-reply": Case("", "close", "protocol", "wait", ["closed|hung up", "without an answer"], ["log"]),
-    "cut-in-the-status-line": Case("HTT", "close", "protocol", "wait", ["header|answer"], ["log|port"]),
     "cut-in-the-header": Case(OK + "Serv", "close", "protocol", "xfer", ["header"], ["log"]),
     "cut-by-length": Case(HEAD + "hello", "close", "protocol", "xfer", ["5 of 100 bytes"], ["log|limit"]),
     "cut-in-chunks": Case(TRUNCATED, "close", "protocol", "xfer", ["5 bytes", "chunk"], ["log|limit"]),
     "reset-before-an-answer": Case("", "reset", "network", "wait", ["reset", "before any"], ["https://"]),
     "reset-in-the-header": Case(HEAD[:20], "reset", "network", "xfer", ["reset", "header"], ["log"]),
     "reset-in-the-body": Case(HEAD + "hello", "reset", "network", "xfer", ["reset", "5 (bytes|of)"], ["log"]),
-    "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "1.2 s"], ["-m", "log"]),
+    "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "3 s"], ["-m", "log"]),
     "hang-after-an-interim": Case(
-        "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "1.2 s"], ["-m"]
+        "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "3 s"], ["-m"]
     ),
-    "hang-in-the-header": Case(HEAD[:20], "hang", "timeout", "xfer", ["1.2 s", "header"], ["-m"]),
-    "hang-in-the-body": Case(HEAD + "hello", "hang", "timeout", "xfer", ["1.2 s", "5 of 100 bytes"], ["-m"]),
+    "hang-in-the-header": Case(HEAD[:20], "hang", "timeout", "xfer", ["3 s", "header"], ["-m"]),
     "hang-in-a-body-whose-length-is-said-twice": Case(
         OK + "Content-Length: 100, 0100\r\n\r\nhello", "hang", "timeout", "xfer", ["5 of 100 bytes"], ["-m"]
     ),
@@ -324,7 +295,6 @@ ANSWERS = {
         "hang", "timeout", "xfer", [": 5 bytes of the body"], ["-m"],
     ),
     "garbage": Case("SSH-2.0-OpenSSH_9\r\n", "close", "protocol", "wait", ["SSH-2.0", "HTTP"], ["port"]),
-    "garbage-without-a-line-end": Case("HELLO", "close", "protocol", "wait", ["HELLO|answer"], ["port|log"]),
     "tls-alert-to-plain-http": Case(
         "\x15\x03\x01\x00\x02\x02\x16", "close", "protocol", "wait", ["TLS"], ["https://"]
     ),
@@ -349,40 +319,29 @@ ANSWERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_is_none_or_not_whole_is_explained(run_tool, name):
-    case = ANSWERS[name]
+@pytest.mark.parametrize("case", ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_that_is_none_or_not_whole_is_explained(run_tool, case):
     with scripted(after_request(case.data, case.then)) as server:
-        failed = fail(run_tool, "-m", "1.2" if case.then == "hang" else "10", server.url())
+        failed = fail(run_tool, *(SOON if case.then == "hang" else ()), server.url())
     assert (failed.kind, failed.phase) == (case.kind, case.phase)
     says(failed.message, *case.message)
     says(failed.hint, *case.hint)
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("name", ["empty-reply", "cut-by-length", "reset-in-the-body"])
-@pytest.mark.parametrize("without", [(), ("rich",)], ids=["rich", "plain"])
-def test_one_failure_in_all_formats(run_tool, name, without):
+@pytest.mark.parametrize("name", ["empty-reply", "reset-in-the-body"])
+def test_one_failure_in_all_formats(run_tool, name):
     case = ANSWERS[name]
     with scripted(after_request(case.data, case.then)) as server:
-        drawn = run_tool(server.url(), without=without)
-        compact = run_tool("--compact", server.url())
-        [metrics] = run_tool("--metrics-only", server.url()).metrics()
-    line = parse_compact(compact.out.rstrip("\n"))
+        for without in ((), ("rich",)):
+            failed = fail(run_tool, server.url(), drawn=True, without=without)
+            says(failed.report, *case.message, *case.hint, re.escape(server.url()))
+        metrics = run_tool("--metrics-only", server.url())
+    [line] = metrics.metrics()
     size = str(len(case.data.partition("\r\n\r\n")[2]))
-    assert (line["kind"], metrics["error"]) == (case.kind, case.kind)
-    assert (metrics["status"], metrics["bytes"], metrics["ip"]) == ("0", size, "127.0.0.1")
-    assert (metrics["ttfb"] == "-") == (case.phase == "wait")
-    says(line["message"], *case.message)
-    says(flat(drawn.out), *case.message, *case.hint, re.escape(server.url()))
-    assert (drawn.code, compact.code) == (75, 75)
-
-
-def test_a_reset_at_once_is_a_network_failure(call_tool):
-    with scripted(lambda peer: peer.reset()) as server:
-        failed = fail(call_tool, server.url())
-    assert failed.kind == "network"
-    says(failed.message, "reset|closed by the other side")
+    assert (metrics.code, line["error"], line["status"]) == (75, case.kind, "0")
+    assert (line["bytes"], line["ip"]) == (size, "127.0.0.1")
+    assert (line["ttfb"] == "-") == (case.phase == "wait")
 
 
 def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
@@ -392,18 +351,19 @@ def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
     assert "https://" not in failed.hint
 
 
-@pytest.mark.parametrize("then", ["reset", "hang"])
-def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(run_tool, tmp_path, then):
+@pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
+def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(run_tool, tmp_path, then, kind):
     def script(peer):
         peer.read_until(b"\r\n\r\n")
-        if peer.wait(0.1 if then == "reset" else 10) or then == "reset":
+        if then == "reset":
             peer.reset()
+        peer.wait(PATIENCE)
 
     body = tmp_path / "body"
     body.write_bytes(b"x" * 20_000_000)
     with scripted(script) as server:
-        failed = fail(run_tool, "-m", "10" if then == "reset" else "1.2", "-d", f"@{body}", server.url())
-    assert (failed.kind, failed.phase) == ("network" if then == "reset" else "timeout", "wait")
+        failed = fail(run_tool, *(SOON if then == "hang" else ()), "-d", f"@{body}", server.url())
+    assert (failed.kind, failed.phase) == (kind, "wait")
     says(failed.message, "request", "sent|sending")
     assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"
 
@@ -411,22 +371,18 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(ru
 # --- TLS ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("then", ["reset", "close", "hang", "drip"])
-def test_a_handshake_that_is_not_finished_is_explained(run_tool, then):
+@pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("close", "tls"), ("stop", "timeout")])
+def test_a_handshake_that_is_not_finished_is_explained(run_tool, then, kind):
     def script(peer):
         peer.sock.recv(65536)  # the whole hello: to close with something unread would be a reset
-        if then == "drip":
+        if then == "stop":
             peer.send(b"\x16\x03\x03\x00\x50\x02")
-        if then in ("hang", "drip"):
-            peer.wait(10)
+            peer.read_to_end()
         if then == "reset":
             peer.reset()
 
     with scripted(script) as server:
-        failed = fail(
-            run_tool, "-m", "1.2" if then in ("hang", "drip") else "10", f"https://{server.authority}/"
-        )
-    kind = {"reset": "network", "close": "tls"}.get(then, "timeout")
+        failed = fail(run_tool, *(SOON if then == "stop" else ()), f"https://{server.authority}/")
     assert (failed.kind, failed.phase) == (kind, "tls")
     says(failed.message, "TLS handshake")
     says(failed.hint, "the program behind it does not" if kind == "timeout" else "TLS")
@@ -439,45 +395,38 @@ def test_the_version_of_tls_stays_when_tls_fails_after_the_handshake(call_tool, 
     context.load_verify_locations(str(authority.file))
     with http_server(tls=context) as server:
         failed = fail(call_tool, "--cacert", authority.file, server.url(), drawn=True)
-        [metrics] = call_tool("--metrics-only", "--cacert", authority.file, server.url()).metrics()
     assert failed.step["network"]["tls_version"] == "TLS 1.3"
     assert failed.step["network"]["tls_verified"] is True
     says(failed.report, "TLS 1.3, TLS_[A-Z0-9_]+, verified with --cacert")
-    assert metrics["tls_version"].replace("v", "").replace("_", "") in ("TLS1.3", "TLS 1.3")
 
 
 def test_a_tls_port_spoken_to_in_plain_http_is_pointed_at_https(call_tool, tls):
     with http_server(tls=tls) as server:
         failed = fail(call_tool, f"http://{server.authority}/")
-    assert failed.phase == "wait"
+    assert failed.phase == "wait" and failed.step["response"] is None
     says(failed.message + failed.hint, "https|TLS")
 
 
 BANNERS = {
-    "http": "HTTP/1.1 400 Bad Request\r\n\r\n",
-    "ssh": "SSH-2.0-OpenSSH_9\r\n",
-    "smtp": "220 a.test\r\n",
+    "http": ("HTTP/1.1 400 Bad Request\r\n\r\n", "http://127"),
+    "ssh": ("SSH-2.0-OpenSSH_9\r\n", "."),
+    "smtp": ("220 a.test\r\n", "."),
 }
 
 
-@pytest.mark.parametrize("banner", BANNERS)
-def test_a_port_without_tls_is_not_called_http_unless_it_is(call_tool, banner):
+@pytest.mark.parametrize(("banner", "hint"), BANNERS.values(), ids=BANNERS)
+def test_a_port_without_tls_is_not_called_http_unless_it_is(call_tool, banner, hint):
     def script(peer):
         peer.read_exactly(5)
-        peer.send(BANNERS[banner])
-        peer.wait(0.5)
+        peer.send(banner)
+        peer.read_to_end()
 
     with scripted(script) as server:
         failed = fail(call_tool, f"https://{server.authority}/")
-        assert (failed.kind, failed.phase) == ("tls", "tls")
-        says(failed.message, "not speak TLS|not TLS|plain HTTP")
-        if banner == "http":
-            says(failed.hint, f"http://{server.authority}/")
-        else:
-            assert "most likely" not in failed.message, "it is not HTTP at all"
-
-
-# --- certificates ---------------------------------------------------------------------------------
+    assert (failed.kind, failed.phase) == ("tls", "tls")
+    says(failed.message, "not speak TLS|not TLS")
+    assert ("speaks plain HTTP" in failed.message) == banner.startswith("HTTP")
+    says(failed.hint, hint)
 
 
 def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority):
@@ -493,148 +442,71 @@ def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority)
 
 # --- proxies --------------------------------------------------------------------------------------
 
-REFUSALS = {
-    "407 Who are you": ["user", "password|user name"],
-    "403 Never": ["polic|forbid|NO_PROXY"],
-    "400 What": ["."],
-    "405 Not me": ["CONNECT|tunnel"],
-    "502 No way": ["target"],
-    "503 Later": ["proxy", "overload"],
-    "504 Too slow": ["target"],
-}
+
+def refusing(line: str) -> Callable[[Peer], None]:
+    return sending(f"HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n")
 
 
-@pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_proxy_that_refuses_is_quoted(call_tool, refusal):
-    with scripted(sending(f"HTTP/1.1 {refusal}\r\nContent-Length: 0\r\n\r\n")) as server:
-        failed = fail(call_tool, "-x", f"http://{server.authority}", "https://a.test/")
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, refusal, re.escape(server.authority))
-    says(failed.hint, *REFUSALS[refusal])
+def in_turn(*talk: tuple[int, bytes]) -> Callable[[Peer], None]:
+    """Make a script that reads so many bytes, sends the answer to them, and so on."""
+
+    def script(peer: Peer) -> None:
+        for count, answer in talk:
+            peer.read_exactly(count)
+            peer.send(answer)
+
+    return script
 
 
-def test_credentials_that_a_proxy_refuses_are_not_asked_for_again(call_tool):
-    with scripted(sending("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as server:
-        failed = fail(call_tool, "-x", f"http://me:wrong-pass@{server.authority}", "https://a.test/")
-    says(failed.hint, "check|refused|wrong")
+PROXIES = {
+    "407": ("http", refusing("407 Who are you"), ["407 Who are you"], ["user", "password|user name"]),
+    "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
+    "403": ("http", refusing("403 Never"), ["403 Never"], ["polic|forbid|NO_PROXY"]),
+    "405": ("http", refusing("405 Not me"), ["405 Not me"], ["CONNECT|tunnel"]),
+    "502": ("http", refusing("502 No way"), ["502 No way"], ["target"]),
+    "503": ("http", refusing("503 Later"), ["503 Later"], ["proxy", "overload"]),
+    "504": ("http", refusing("504 Too slow"), ["504 Too slow"], ["target"]),
+    "hangs-up": ("http", after_request("", "close"), ["hung up|closed"], ["proxy"]),
+    "resets": ("http", after_request("", "reset"), ["reset"], ["proxy"]),
+    "is-no-proxy": ("http", sending("SSH-2.0-x\r\n"), ["SSH-2.0-x"], ["proxy"]),
+    "speaks-by-itself": ("http", sending("HTTP/1.1 200 OK\r\n\r\nhello"), ["proxy"], ["proxy"]),
+    "wants-a-password": ("socks5", in_turn((3, b"\x05\xff")), ["credentials|password"], ["password"]),
+    "speaks-http": ("socks5", in_turn((3, b"HTTP/1.1 400 Bad\r\n\r\n")), ["SOCKS5"], ["SOCKS5"]),
+    "no-socks-at-all": ("socks5", in_turn((3, b"")), ["closed|hung up"], ["SOCKS5"]),
+    "hangs-up-later": ("socks5", in_turn((3, b"\x05\0"), (10, b"")), ["closed|hung up"], ["proxy"]),
+}  # fmt: skip
 
 
-PROXY_TROUBLE = {
-    "hangs-up": (after_request("", "close"), ["hung up|closed"], ["proxy"]),
-    "resets": (after_request("", "reset"), ["reset", "proxy"], ["proxy"]),
-    "is-no-proxy": (sending("SSH-2.0-x\r\n"), ["SSH-2.0-x", "proxy"], ["proxy"]),
-    "speaks-by-itself": (sending("HTTP/1.1 200 OK\r\n\r\nhello"), ["proxy"], ["proxy"]),
-}
-
-
-@pytest.mark.parametrize("trouble", PROXY_TROUBLE)
-def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(call_tool, trouble):
-    script, message, hint = PROXY_TROUBLE[trouble]
+@pytest.mark.parametrize(("road", "script", "message", "hint"), PROXIES.values(), ids=PROXIES)
+def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(call_tool, road, script, message, hint):
+    if road == "socks5" and not has("socks"):
+        pytest.skip("needs socks")
     with scripted(script) as server:
-        failed = fail(call_tool, "-x", f"http://{server.authority}", "https://a.test/")
+        proxy = road + ("" if road.endswith("@") else "://") + server.authority
+        failed = fail(call_tool, "-x", proxy, "https://127.0.0.1:9/")
     assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, *message)
+    says(failed.message, "proxy", re.escape(server.authority), *message)
     says(failed.hint, *hint)
-
-
-@pytest.mark.parametrize("url", ["http://a.test/", "https://a.test/"])
-def test_a_proxy_that_is_not_there_is_a_proxy_failure(call_tool, url):
-    with refused_port() as port:
-        failed = fail(call_tool, "-x", f"http://127.0.0.1:{port}", url)
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, "proxy", str(port), "refused")
-
-
-def test_a_proxy_whose_name_is_unknown_is_a_proxy_failure_in_dns(run_tool):
-    with dns_server({}) as names:
-        failed = fail(run_tool, "-x", "http://proxy.test:3128", "https://a.test/", resolver=names.address)
-    assert (failed.kind, failed.phase) == ("proxy", "dns")
-    says(failed.message, "proxy.test", "not found")
-
-
-def test_an_https_proxy_with_a_bad_certificate_is_a_proxy_failure(call_tool, tls):
-    with scripted(sending(""), tls=tls) as server:
-        failed = fail(call_tool, "-x", f"https://{server.authority}", "https://a.test/")
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, "proxy", "issuer|self-signed")
 
 
 def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(run_tool):
     with scripted(after_request("", "hang")) as server, black_hole() as port:
         for place in (server.authority, f"127.0.0.1:{port}"):
-            failed = fail(run_tool, "-m", "1.2", "-x", f"http://{place}", "https://a.test/")
+            failed = fail(run_tool, *SOON, "-x", f"http://{place}", "https://a.test/")
             assert (failed.kind, failed.phase) == ("timeout", "connect")
-            says(failed.message, "proxy", "1.2 s")
-
-
-def test_a_timeout_behind_a_forwarding_proxy_does_not_accuse_the_server_alone(run_tool):
-    with scripted(after_request("", "hang")) as server:
-        failed = fail(run_tool, "-m", "1.2", "-x", f"http://{server.authority}", "http://a.test/")
+            says(failed.message, "proxy", "3 s")
+        failed = fail(run_tool, *SOON, "-x", f"http://{server.authority}", "http://a.test/")
     assert (failed.kind, failed.phase) == ("timeout", "wait")
     says(failed.message + failed.hint, "proxy")
 
 
 @pytest.mark.needs("socks")
 def test_the_name_that_was_looked_up_for_socks5_is_the_name_in_the_timeout(run_tool):
-    with dns_server({"slow.test": None}) as names, scripted(lambda peer: peer.wait(5)) as server:
-        arguments = ["-m", "1.2", "-x", f"socks5://{server.authority}", "http://slow.test/"]
+    with dns_server({"slow.test": None}) as names, scripted(lambda peer: peer.read_to_end()) as server:
+        arguments = [*SOON, "-x", f"socks5://{server.authority}", "http://slow.test/"]
         failed = fail(run_tool, *arguments, resolver=names.address)
     assert (failed.kind, failed.phase) == ("timeout", "dns")
     says(failed.message, "slow.test")
-
-
-SOCKS_REPLIES = {
-    1: ["failure"],
-    2: ["allowed|rule"],
-    3: ["network unreachable"],
-    4: ["host unreachable"],
-    5: ["refused"],
-    6: ["TTL|expired"],
-    7: ["command"],
-    8: ["address type"],
-}
-
-
-@pytest.mark.needs("socks")
-@pytest.mark.parametrize("number", SOCKS_REPLIES)
-def test_the_reply_of_a_socks_proxy_is_put_in_words(call_tool, number):
-    def script(peer):
-        peer.read_exactly(3)
-        peer.send(b"\x05\x00")
-        peer.read_exactly(10)
-        peer.send(bytes([5, number, 0, 1]) + bytes(6))
-        peer.wait(0.5)
-
-    with scripted(script) as server:
-        failed = fail(call_tool, "-m", "5", "-x", f"socks5://{server.authority}", "http://127.0.0.1:9/")
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, "proxy", *SOCKS_REPLIES[number])
-    says(failed.hint, "proxy|target|port|family")
-
-
-SOCKS_TROUBLE = {
-    "wants-a-password": ([(3, b"\x05\xff")], ["credentials|password"], ["password"]),
-    "speaks-http": ([(3, b"HTTP/1.1 400 Bad\r\n\r\n")], ["SOCKS5"], ["SOCKS5"]),
-    "hangs-up": ([(3, b"")], ["closed|hung up"], ["SOCKS5"]),
-    "hangs-up-later": ([(3, b"\x05\x00"), (10, b"")], ["closed|hung up"], ["proxy"]),
-}
-
-
-@pytest.mark.needs("socks")
-@pytest.mark.parametrize("trouble", SOCKS_TROUBLE)
-def test_trouble_with_a_socks_proxy_is_explained(call_tool, trouble):
-    talk, message, hint = SOCKS_TROUBLE[trouble]
-
-    def script(peer):
-        for count, answer in talk:
-            peer.read_exactly(count)
-            peer.send(answer)
-
-    with scripted(script) as server:
-        failed = fail(call_tool, "-m", "5", "-x", f"socks5://{server.authority}", "http://127.0.0.1:9/")
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, "proxy", *message)
-    says(failed.hint, *hint)
 
 
 # --- HTTP/2 ---------------------------------------------------------------------------------------
@@ -661,10 +533,8 @@ HTTP2 = {
 
 
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize("name", HTTP2)
-def test_a_failure_of_http2_is_explained(call_tool, authority, name):
-    data, phase, message, hint = HTTP2[name]
-
+@pytest.mark.parametrize(("data", "phase", "message", "hint"), HTTP2.values(), ids=HTTP2)
+def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, message, hint):
     def script(peer):
         peer.send(SETTINGS)
         read_frames(peer)
@@ -687,15 +557,12 @@ LOCATIONS = {
     "another-scheme": ("ftp://x.test/file", "ftp://x.test/file", ["ftp"]),
     "a-bad-port": ("http://x.test:99999/", "http://x.test:99999/", ["99999", "port"]),
     "no-host": ("https://", "https://", ["host"]),
-    "a-mail-address": ("mailto:root@x.test", "mailto:", ["mailto"]),
-    "a-script": ("javascript:alert(1)", "javascript:alert(1)", ["javascript"]),
     "a-broken-address": ("http://[::1/", "http://[::1/", ["\\[::1"]),
 }
 
 
-@pytest.mark.parametrize("name", LOCATIONS)
-def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, name):
-    location, url, message = LOCATIONS[name]
+@pytest.mark.parametrize(("location", "url", "message"), LOCATIONS.values(), ids=LOCATIONS)
+def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, location, url, message):
     with http_server({"/": redirect(location)}) as server:
         failed = fail(call_tool, "-L", server.url())
     assert failed.kind == "redirect"
@@ -704,39 +571,14 @@ def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, name):
     assert "did you mean" not in failed.message, "a question to the user, who did not write the Location"
 
 
-def test_two_locations_are_a_failed_step_that_names_the_first_in_full(call_tool):
-    reply = Reply(302, headers=[("Location", "/a"), ("Location", "/b")])
-    with http_server({"/": reply}) as server:
-        failed = fail(call_tool, "-L", server.url())
-    assert failed.kind == "redirect"
-    says(failed.message, "two|different")
-    assert failed.step["url"] in (server.url("/a"), "/a")
-
-
-def test_a_redirect_loop_is_shown_whole_and_explained_on_stderr(call_tool):
-    with http_server({"/": redirect("/")}) as server:
-        result = call_tool("-L", "--compact", server.url())
-    assert result.code == 47
-    assert len(result.out.splitlines()) == 11
-    says(flat(result.err), "10 redirects")
-
-
 # --- the rest -------------------------------------------------------------------------------------
 
 
 def test_a_second_step_that_runs_out_of_time_keeps_the_first(run_tool):
     with scripted(after_request("", "hang")) as last, http_server({"/": redirect(last.url())}) as first:
-        failed = fail(run_tool, "-L", "-m", "1.2", first.url(), drawn=True)
+        failed = fail(run_tool, "-L", *SOON, first.url(), drawn=True)
     assert (failed.kind, failed.phase, failed.step["step_number"]) == ("timeout", "wait", 2)
     says(failed.report, "Step 1: GET .* 302", "Redirect Chain Summary")
-
-
-def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_tool):
-    with dns_server(ZONE) as names:
-        failed = fail(run_tool, "-m", "1.2", "http://silent.test/", resolver=names.address)
-    assert (failed.kind, failed.phase) == ("timeout", "dns")
-    says(failed.message, "silent.test", "1.2 s")
-    says(failed.hint, "name server", "--resolve")
 
 
 @contextlib.contextmanager
