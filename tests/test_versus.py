@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 import signal
 import ssl
 import sys
@@ -61,89 +60,75 @@ def by_side(document, things):
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-def test_the_order_of_each_round_is_drawn_by_lot(call_tool, server):
-    words = ("--count", 40, server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c"))
-    result = call_tool("--compact", *words)
-    assert result.code == 0
-    asked = "".join(each.target[1] for each in server.requests)
-    lines = result.out.splitlines()
-    titles = [re.match(r"Run (\d+) Step 1 ([A-C]): ", line).groups() for line in lines[:120]]
-    assert titles == [(str(number), side.upper()) for number, side in enumerate(asked, 1)]
-    rounds = [asked[place : place + 3] for place in range(0, 120, 3)]
-    assert {"".join(sorted(each)) for each in rounds} == {"abc"}
-    assert len(set(rounds)) >= 4, "of six orders"
-    assert [re.search(r" side=([A-C])", line)[1] for line in lines[120:]] == ["A", "B", "C"]
-    assert [" verdict=" in line for line in lines[120:]] == [False, True, True]
-
-
-def test_sides_are_told_in_their_own_order_whichever_was_first(call_tool, server, tmp_path):
+def test_the_order_of_each_round_is_drawn_by_lot_and_that_of_what_is_told_is_not(call_tool, server, tmp_path):
     path = tmp_path / "out.json"
-    for _ in range(5):
-        result = call_tool("--count", 1, "--json", path, server.url("/a"), "--vs", server.url("/b"))
-        document = result.json(path)
-        assert [each["side"] for each in document["statistics"]] == ["A", "B"]
-        assert document["started_at"] == document["runs"][0]["started_at"], "of whichever was first"
-        assert document["initial_url"] == server.url("/a")
-        rows = re.findall(r"^│ ([AB]) +│ 200", result.out, re.MULTILINE)
-        assert rows == ["A", "B"]
-        assert result.out.startswith(f"GET {server.url('/a')}\n"), "the title is the first side's"
+    words = (server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c"))
+    result = call_tool("--count", 40, "--json", path, *words)
+    document = result.json(path)
+    asked = "".join(each.target[1] for each in server.requests)
+    assert [run["side"].lower() for run in document["runs"]] == list(asked)
+    assert len({asked[place : place + 3] for place in range(0, 120, 3)}) >= 4, "of six orders"
+    assert [each["side"] for each in document["statistics"]] == ["A", "B", "C"]
+    assert document["started_at"] == document["runs"][0]["started_at"], "of whichever was first"
+    assert re.findall(r"^│ ([ABC]) +│ 200", result.out, re.MULTILINE) == ["A", "B", "C"]
+    assert result.out.startswith(f"GET {server.url('/a')}\n"), "the title is the first side's"
+
+
+def test_lines_name_the_side(call_tool, server):
+    result = call_tool("--compact", "--count", 6, server.url("/a"), "--vs", server.url("/b"))
+    *runs, first, second = result.out.splitlines()
+    sides = [each.target[1].upper() for each in server.requests]
+    assert [re.match(r"Run (\d+ Step 1 [AB]): ", line)[1] for line in runs] == [
+        f"{number} Step 1 {side}" for number, side in enumerate(sides, 1)
+    ]
+    for line in runs:
+        parse_compact(re.sub(r"^(Run \d+ Step 1) [AB]:", r"\1:", line))
+    assert " side=A" in first and not re.search("total_diff|verdict", first)
+    number = r"-?\d+\.\dms"
+    ends = f"total_diff_low={number} total_diff_high={number}"
+    assert re.search(rf" side=B total_diff={number} {ends} verdict=\w+$", second)
 
 
 def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, server):
     document = compare(server.url(), "--vs", "")
     assert (document["count"], document["interval_s"], len(document["runs"])) == (20, 0, 40)
     assert all(each["total_ms"]["p95"] is not None for each in document["statistics"])
-    assert [each["words"] for each in document["sides"]] == [None, ""]
     assert differences(document)["B"]["n"] == 20
     document = compare("--count", 3, "--interval", 0.2, server.url(), "--vs", "")
     assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 6)
     assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
 
 
-@pytest.fixture
-def stopped(start_tool, tmp_path):
-    """Compare /a, /b … and interrupt it when some runs were answered; return the report, the export, and what
-    was asked.
-    """
+# Which side is never measured is drawn by lot.
+@pytest.mark.parametrize(("answered", "names", "whole"), [(5, "ab", 2), *[(2, "abc", 1)] * 3], ids=range(4))
+def test_a_side_or_round_that_was_not_measured_is_not_compared(start_tool, tmp_path, answered, names, whole):
+    arrived, path, asked = threading.Event(), tmp_path / "out.json", []
 
-    def stop(answered, *words):
-        arrived, path, asked = threading.Event(), tmp_path / "out.json", []
+    def script(peer):
+        asked.append(peer.read_request().target)
+        if len(asked) > answered:
+            arrived.set()
+            peer.wait(60)
+        peer.send(OK)
 
-        def script(peer):
-            asked.append(peer.read_request().target)
-            if len(asked) > answered:
-                arrived.set()
-                peer.wait(60)
-            peer.send(OK)
-
-        with scripted(script) as server:
-            first, *others = (server.url(f"/{name}") for name in words)
-            sides = [word for each in others for word in ("--vs", each)]
-            process = start_tool("--count", 9, "--json", path, first, *sides)
-            assert arrived.wait(PATIENCE)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130, err
-        return flat(out.decode()), json.loads(path.read_text()), asked
-
-    return stop
-
-
-def test_a_round_that_is_not_whole_is_not_compared(stopped):
-    out, document, _ = stopped(5, "a", "b")
-    assert "Stopped after 5 of 18 runs." in out
-    assert len(document["runs"]) == 5
-    assert differences(document)["B"]["n"] == 2
-
-
-@pytest.mark.parametrize("number", range(3), ids=str)  # which side is never measured is drawn by lot
-def test_a_side_that_was_never_measured_is_not_compared(stopped, number):
-    out, document, asked = stopped(2, "a", "b", "c")
-    there = {target[1].upper() for target in asked[:2]}
+    with scripted(script) as server:
+        first, *others = (server.url(f"/{name}") for name in names)
+        sides = [word for each in others for word in ("--vs", each)]
+        process = start_tool("--count", 9, "--json", path, first, *sides)
+        assert arrived.wait(PATIENCE)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    told, document = flat(out.decode()), json.loads(path.read_text())
+    assert f"Stopped after {answered} of {9 * len(names)} runs." in told
+    assert len(document["runs"]) == answered
+    there = {target[1].upper() for target in asked[:answered]}
     compared = sorted(there - {"A"}) if "A" in there else []
-    assert list(differences(document)) == compared
-    assert [f"{side}: Too few rounds" in out for side in compared] == [True] * len(compared)
-    assert ("There is nothing to compare: all runs are of B and C." in out) == ("A" not in there)
+    assert [(side, each["n"]) for side, each in differences(document).items()] == [
+        (side, whole) for side in compared
+    ]
+    assert all(f"{side}: Too few rounds" in told for side in compared)
+    assert ("There is nothing to compare: all runs are of B and C." in told) == ("A" not in there)
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -153,6 +138,7 @@ def test_words_change_what_they_name_and_nothing_else(compare):
     with http_server() as server, http_server() as other:
         words = (
             "-H 'x-one: 1' -H 'X-New: 2'",
+            '-H "X-One: \'c\' \\"d\\"" -H X-New:\\ e',
             "-X put",
             "-d 'a=b' -H 'Content-Type: a/b'",
             other.url("/there"),
@@ -168,6 +154,7 @@ def test_words_change_what_they_name_and_nothing_else(compare):
     assert sorted(shown) == sorted([
         ("POST", "/base", data, ["0"], ["0"], []),
         ("POST", "/base", data, ["1"], ["0"], ["2"]),
+        ("POST", "/base", data, ["'c' \"d\""], ["0"], ["e"]),
         ("PUT", "/base", data, ["0"], ["0"], []),
         ("POST", "/base", b"a=b", ["0"], ["0"], []),
         ("POST", "/there", data, ["0"], ["0"], []),
@@ -176,14 +163,8 @@ def test_words_change_what_they_name_and_nothing_else(compare):
     types = {each.body: each.values("content-type") for each in asked}
     assert types == {data: ["application/json"], b"a=b": ["a/b"]}
     urls = [server.url("/base"), other.url("/there"), server.url("/here")]
-    assert [each["url"] for each in document["sides"]][3:] == urls
-    assert document["sides"][4]["words"] == other.url("/there")
-
-
-def test_words_that_begin_with_a_minus_are_taken_as_they_stand(compare, server):
-    words = ("--vs", "-L", "--versus", "-L", "--versus=-L", "--vs=-L")
-    sides = compare("--count", 1, *words, server.url())["sides"]
-    assert [each["words"] for each in sides] == [None, *["-L"] * 4]
+    assert [each["url"] for each in document["sides"]][4:] == urls
+    assert document["sides"][5]["words"] == other.url("/there")
 
 
 def test_eight_sides_are_measured_and_no_more(call_tool, compare, server):
@@ -214,21 +195,14 @@ REFUSED = [
     *((words, f"{words.split()[0]} is for all sides") for words in (*FOR_ALL, "--propagate")),
     ("--vs -k", "--versus is for all sides"),
     ("--help", "stand alone"),
-    ("--version", "stand alone"),
     ("--nonsense", "unrecognized arguments: --nonsense"),
     ("http://127.0.0.1/ http://127.0.0.1/", "expected one URL, got 2"),
-    ("-4 -6", "-4 and -6 exclude each other"),
     ("--cacert ca.pem", "-k and --cacert exclude each other"),
-    ("--unix-socket /s --interface lo", "--unix-socket and --interface exclude each other"),
     ("--key key.pem", "--key needs --cert"),
-    ("--cert /nonexistent", "cannot read '/nonexistent'"),
     ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
-    ("-X FETCH", "method 'FETCH' is not one of"),
-    ("-m 0", "-m '0'"),
     ("'", "a quote that is not closed"),
     ("-A \\", "end in a backslash"),
     ("-x", "expected one argument"),
-    ("--interface 203.0.113.77", "--interface '203.0.113.77': "),
     ("--interface nosuch0", "; the interfaces here are "),
 ]
 
@@ -259,19 +233,21 @@ def bodies(server):
     return sorted((each.body, each.values("content-type")) for each in server.requests)
 
 
-def test_standard_input_of_the_base_is_that_of_all_sides(run_tool, server):
-    words = ("-d", "@-", server.url(), "--vs", "-m 7", "--vs", "-H 'Content-Type: a/b' -d @-")
-    assert run_tool(*ONCE, *words, stdin=b'{"a": 1}').code == 0
-    assert bodies(server) == [(b'{"a": 1}', [each]) for each in ["a/b"] + ["application/json"] * 2]
+TYPED = "-H 'Content-Type: a/b' -d @-"
 
 
-def test_sides_that_read_standard_input_by_the_same_words_all_get_it(run_tool, server):
-    words = ("--vs", "-H 'Content-Type: a/b' -d @-", "--vs", "-m 7 -d @-")
-    assert run_tool(*ONCE, server.url(), *words, stdin=b'{"a": 1}').code == 0
-    assert bodies(server) == [(b"", []), (b'{"a": 1}', ["a/b"]), (b'{"a": 1}', ["application/json"])]
-    server.requests.clear()
-    assert run_tool(*ONCE, server.url(), "--vs", "-H @-", "--vs", "-H @-", stdin=b"X-A: b\n").code == 0
-    assert sorted(each.values("x-a") for each in server.requests) == [[], ["b"], ["b"]]
+@pytest.mark.parametrize(
+    ("base", "sides", "types"),
+    [
+        (["-d", "@-"], ["-m 7", TYPED], [["a/b"], ["application/json"], ["application/json"]]),
+        ([], [TYPED, "-m 7 -d @-"], [[], ["a/b"], ["application/json"]]),
+    ],
+    ids=["by the base", "by sides"],
+)
+def test_standard_input_is_read_once_for_all_sides(run_tool, server, base, sides, types):
+    words = [word for each in sides for word in ("--vs", each)]
+    assert run_tool(*ONCE, *base, server.url(), *words, stdin=b'{"a": 1}').code == 0
+    assert bodies(server) == [(b'{"a": 1}' if each else b"", each) for each in types]
 
 
 def test_other_readers_of_standard_input_exclude_each_other(run_tool, server):
@@ -307,15 +283,12 @@ WORDS = {  # what is typed: what is shown
     f"--header='X-Token:{SECRET}'": "'--header=X-Token:***'",
     f"-kLH 'X-Token: {SECRET}' -4": "-kLH 'X-Token: ***' -4",
     f"-H 'Authorization: {BASIC}'": "-H 'Authorization: ***'",
-    f'-H "Cookie: a={SECRET}; s=1"': "-H 'Cookie: ***'",
     "-H 'Cookie: a=b'": "-H 'Cookie: ***'",
     "-H 'X-Token: 1234' -H 'Accept: a/b'": "-H 'X-Token: 1234' -H 'Accept: a/b'",
     f"-e http://u:{SECRET}@h/": "-e 'http://***@h/'",
-    f"-x http://bob:{SECRET}@127.0.0.1:1": "-x 'http://***@127.0.0.1:1'",
+    f"-x http://bob:{SECRET}@127.0.0.1:1 -x ''": "-x 'http://***@127.0.0.1:1' -x ''",
     "-x bob:pw@127.0.0.1:1": "-x '***@127.0.0.1:1'",
-    f"-xhttp://{SECRET}:pw@127.0.0.1:1 -x ''": "'-xhttp://***@127.0.0.1:1' -x ''",
     f"--proxy=http://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=http://***@127.0.0.1:1' --http1.1",
-    f"-d {SECRET}": "-d '***'",
     f"-H 'Authorization: Bearer {SECRET}0' -d 0": "-H 'Authorization: ***' -d '***'",
     f"--data='{SECRET} x'": "'--data=***'",
     "-d @/dev/null": "-d @/dev/null",
@@ -334,7 +307,6 @@ def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_pat
 
 
 def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
-    """A server that logs what it is sent may show it to anybody."""
     path, har = tmp_path / "out.json", tmp_path / "out.har"
     with http_server({"/": Reply(headers=[("X-Log", f"{SECRET} and abc123abc123")])}) as server:
         words = ("-H", "X-Token: abc123abc123", server.url(), "--vs", f"-H 'X-Token: {SECRET}'")
@@ -357,13 +329,9 @@ BAD_WORDS = [
     f"X-Token: {SECRET}",
     f"-H X-Token {SECRET}",
     f"-H X-Token: {SECRET}",
-    f"'Bearer {SECRET}'",
     f"-H Authorization:Bearer {SECRET}",
-    f"http://127.0.0.1/ -H 'Authorization: Bearer' {SECRET}",
-    f"-u bob {SECRET}",
     f"-u bob: {SECRET}",
     f"--cert /nofile.pem:{SECRET}",
-    f"-H {SECRET}",
     f"-H 'A B: {SECRET}'",
     f"-x http://bob:{SECRET}@[::1",
     f"-x 'http://bob:x/{SECRET}@h'",
@@ -371,7 +339,6 @@ BAD_WORDS = [
     f"--hedaer={SECRET}",
     f"-H 'X-Token: {SECRET}",
     f"-H 'X-Token: {SECRET}' --count 3",
-    f"-H 'X-Token: {SECRET}' -4 -6",
 ]
 
 
@@ -525,15 +492,6 @@ def test_http2_beside_http1(call_tool, http2, authority):
     assert besides(result) == "protocol HTTP/1.1 and HTTP/2"
 
 
-def test_a_proxy_beside_the_direct_way(compare, server):
-    with http_server() as proxy:
-        words = ("--count", 2, "-x", proxy.url(), server.url(), "--vs", '-x ""')
-        document = compare(*words, warned=[])
-    assert [len(proxy.requests), len(server.requests)] == [2, 2]
-    used = by_side(document, [run["steps"][0]["network"]["proxy_url"] for run in document["runs"]])
-    assert used == [proxy.url("").rstrip("/"), None] * 2
-
-
 @pytest.mark.needs("ipv6")
 def test_the_families_replace_each_other(run_tool, tmp_path):
     path = tmp_path / "out.json"
@@ -584,54 +542,33 @@ def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path)
 
 def test_an_error_page_is_other_work(call_tool, tmp_path):
     path = tmp_path / "out.json"
-    with http_server({"/": Reply(wait=0.03), "/bad": Reply(503)}) as server:
+    with http_server({"/": Reply(), "/bad": Reply(503)}) as server:
         words = ("--count", 6, "--json", path, server.url(), "--vs", server.url("/bad"))
         result = call_tool(*words)
     found = differences(result.json(path))["B"]
     assert found["verdict"] == "unlike" and found["n"] == 6 and found["total_ms"]["ci95_ms"]
     told = flat(result.out)
-    assert re.search(r"B answers 503, A 200: the times are of different work; total is \S+ ms shorter", told)
+    assert "B answers 503, A 200: the times are of different work; total is " in told
     assert "B: no answer was good, so the statistics are of all answers" in told
 
 
-def test_only_rounds_that_are_good_on_both_sides_count(compare):
-    def flaky(request):
-        count["B"] += 1
-        return Reply(503) if count["B"] in (1, 2) else Reply()
-
-    count = {"B": 0}
-    with http_server({"/": Reply(), "/flaky": flaky}) as server:
-        document = compare("--count", 7, server.url(), "--vs", server.url("/flaky"))
-    found = differences(document)["B"]
-    assert (found["n"], found["verdict"]) == (5, "too_few")
-
-
-def test_error_pages_of_a_side_are_told_beside_a_verdict_that_they_do_not_change(call_tool):
-    pages = itertools.cycle([Reply(), Reply(), Reply(503), Reply(502)])
+def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(call_tool, tmp_path):
+    path, pages = tmp_path / "out.json", itertools.cycle([Reply(), Reply(), Reply(503), Reply(502)])
     with http_server({"/": Reply(), "/flap": lambda request: next(pages)}) as server:
-        result = call_tool("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
-    assert result.code == 0
+        words = ("--count", 20, "--json", path, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
+        result = call_tool(*words)
+    found = differences(result.json(path))
+    assert [found[side]["n"] for side in "BC"] == [10, 20]
     told = flat(result.out)
     assert "Failed B: 10 of 20 runs: run " in told and told.count("Failed ") == 1
 
 
-def test_expected_statuses_are_good_on_all_sides(compare, tmp_path, call_tool):
+def test_expected_statuses_are_good_on_all_sides(call_tool):
     with http_server({"/": Reply(), "/no": Reply(401)}) as server:
-        words = ("--count", 1, "--expect", "401", "--metrics-only", server.url("/no"), "--vs")
+        words = (*ONCE, "--expect", "401", server.url("/no"), "--vs")
         assert call_tool(*words, server.url("/no?b")).code == 0
         result = call_tool(*words, server.url("/"))
-        assert result.warned("1 of 2 runs the last status, 200", "step 1 at B: no answer was good").code == 22
-
-
-def test_what_only_the_first_round_has_is_no_cause_of_a_difference_between_kept_connections(
-    call_tool, authority, tls
-):
-    late_server = http_server({"/": Reply(wait=0.05)}, tls=tls, tls_delay=0.4)
-    with http_server({"/": Reply()}, tls=tls) as one, late_server as other:
-        words = ("--reuse", "--count", 9, "--cacert", authority.file, one.url(), "--vs", other.url())
-        result = call_tool(*words)
-    [causes] = re.findall(r"B is slower: total by \S+ ms \(\S+ to \S+\), most of it (.*)\n", result.out)
-    assert "wait" in causes and "tls" not in causes
+    assert result.warned("1 of 2 runs the last status, 200", "step 1 at B: no answer was good").code == 22
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -656,67 +593,24 @@ def test_chains_are_compared_as_a_whole_whatever_their_length(call_tool, tmp_pat
 
 def test_a_side_may_follow_alone(compare):
     with http_server({"/": Reply(), "/r": redirect("/")}) as server:
-        document = compare("--count", 1, server.url("/r"), "--vs", "-L")
-    assert [len(run["steps"]) for run in by_side(document, document["runs"])] == [1, 2]
-    assert differences(document)["B"]["verdict"] == "unlike"
+        words = ("--vs", "-L", "--versus", "-L", "--versus=-L", "--vs=-L")  # a value although it has a minus
+        document = compare("--count", 1, server.url("/r"), *words)
+    assert [len(run["steps"]) for run in by_side(document, document["runs"])] == [1, 2, 2, 2, 2]
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
-ROUNDS = ("--count", 12)
-
-
-def test_which_is_better_is_said_with_what_makes_it(call_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with http_server({"/a": Reply(wait=0.1), "/b": Reply(wait=0.2), "/c": Reply()}) as server:
-        words = (server.url("/a"), "--vs", server.url("/b"), "--vs", server.url("/c"))
-        result = call_tool(*ROUNDS, "--json", path, *words)
-    found = differences(result.json(path))
-    for side, verdict in (("B", "slower"), ("C", "faster")):
-        assert (found[side]["verdict"], found[side]["n"]) == (verdict, 12)
-        times = r"total by \d+(\.\d)? ms \(\d+(\.\d)? to \d+(\.\d)?\), most of it wait \d+"
-        assert re.search(rf"{side} is {verdict}: {times}", flat(result.out))
-
-
-@pytest.mark.parametrize("kind", ["drift", "period"])
-def test_what_comes_over_all_sides_makes_none_slower(compare, kind):
-    """Each request takes longer than the one before: always second, B would be slower. Or every fourth: in
-    the order A B, B A one side had them all. By chance one of twenty comparisons finds a difference.
-    """
-    for _ in range(4):
-        count = itertools.count()
-        waits = (0.01 + 0.008 * number if kind == "drift" else 0.04 * (number % 4 == 0) for number in count)
-        with http_server({"/": lambda request, waits=waits: Reply(wait=next(waits))}) as server:
-            found = differences(compare(*ROUNDS, server.url(), "--vs", ""))["B"]
-        low, high = found["wait_ms"]["ci95_ms"]
-        if found["verdict"] == "no_difference" and low < 0 < high:
-            return
-    raise AssertionError(found)
-
-
-def test_a_difference_is_found_although_the_server_becomes_slower(compare):
-    """The drift over all rounds, 240 ms, is four times the difference."""
-    count = itertools.count()
-
-    def reply(request):
-        return Reply(wait=0.01 * next(count) + 0.06 * (request.target == "/b"))
-
-    with http_server({"/a": reply, "/b": reply}) as server:
-        found = differences(compare(*ROUNDS, server.url("/a"), "--vs", server.url("/b")))["B"]
-    assert found["verdict"] == "slower"
-
-
 # --- where it is told -----------------------------------------------------------------------------
 
 
-def test_a_budget_holds_for_each_side(call_tool, tmp_path):
+def test_a_budget_holds_for_each_side(call_tool, tmp_path, authority, tls):
     path = tmp_path / "out.json"
-    with http_server({"/": Reply(), "/slow": Reply(wait=1.5)}) as server:
-        words = ("--count", 1, "--json", path, "--metrics-only", "--slo", "wait=1490")
-        result = call_tool(*words, server.url(), "--vs", server.url("/slow"))
+    with http_server() as server, http_server(tls=tls) as slow:
+        words = (*ONCE, "--json", path, "--slo", "tls=0.001", "--cacert", authority.file)
+        result = call_tool(*words, server.url(), "--vs", slow.url())
     assert result.code == 4
     [violation] = result.json(path)["summary"]["slo"]["violations"]
-    assert (violation["key"], violation["side"], violation["target"]) == ("wait", "B", None)
+    assert (violation["key"], violation["side"], violation["target"]) == ("tls", "B", None)
     lines = [line for line in result.out.splitlines() if line.startswith("Summary")]
     assert [re.search(r" slo=(\w+)", line)[1] for line in lines] == ["pass", "fail"]
 
@@ -734,23 +628,17 @@ def test_all_budgets_are_told_where_the_first_side_never_answers(call_tool, serv
 
 
 def test_every_export_names_the_side(call_tool, tmp_path):
-    paths = [tmp_path / name for name in ("json", "har", "prom")]
+    har, metrics = tmp_path / "har", tmp_path / "prom"
     taken = Reply(body=b"{}", headers=[("Content-Type", "application/json")])
     with http_server({"/v1/traces": taken}) as to, http_server() as server, http_server() as other:
-        words = ("--json", paths[0], "--har", paths[1], "--prometheus", paths[2], "--otlp", to.url())
-        result = call_tool(
-            *("--count", 2, "--compact", *words, server.url("/a")),
-            *("--vs", "-L", "--vs", other.url("/b?c")),
-        )
-    assert result.code == 0
-    document = result.json(paths[0])
-    assert [each["side"] for each in document["statistics"]] == ["A", "B", "C"]
-    log = json.loads(paths[1].read_text())["log"]
+        words = ("--har", har, "--prometheus", metrics, "--otlp", to.url(), "--count", 2, server.url("/a"))
+        assert call_tool(*words, "--vs", "-L", "--vs", other.url("/b?c")).code == 0
+    log = json.loads(har.read_text())["log"]
     assert len(log["entries"]) == 6
     for entry, page in zip(log["entries"], log["pages"]):
         assert (entry["pageref"], entry["startedDateTime"]) == (page["id"], page["startedDateTime"])
         assert entry["request"]["url"] == page["title"]
-    elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", paths[2].read_text(), re.MULTILINE)
+    elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", metrics.read_text(), re.MULTILINE)
     assert elapsed == [
         f'target="{url}",side="{side}"'
         for url, side in ((server.url("/a"), "A"), (server.url("/a"), "B"), (other.url("/b"), "C"))
@@ -763,7 +651,7 @@ def test_every_export_names_the_side(call_tool, tmp_path):
     assert not any("httphases.target" in each for each in values)
 
 
-@pytest.mark.parametrize(("style", "columns"), [("rich", 60), ("rich", 120), ("plain", 80), ("ascii", 60)])
+@pytest.mark.parametrize(("style", "columns"), [("rich", 60), ("plain", 80), ("ascii", 60)])
 def test_the_report_fits(run_tool, server, style, columns):
     words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
     env = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
@@ -778,26 +666,6 @@ def test_the_report_fits(run_tool, server, style, columns):
     assert len(re.findall(r"faster|slower", told)) >= 2
     assert "p95" not in report, "20 rounds tell it"
     assert report.isascii() == (style == "ascii")
-
-
-def test_a_compact_report_has_lines_alone(call_tool, server):
-    result = call_tool("--compact", "--count", 6, server.url(), "--vs", "-L")
-    *runs, first, second = result.out.splitlines()
-    assert len(runs) == 12
-    for line in runs:
-        parse_compact(re.sub(r"^(Run \d+ Step 1) [AB]:", r"\1:", line))
-    number = r"-?\d+\.\dms"
-    assert not re.search("total_diff|verdict", first)
-    assert re.search(
-        rf" side=B total_diff={number} total_diff_low={number} total_diff_high={number} verdict=\w+$", second
-    )
-
-
-def test_words_are_split_as_a_shell_does(compare, server):
-    words = f'-H {shlex.quote("X-A: a b")} -H "X-B: \'c\' \\"d\\"" -H X-C:\\ e'
-    document = compare("--count", 1, server.url(), "--vs", words)
-    sent = {each["name"]: each["value"] for each in requests_of(document)["B"]["headers"]}
-    assert (sent["X-A"], sent["X-B"], sent["X-C"]) == ("a b", "'c' \"d\"", "e")
 
 
 def chains(side, totals, *, steps=1, wait=0):
@@ -824,10 +692,7 @@ def held(own, other, amount="+1", rivals=1):
 
 @pytest.mark.parametrize(
     ("amount", "allowed"),
-    [
-        *(("+10%", 1.0), ("+25", 25), ("+0", 0), ("+0%", 0), ("+0.0", 0), ("+.5", 0.5), ("+2.", 2)),
-        *(("+1e2%", 10), ("+1.7e308%", sys.float_info.max)),
-    ],
+    [("+10%", 1.0), ("+25", 25), ("+0%", 0), ("+.5", 0.5), ("+1e2%", 10), ("+1.7e308%", sys.float_info.max)],
 )
 def test_percent_is_of_the_other_median_and_else_it_is_milliseconds(amount, allowed):
     judgement, _ = held([10_000] * 6, [10_000] * 6, amount)
@@ -847,10 +712,8 @@ APART = [None] * 8 + [20_000] * 8
         (range(21_000, 27_000, 1000), [20_000] * 6, "+4.99%", "exceeded", ()),
         (range(21_000, 27_000, 1000), [20_000] * 6, "+5%", "kept", ()),
         ([21_000] * 5, [20_000] * 5, "+900%", "not judged", ("B", "A")),
-        # A canary that was good in one round of twenty passed, with a warning.
         (FEW, [20_000] * 20, "+900%", "not judged", ("B",)),
         ([20_000] * 20, FEW, "+900%", "not judged", ("A",)),
-        ([None] * 20, [20_000] * 20, "+900%", "not judged", ("B",)),
         ([None] * 20, [None] * 20, "+900%", "not judged", ("B", "A")),
         (APART, APART[::-1], "+900%", "not judged", ("B", "A")),  # enough of each, but in other rounds
         ([20_000] * 6 + [None] * 14, [20_000] * 20, "+900%", "kept", ()),
@@ -864,26 +727,19 @@ def test_a_relative_budget_is_exceeded_where_the_whole_interval_is_above_it(
     assert tool.Verdict((judgement,)).passed is (outcome == "kept")
 
 
-def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, tmp_path):
-    path, count = tmp_path / "out.json", iter(range(1000))
-
-    def page(request):
-        return Reply(wait=0.03 * (next(count) % 2))
-
-    with http_server({"/": Reply(), "/b": page}) as server:
-        words = ("--count", 20, "--slo", "total=+900", "--json", path, server.url(), "--vs", server.url("/b"))
-        drawn = call_tool(*words)
-        document = drawn.json(path, relative=("total",))
-        lines = call_tool(*words, "--metrics-only").out.splitlines()
+def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, server, tmp_path):
+    path = tmp_path / "out.json"
+    words = ("--count", 20, "--slo", "total=+90000", "--json", path, server.url(), "--vs", "")
+    drawn = call_tool(*words)
+    document = drawn.json(path, relative=("total",))
+    lines = call_tool(*words, "--metrics-only").out.splitlines()
     assert drawn.code == 0
     slo, [found] = document["summary"]["slo"], document["comparisons"]
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
     ends = [f"{'+' if ms >= 0 else '−'}{abs(ms):.1f}" for ms in found["total_ms"]["ci95_ms"]]
-    told = flat(drawn.out)
-    assert "SLO: pass" in told
-    assert re.search(
-        rf"total at B: [+−][\d.]+ ms \({re.escape(' to '.join(ends))} ms\), allowed \+900 ms", told
-    )
+    interval = re.escape(" to ".join(ends))
+    told = rf"SLO: pass .*total at B: [+−][\d.]+ ms \({interval} ms\), allowed \+90000 ms"
+    assert re.search(told, flat(drawn.out))
     assert all(line.endswith(" slo=pass") for line in lines[-2:])
 
 
@@ -898,19 +754,9 @@ def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server):
 
 
 def test_sides_are_unlike_by_the_rounds_that_are_compared():
-    """A answers 503 more often than not. The good rounds are alike, whichever answer came last."""
     one, two = [20_000] * 8 + [None] * 12, [20_000] * 20
     assert held(one, two)[1].verdict == held(two, one)[1].verdict == "no_difference"
     assert held([None] * 20, two)[1].verdict == "unlike"
-    assert held([None] * 20, two)[1].statuses == (503, 200)
-
-
-def test_with_more_sides_each_interval_is_wider():
-    """Together they are wrong in one of twenty, not in one of ten."""
-    base, own = [20_000] * 12, [20_000 + 100 * number for number in range(12)]
-    intervals = [held(own, base, rivals=count)[1].differences["total"].interval for count in (1, 2, 7)]
-    assert intervals == [(200, 900), (100, 1000), (100, 1000)]
-    assert [tool.needed_values(count) for count in (1, 2, 3, 4, 7, 31)] == [6, 7, 7, 8, 9, 11]
 
 
 ROUNDS_OF_EIGHT = [20_000] * 8
@@ -949,10 +795,3 @@ ROUNDS_OF_EIGHT = [20_000] * 8
 def test_a_sentence_says_which_is_better_and_by_which_phases(own, other, sentence):
     """The times are of whole chains, and no phase that goes the other way is told."""
     assert tool.verdict_sentence(tool.compare(own, other, 1)).partition("in the usual time")[0] == sentence
-
-
-def test_the_first_side_is_as_given_and_shows_no_secret(call_tool, server):
-    base = ("-H", f"X-Token: {SECRET}", "-4", server.url())
-    result = call_tool("--count", 1, *base, "--vs", "-H 'X-Token: other-token'", "--vs", "-6", "--vs", "-4")
-    assert re.search("^  A +as given$", result.out, re.MULTILINE), result.out
-    assert SECRET not in result.out + result.said
