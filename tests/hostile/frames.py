@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Callable
 
 from hostile.runner import Script
 from servers import Peer
@@ -55,6 +54,11 @@ def settings(*pairs: tuple[int, int]) -> bytes:
 def read_frames(peer: Peer, wanted: int = HEADERS) -> None:
     """Read the client's preface and its frames through the first of a type."""
     peer.read_exactly(24)
+    read_through(peer, wanted)
+
+
+def read_through(peer: Peer, wanted: int) -> None:
+    """Read the client's frames through the next of a type."""
     while True:
         start = peer.read_exactly(9)
         if len(start) < 9:
@@ -64,8 +68,8 @@ def read_frames(peer: Peer, wanted: int = HEADERS) -> None:
             return
 
 
-def read_upload(peer: Peer, size: int, taken: Callable[[int], None] = lambda count: None) -> None:
-    """Read a body of so many bytes; `taken` is called with the length of each DATA frame."""
+def read_upload(peer: Peer, size: int) -> None:
+    """Read a body of so many bytes."""
     while size:
         start = peer.read_exactly(9)
         length = peer.skip(int.from_bytes(start[:3], "big"))
@@ -73,7 +77,6 @@ def read_upload(peer: Peer, size: int, taken: Callable[[int], None] = lambda cou
             raise ConnectionResetError("the client has gone away")
         if start[3] == DATA:
             size -= length
-            taken(length)
 
 
 def answer(*parts: bytes, hold: bool = True, first: bytes = settings()) -> Script:

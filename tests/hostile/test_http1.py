@@ -384,4 +384,4 @@ def test_answers_that_never_repeat_fill_no_memory(launch, what):
     with scripted(script) as server:
         outcome = launch(server.url(), "--count", "60", "--interval", "0")
     assert outcome.code == 0
-    check_manners(outcome, 20)
+    check_manners(outcome)

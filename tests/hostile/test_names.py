@@ -93,7 +93,7 @@ def ask(launch, tmp_path):
         prefix = tuple(with_resolver(address, tmp_path))
         words = [url, "-m", str(seconds), "--json", "-", "--metrics-only", *options]
         outcome = launch(*words, prefix=prefix)
-        check_manners(outcome, seconds)
+        check_manners(outcome)
         document = check_document(json.loads(outcome.text("out")))
         assert outcome.code == (75 if document["summary"]["errors"] else 0)
         return document
