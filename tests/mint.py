@@ -1,7 +1,8 @@
-"""Certificates that no authority would issue."""
+"""Certificates that no authority would issue, and TLS whose every byte a test can cut, bend and forge."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import ssl
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from servers import Peer
 
 
 class Mint:
@@ -116,3 +119,27 @@ def server_context(pem: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     context.load_cert_chain(str(pem))
     return context
+
+
+def tls_record(kind: int, payload: bytes, length: int | None = None) -> bytes:
+    """Write a record of TLS in the clear, whose header may lie about its length."""
+    size = len(payload) if length is None else length
+    return bytes([kind, 3, 3]) + size.to_bytes(2, "big") + payload
+
+
+class Handshake:
+    """A server's side of TLS in memory: what it has to say is not sent by itself."""
+
+    def __init__(self, peer: Peer, context: ssl.SSLContext) -> None:
+        self.peer = peer
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.done = False
+
+    def flight(self) -> bytes:
+        """Read what the client sends next; return the answer."""
+        self.incoming.write(self.peer.sock.recv(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+            self.done = True
+        return self.outgoing.read()
