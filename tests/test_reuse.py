@@ -10,17 +10,14 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import threading
-import time
 from typing import NamedTuple
 
 import pytest
-from hostile.frames import frame
+from hostile.frames import END_HEADERS, HEADERS, STATUS_200, frame
 from test_series import OK, run_lines, summaries
 
 from checks import check_document, flat
@@ -29,7 +26,7 @@ from conversations import conversing
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, accepts, debian_program, free_port, http_server, redirect, refused_port, scripted
+from servers import Reply, free_port, http_server, nginx, redirect, refused_port, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 
@@ -85,61 +82,38 @@ def check_warm(steps, version):
         assert step["network"]["http_version"] == version
 
 
-@pytest.mark.needs("h2")
-@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_hypercorn_answers_every_run_on_one_connection(http2, authority, version):
-    options = ["--cacert", authority.file, *AGAIN, "4"] + ["--http1.1"] * (version == "HTTP/1.1")
-    check_warm(runs_of(here(*options, http2.url("/?size=70000"))), version)
-
-
 NGINX = """
-daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
-events {{ worker_connections 64; }}
-http {{
-  access_log off; client_max_body_size 100m; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
-  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port} ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem}; root {folder};
-    keepalive_requests 3; http2_max_concurrent_streams 1;
-    location = /early {{ return 413; }}
-  }}
-}}
+listen 127.0.0.1:{port} ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem}; root {folder};
+keepalive_requests 3; http2_max_concurrent_streams 1; client_max_body_size 100m;
+location = /early {{ return 413; }}
 """
 
 
 @pytest.fixture(scope="module")
-def nginx(tmp_path_factory, authority):
+def url(tmp_path_factory, authority):
     """Run nginx, which ends a connection after three requests; return its URL."""
     folder, port = tmp_path_factory.mktemp("nginx"), free_port()
     (folder / "big").write_bytes(b"x" * 300_000)
-    text = NGINX.format(folder=folder, port=port, pem=authority.certificate())
-    (folder / "nginx.conf").write_text("user root;\n" + text)
-    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
-    with debian_program("nginx", settings, port, folder / "out.log"):
+    with nginx(folder, port, NGINX.format(folder=folder, port=port, pem=authority.certificate())):
         yield f"https://127.0.0.1:{port}"
 
 
-VERSIONS = [
-    pytest.param((), id="http2", marks=pytest.mark.needs("h2")),
-    pytest.param(("--http1.1",), id="http1"),
-]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_nginx_that_ends_a_connection_after_three_requests_gets_a_new_one(authority, nginx, version):
-    steps = runs_of(here("--cacert", authority.file, *version, *AGAIN, "7", f"{nginx}/big"))
+@pytest.mark.parametrize("version", [pytest.param("HTTP/2", marks=pytest.mark.needs("h2")), "HTTP/1.1"])
+def test_nginx_that_ends_a_connection_after_three_requests_gets_a_new_one(authority, url, version):
+    options = ["--cacert", authority.file, *AGAIN, "7"] + ["--http1.1"] * (version == "HTTP/1.1")
+    steps = runs_of(here(*options, f"{url}/big"))
     assert statuses(steps) == [200] * 7
     assert warmth(steps) == [False, True, True, False, True, True, False]
+    assert {step["network"]["http_version"] for step in steps} == {version}
     assert [step["response"]["bytes"] for step in steps] == [300_000] * 7
     said = reasons(steps)
     assert said[3] and said[3] == said[6]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_nginx_that_answers_before_it_has_the_upload_is_no_failure(authority, nginx, version, tmp_path):
+@pytest.mark.needs("h2")
+def test_nginx_that_answers_before_it_has_the_upload_is_no_failure(authority, url, tmp_path):
     (tmp_path / "body").write_bytes(bytes(3_000_000))
-    options = ["--cacert", authority.file, *version, *AGAIN, "4", "-d", f"@{tmp_path / 'body'}"]
-    result = here(*options, nginx + "/early")
+    result = here("--cacert", authority.file, *AGAIN, "4", "-d", f"@{tmp_path / 'body'}", url + "/early")
     assert statuses(runs_of(result, warned=NONE_GOOD)) == [413] * 4
 
 
@@ -274,8 +248,7 @@ def test_without_reuse_every_run_has_a_connection_of_its_own():
 # --- closed while idle, and closed too late -------------------------------------------------------
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
-@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize(("how", "secure"), [("close", False), ("close", True), ("reset", False)])
 def test_a_close_that_was_seen_in_time_makes_a_new_connection_and_no_failure(authority, tls, secure, how):
     def between(peer, number):
         if number != 2:
@@ -292,64 +265,49 @@ def test_a_close_that_was_seen_in_time_makes_a_new_connection_and_no_failure(aut
     assert statuses(steps) == [302] * 4
     assert warmth(steps) == [False, True, False, True]
     assert [bool(reason) for reason in reasons(steps)] == [False, False, True, False]
-    closed = re.fullmatch(r"the server closed it within \d\.\d s without a request", reasons(steps)[2])
+    closed = re.fullmatch(r"the server closed it within \d+\.\d s without a request", reasons(steps)[2])
     assert "idle" in reasons(steps)[2] if how == "reset" else closed
     assert len(requests) == 4, "nothing was sent twice"
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
-@pytest.mark.parametrize("how", ["close", "reset"])
-def test_a_request_without_an_answer_on_a_kept_connection_fails_and_is_not_repeated(
-    authority, tls, secure, how
-):
+def send_half(peer):
+    peer.send(OK.replace("Length: 2", "Length: 20"))
+
+
+def send_garbage(peer):
+    with socket.socket(fileno=peer.sock.detach()) as plain:
+        plain.sendall(b"this is not TLS at all")
+
+
+FAILING = {  # what the server does before it closes, whether over TLS, and the error
+    "close": (lambda peer: None, False, "protocol in wait"),
+    "close of TLS": (lambda peer: None, True, "protocol in wait"),
+    "reset": (lambda peer: peer.reset(), False, "protocol in wait"),
+    "half a body": (send_half, False, "protocol in xfer"),
+    "no TLS": (send_garbage, True, "tls in wait"),  # OpenSSL's error has no hop to explain it
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_request_that_fails_on_a_kept_connection_is_not_repeated(authority, tls, name):
+    fail, secure, expected = FAILING[name]
+
     def talk(peer, number):
         if number == 2:
-            if how == "reset":
-                peer.reset()
+            fail(peer)
             return False
         peer.send(OK)
         return None
 
     settings = {"tls": tls} if secure else {}
     steps, requests = serving(talk, 4, "--cacert", authority.file, "-d", "x", code=75, **settings)
-    assert statuses(steps) == [200, None, 200, 200]
+    assert statuses(steps)[::2] == [200, 200]
     assert warmth(steps) == [False, True, False, True]
     error = steps[1]["error"]
-    assert (error["kind"], error["phase"]) == ("protocol", "wait")
-    assert "kept" in error["hint"]
-    assert "sent twice" in error["hint"].replace("\n", " ")
+    assert f"{error['kind']} in {error['phase']}" == expected
+    assert ("sent twice" in flat(error["hint"] or "")) == (expected == "protocol in wait")
     assert "failed" in reasons(steps)[2]
     assert len(requests) == 4, "a POST that may have been carried out is not sent again"
-
-
-def test_half_a_body_on_a_kept_connection_fails_and_the_next_run_connects_anew():
-    def talk(peer, number):
-        if number == 2:
-            peer.send(OK.replace("Length: 2", "Length: 20"))
-            return False
-        peer.send(OK)
-        return None
-
-    steps, requests = serving(talk, 3, code=75)
-    assert warmth(steps) == [False, True, False]
-    assert (steps[1]["error"]["kind"], steps[1]["error"]["phase"]) == ("protocol", "xfer")
-    assert len(requests) == 3
-
-
-def test_garbage_in_place_of_a_record_on_a_kept_connection_is_a_failed_step(authority, tls):
-    """OpenSSL's error has no hop to explain it: they were all opened by an earlier run."""
-
-    def talk(peer, number):
-        if number == 2:
-            with socket.socket(fileno=peer.sock.detach()) as plain:
-                plain.sendall(b"this is not TLS at all")
-            return False
-        peer.send(OK)
-        return None
-
-    steps, _ = serving(talk, 3, "--cacert", authority.file, code=75, tls=tls)
-    assert statuses(steps) == [200, None, 200]
-    assert steps[1]["error"]["kind"] in ("tls", "protocol")
 
 
 def test_after_a_run_that_timed_out_the_next_connects_anew_and_says_why():
@@ -357,64 +315,29 @@ def test_after_a_run_that_timed_out_the_next_connects_anew_and_says_why():
         peer.wait(60 if number == 2 else 0)
         peer.send(OK)
 
-    steps, requests = serving(talk, 5, "-m", "3", code=75)
-    assert statuses(steps) == [200, None, 200, 200, 200]
-    assert warmth(steps) == [False, True, False, True, True]
+    steps, requests = serving(talk, 3, "-m", "3", code=75)
+    assert statuses(steps) == [200, None, 200]
+    assert warmth(steps) == [False, True, False]
     assert steps[1]["error"]["kind"] == "timeout"
     assert reasons(steps)[2]
-    assert len(requests) == 5
+    assert len(requests) == 3
 
 
 def test_an_early_answer_to_an_upload_ends_the_connection(tmp_path):
     (tmp_path / "body").write_bytes(bytes(40_000_000))
-    heads = []
 
     def script(peer):
-        heads.append(peer.read_until(b"\r\n\r\n"))
+        peer.read_until(b"\r\n\r\n")
         peer.send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-        peer.wait(0.05)
+        peer.wait(PATIENCE)
 
     with scripted(script) as server:
         result = here(*AGAIN, "3", "-d", f"@{tmp_path / 'body'}", server.url())
         steps = runs_of(result, warned=NONE_GOOD)
+        assert server.accepted == 3
     assert statuses(steps) == [413] * 3
     assert warmth(steps) == [False] * 3
     assert "not finished" in reasons(steps)[1]
-    assert len(heads) == 3
-
-
-def test_records_without_data_that_come_while_idle_are_no_answer(authority, start_tool, tmp_path):
-    """OpenSSL's own server changes its keys between two requests, and wants ours changed too."""
-    program = shutil.which("openssl") or pytest.skip("openssl is not installed")
-    port, path = free_port(), tmp_path / "out.json"
-    options = ["-accept", f"127.0.0.1:{port}", "-cert", authority.certificate(), "-tls1_3"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([program, "s_server", *options], **pipes)
-
-    def talk():
-        with contextlib.suppress(BrokenPipeError):  # it has been killed
-            for line in server.stdout:
-                if line == b"\r\n":  # the end of a request
-                    os.write(server.stdin.fileno(), OK.encode())
-
-    thread = threading.Thread(target=talk)
-    thread.start()
-    try:
-        while not accepts(port):
-            time.sleep(0.02)
-        words = ("--metrics-only", "--interval", "0.4", "--reuse", "--count", "4", "--json", path)
-        process = start_tool("--cacert", authority.file, *words, f"https://127.0.0.1:{port}/")
-        for line in process.stdout:
-            if line.startswith(b"Run "):  # so it has read the answer, which is no part of the command
-                os.write(server.stdin.fileno(), b"K\n")
-        process.communicate(timeout=PATIENCE)
-    finally:
-        server.kill()
-        thread.join()
-        server.communicate()
-    steps = [run["steps"][0] for run in check_document(json.loads(path.read_text()))["runs"]]
-    assert statuses(steps) == [200] * 4
-    assert warmth(steps) == WARM
 
 
 RECORDS = {
@@ -505,10 +428,10 @@ def framed(authority, count, *options, code=0, **script):
 
 
 @h2
-@pytest.mark.parametrize("size", [0, 5000, 60_000])
+@pytest.mark.parametrize("size", [0, 60_000])
 def test_runs_share_a_connection_stream_by_stream(authority, size):
     options = ["-d", "x" * size] if size else []
-    steps, asked = framed(authority, 3, *options, initial_window_size=1 << 20)
+    steps, asked = framed(authority, 3, *options, initial_window_size=1 << 20, max_concurrent_streams=1)
     assert warmth(steps) == [False, True, True]
     assert asked == [(0, 1), (0, 3), (0, 5)]
 
@@ -542,7 +465,7 @@ BREAKING = {  # what is sent while the connection is idle, and the reason of the
     "no further stream": (lambda c: c.settings(max_concurrent_streams=0), "no further HTTP/2 stream"),
     "goaway": (lambda c: c.goaway(2**31 - 1, 0, b"too idle"), "closed the HTTP/2 connection (NO_ERROR"),
     "settings without end": (lambda c: [c.settings()] * 400, ""),
-    "headers without end": (lambda c: [c.headers(200) for _ in range(400)], ""),
+    "the next answer": (lambda c: [frame(HEADERS, STATUS_200, END_HEADERS, 3)], "not asked for"),
 }
 
 
@@ -575,7 +498,7 @@ def test_what_ends_a_connection_with_its_answer_makes_a_new_one(authority, how):
 
 
 @h2
-@pytest.mark.parametrize("how", ["goaway", "reset", "close", "silence"])
+@pytest.mark.parametrize("how", ["goaway", "reset", "close"])
 def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeated(authority, how):
     def instead(c, number, stream):
         if number != 2:
@@ -586,10 +509,8 @@ def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeat
             frame = c.reset(7)
             frame.stream_id = stream
             c.send(frame)
-        elif how == "close":
-            raise ConnectionError
         else:
-            c.peer.reset()
+            raise ConnectionError
         return True
 
     steps, asked = framed(authority, 4, instead=instead, code=75)
@@ -599,30 +520,6 @@ def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeat
     assert "kept" in steps[1]["error"]["hint"]
     assert reasons(steps)[2]
     assert [number for number, _ in asked] == [0, 0, 1, 1]
-
-
-@h2
-def test_many_runs_against_a_server_that_allows_one_stream(authority):
-    frames = Frames(max_concurrent_streams=1)
-    with conversing(authority, frames) as server:
-        steps = runs_of(here("--cacert", authority.file, *AGAIN, "40", server.url()))
-    assert warmth(steps) == [False] + [True] * 39
-    assert frames.asked == [(0, number) for number in range(1, 81, 2)]
-
-
-@h2
-def test_an_answer_to_a_request_that_was_not_sent_yet_is_none(authority):
-    """The next stream's number is no secret."""
-
-    def between(c, number):
-        head, data = c.headers(200), c.data(b"evil", end=True)
-        head.stream_id = data.stream_id = 3
-        c.send(head, data)
-
-    steps, asked = framed(authority, 3, between=between)
-    assert [step["response"]["bytes"] for step in steps] == [2] * 3
-    assert asked == [(0, 1), (1, 1), (2, 1)]
-    assert "not asked for" in reasons(steps)[1]
 
 
 @h2
@@ -693,8 +590,9 @@ def test_credit_of_an_earlier_stream_does_not_widen_the_window_of_this_one(autho
 
 
 @pytest.mark.needs("socks")
-@pytest.mark.parametrize("target", ["http", "https"])
-@pytest.mark.parametrize("road", ["http", "https", "socks5", "socks5h"])
+@pytest.mark.parametrize(
+    ("road", "target"), [("http", "http"), ("http", "https"), ("https", "https"), ("socks5", "http")]
+)
 def test_a_way_through_a_proxy_is_kept_whole(authority, tls, road, target):
     over = authority.context() if road == "https" else None
     with (
@@ -706,10 +604,8 @@ def test_a_way_through_a_proxy_is_kept_whole(authority, tls, road, target):
         assert server.accepted == 1
         assert len(asked) == 1, "the proxy was asked once"
         assert len(server.requests) == 4
-    assert warmth(steps) == WARM
-    for step in steps[1:]:
-        assert [step["timing"][key] for key in SETTING_UP] == [None] * 3
-        assert step["network"]["proxy_url"] == url
+    check_warm(steps, "HTTP/1.1")
+    assert [step["network"]["proxy_url"] for step in steps] == [url] * 4
 
 
 @h2
@@ -718,16 +614,7 @@ def test_http2_inside_a_tunnel_is_kept(authority, http2, proxy):
     check_warm(steps, "HTTP/2")
 
 
-def test_a_chain_over_two_origins_keeps_a_connection_to_each():
-    with http_server() as last, http_server({"/": redirect(last.url("/x"))}) as first:
-        result = here("-L", *AGAIN, "3", first.url())
-        assert (first.accepted, last.accepted) == (1, 1)
-        assert (len(first.requests), len(last.requests)) == (3, 3)
-    document = result.json()
-    assert [warmth(run["steps"]) for run in document["runs"]] == [[False, False], [True, True], [True, True]]
-
-
-def test_a_redirect_that_leads_nowhere_is_cold_and_fails(server):
+def test_a_redirect_that_leads_nowhere_is_cold_and_fails():
     with http_server({"/": redirect("ftp://a.test/")}) as broken:
         document = here("-L", *AGAIN, "2", broken.url()).json()
     for run in document["runs"]:
@@ -738,22 +625,15 @@ def test_a_redirect_that_leads_nowhere_is_cold_and_fails(server):
 # --- what is said of it ---------------------------------------------------------------------------
 
 
-def test_metrics_compact_and_json_have_the_times_of_kept_connections(run_tool, server):
-    metrics = run_tool("--metrics-only", "--json", "-", *AGAIN, "30", server.url())
-    [found] = metrics.json()["statistics"]
-    assert (found["reused"], found["n"], found["connect_ms"]["median"]) == (True, 29, None)
-    assert found["total_ms"]["p95"] is not None
+def test_the_lines_of_kept_connections_have_no_times_of_setting_up(run_tool, server):
     metrics = run_tool("--metrics-only", *AGAIN, "4", server.url())
-    lines = run_lines(metrics.out)
-    assert lines[1].startswith("Run 2 Step 1: dns=- connect=- tls=- ttfb=")
+    assert run_lines(metrics.out)[1].startswith("Run 2 Step 1: dns=- connect=- tls=- ttfb=")
     [found] = summaries(metrics.out)
-    assert found["runs"] == "4"
-    names = itertools.product(("dns", "connect", "tls"), ("min", "median", "p95", "max"))
-    assert {found[f"{key}_{name}"] for key, name in names} == {"-"}
+    assert (found["runs"], found["dns_min"], found["connect_p95"], found["tls_max"]) == ("4", "-", "-", "-")
     assert found["ttfb_median"] == found["wait_median"] != "-"
     compact = run_tool("--compact", *AGAIN, "2", server.url())
     assert re.match(
-        r"Run 2 Step 1: 200 GET \S+ \| dns=- connect=- tls=- ttfb=\d+\.\dms total=\d+\.\dms \| 6 B",
+        r"Run 2 Step 1: 200 GET \S+ \| dns=- connect=- tls=- ttfb=[\d.]+m?s total=[\d.]+m?s \| 6 B",
         run_lines(compact.out)[1],
     )
 
@@ -839,43 +719,28 @@ def names(step):
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_kept_connection_costs_no_handshake(far, authority, version):
-    context, expected = authority.context(FAR), {"setup"}
-    context.maximum_version = version
-    if version == ssl.TLSVersion.TLSv1_2:
-        expected.add("tls12")
-    found = set()
-    for _ in range(8):  # a path that a busy machine holds up fits nothing
-        cold, *warm = far(None, tls=context, count=4)
-        assert not any(map(names, warm)), warm
-        found |= names(cold)
+def test_what_a_new_connection_costs_is_found_on_no_kept_one(far, authority):
+    """Windows of kept ones have grown, or have shrunk again since: from one end that cannot be told."""
+    context, expected, found = authority.context(FAR), {"setup", "tls12", "slow_start"}, set()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    for _ in range(30):  # a path that a busy machine holds up fits nothing
+        for size in (2, 60_000):
+            cold, *warm = far({"/": Reply(body=b"x" * size)}, tls=context)
+            assert not any(expected & names(step) for step in warm)
+            found |= names(cold)
         if expected <= found:
-            break
-    assert expected <= found
-
-
-@pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize("direction", ["down", "up"])
-def test_windows_of_kept_connections_explain_no_slow_start(far, direction):
-    """They have grown, or have shrunk again since: from one end that cannot be told."""
-    routes, *options = [{"/": Reply(body=b"x" * 60_000)}]
-    if direction == "up":
-        routes, options = {"/": Reply()}, ["-d", "x" * 20_000, "--interval", "0.7"]
-    for _ in range(10):
-        # The cold one is the proof that there is something to be found, where the machine lets times fit.
-        cold, *warm = far(routes, *options)
-        assert all("slow_start" not in names(step) for step in warm)
-        if "slow_start" in names(cold):
             return
-    raise AssertionError("no slow start in a new connection")
+    raise AssertionError(found)
 
 
 @pytest.mark.needs("root", "linux")
 def test_retransmits_of_a_warm_step_are_its_own(far):
-    steps = far(None, rules=[Rule("up", "data", 2)], count=3)
-    assert [step["network"]["tcp_retransmits"] for step in steps] == [0, 1, 0]
-    assert ["loss" in names(step) for step in steps] == [False, True, False]
+    for _ in range(30):  # where a busy machine holds up the path, more is sent again
+        steps = far(None, rules=[Rule("up", "data", 2)])
+        found = [(step["network"]["tcp_retransmits"], "loss" in names(step)) for step in steps]
+        if found == [(0, False), (1, True), (0, False)]:
+            return
+    raise AssertionError(found)
 
 
 def test_where_nothing_ever_connected_no_connection_was_refused():
