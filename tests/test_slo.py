@@ -17,11 +17,10 @@ SLOW = 0.03
 
 @pytest.fixture
 def chain():
-    """Serve /slow → /end and /chain → /end, an endless /loop, and /broken → a port that refuses."""
+    """Serve /chain → /end, an endless /loop, and /broken → a port that refuses."""
     with refused_port() as port:
         routes = {
             "/": Reply(body=b"x" * 10, wait=SLOW),
-            "/slow": redirect("/end")._replace(wait=2.5),
             "/chain": redirect("/end")._replace(wait=SLOW),
             "/end": Reply(body=b"end"),
             "/loop": redirect("/loop")._replace(wait=SLOW / 10),
@@ -46,33 +45,28 @@ def thresholds(result):
 
 # --- malformed specifications ---------------------------------------------------------------------
 
-MALFORMED = [
-    "", "   ", ",", "total=1,", ",total=1", "total=1,,dns=1", "total", "total=1,dns", "=5", "total=",
-    "total=  ", "total=1=2", "latency=5", "send=5", "dns=1,dns=2", "dns=1,DNS=1", "dns=1,tls=2, dns =1",
-    "total=fast", "total=5m", "total=ms", "total=5 ms", "total=0s", "total=1e308s", "total=0x10",
-    "total=1_000", "total=1 000", "total=５００", "total=٥٠٠", "total=0", "total=0.000", "total=1e-999",
-    "total=-1", "total=-0", "total=nan", "total=NaN", "total=inf", "total=Infinity", "total=-inf",
-    "total=1e999", "total=1;dns=1", "total:1", "total=1\x1b",
-]  # fmt: skip
+MALFORMED = {  # what is given: what is said of it
+    **dict.fromkeys(["", ",", "total=1,,dns=1", "=5", "total=  "], ""),
+    **dict.fromkeys(
+        ["total=1=2", "total=5 ms", "total=0s", "total=1e308s", "total=1e-999", "total=1\x1b"], ""
+    ),
+    **{f"{key}=5": f"Unknown SLO key '{key}'" for key in ("dns_ms", "[red]x[/red]")},
+    "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
+    "dns=1,tls=2, DNS =1": "Duplicate",
+    **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
+}
 
 
 @pytest.mark.parametrize("specification", MALFORMED)
-def test_a_malformed_budget_is_refused_in_a_panel_before_any_request(
+def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happens(
     call_tool, server, tmp_path, specification
 ):
     path = write(tmp_path, f"# a comment\n{specification}\n")
-    for given in (("--slo", specification), ("--slo-file", path)):
-        result = call_tool(*given, server.url())
-        check_usage_error(result, "SLO Error")
+    for option, value, told in (("--slo", specification, MALFORMED[specification]), ("--slo-file", path, "")):
+        result = call_tool(option, value, "--har", tmp_path / "har", "--json", "-", server.url())
+        check_usage_error(result, "SLO Error", told)
         assert "\x1b" not in result.err
-    assert server.accepted == 0
-
-
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], ["--json", "-"]])
-def test_the_panel_appears_in_every_mode_and_nothing_is_written(call_tool, server, tmp_path, mode):
-    result = call_tool(*mode, "--slo", "total=never", "--har", tmp_path / "har", server.url())
-    check_usage_error(result, "SLO Error", "never")
-    assert server.accepted == 0 and list(tmp_path.iterdir()) == []
+    assert server.accepted == 0 and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("without", [(), ("rich",)])
@@ -85,37 +79,19 @@ def test_the_panel_has_a_border_and_a_title(run_tool, without):
     assert "Unknown SLO key 'latency'" in flat(result.err)
 
 
-NAMED = {
-    **{f"{key}=5": f"Unknown SLO key '{key}'" for key in ("latency", "dns_ms", "ttfb2", "[red]x[/red]")},
-    "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
-    **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "inf", "1_000")},
-}
-
-
-@pytest.mark.parametrize("specification", NAMED)
-def test_what_is_wrong_with_a_budget_is_named(call_tool, specification):
-    result = call_tool("--slo", specification, "http://127.0.0.1:1/")
-    check_usage_error(result, "SLO Error", NAMED[specification])
-
-
 # --- budgets in a file ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        "total=5000\nttfb=4000.5\n",
-        "total=5000\nttfb=4000.5",
-        "# budgets\n\ntotal=5000\n\n#ttfb=1\nttfb=4000.5\n\n",
-        "total=5000\r\n# x\r\n\r\nttfb=4000.5\r\n",
-        "\ufefftotal=5000\nttfb=4000.5\n",
-        "\ufeff# grün ≤ schnell\r\nTOTAL = 5e3 \n\tTtfb=4000.50\n",
+        "# budgets\n\ntotal=5000\n\n#ttfb=1\nttfb=4000.5",
+        "\ufeff# grün ≤ schnell\r\nTOTAL = 5e3 \n\tTtfb=4000.50\r\n",
     ],
-    ids=["plain", "no-final-newline", "comments", "crlf", "bom", "everything"],
+    ids=["plain", "everything"],
 )
 def test_budgets_are_read_from_a_file(call_tool, server, tmp_path, content):
     result = call_tool("--slo-file", write(tmp_path, content), "--json", "-", server.url())
-    assert result.code == 0, result.err
     assert thresholds(result) == {"total": 5000, "ttfb": 4000.5}
 
 
@@ -141,10 +117,10 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(call_tool, server, tmp_pa
 
 
 def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_path):
-    path = write(tmp_path, "total=0.001\nttfb=4000\n")
-    result = call_tool("--slo-file", path, "--slo", "TOTAL=5000,dns=7", "--json", "-", server.url())
+    path = write(tmp_path, "total=0.001\nttfb=90000\n")
+    result = call_tool("--slo-file", path, "--slo", "TOTAL=90000,dns=7", "--json", "-", server.url())
     assert result.code == 0
-    assert thresholds(result) == {"dns": 7, "total": 5000, "ttfb": 4000}
+    assert thresholds(result) == {"dns": 7, "total": 90000, "ttfb": 90000}
     bad = call_tool("--slo-file", write(tmp_path, "total=never\n"), "--slo", "total=5000", server.url())
     check_usage_error(bad, "SLO Error", "never")
 
@@ -154,7 +130,7 @@ def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_p
 
 def test_a_budget_that_is_kept_passes(call_tool, chain, tmp_path):
     path = tmp_path / "out.json"
-    budgets = "total=9000,wait=9000,dns=0.000001,tls=0.000001"
+    budgets = "total=90000,wait=90000,dns=0.000001,tls=0.000001"
     result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
     assert result.code == 0
     [line] = result.metrics()
@@ -165,14 +141,14 @@ def test_a_budget_that_is_kept_passes(call_tool, chain, tmp_path):
 
 def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_tool, chain, tmp_path):
     path = tmp_path / "out.json"
-    budgets = "xfer=9000,wait=1.5,ttfb=1,total=1e1"
+    budgets = "xfer=90000,wait=1.5,ttfb=1,total=1e1"
     result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
     assert result.code == 4
     [line] = result.out.splitlines()
     assert line.endswith(" slo=fail slo_violations=total,ttfb,wait")
     slo = result.json(path)["summary"]["slo"]
     assert [violation["key"] for violation in slo["violations"]] == ["total", "ttfb", "wait"]
-    assert slo["thresholds_ms"] == {"total": 10, "ttfb": 1, "wait": 1.5, "xfer": 9000}
+    assert slo["thresholds_ms"] == {"total": 10, "ttfb": 1, "wait": 1.5, "xfer": 90000}
     assert all(violation["actual_ms"] >= SLOW * 1000 - EDGE for violation in slo["violations"])
 
 
@@ -184,11 +160,12 @@ def test_without_budgets_nothing_speaks_of_them(call_tool, chain, tmp_path):
         assert "slo" not in result.json(path)["summary"]
 
 
-def test_a_chain_is_judged_by_its_last_response_alone(call_tool, chain):
-    result = call_tool("-L", "--slo", "wait=2400", "--metrics-only", chain.url("/slow"))
-    first, last = result.metrics()
-    assert "slo" not in first
-    assert last["slo"] == "pass"
+def test_a_chain_is_judged_by_its_last_response_alone(call_tool, server, authority, tls):
+    with http_server({"/": redirect(server.url())}, tls=tls) as first:
+        words = ("-L", "--slo", "tls=0.001", "--metrics-only", "--cacert", authority.file)
+        result = call_tool(*words, first.url())
+    redirected, last = result.metrics()
+    assert "slo" not in redirected and last["slo"] == "pass"
     assert result.code == 0
 
 
@@ -224,13 +201,11 @@ def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(
 @pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
 def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path, mode):
     path = tmp_path / "out.json"
-    half = sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-    with refused_port() as port, scripted(half) as server:
-        for url in (f"http://127.0.0.1:{port}/", server.url()):
-            result = call_tool("--slo", "total=0.001", "--json", path, *mode, url)
-            assert result.code == 75
-            assert not re.search(r"\bslo\b", result.out.lower())
-            assert "slo" not in result.json(path)["summary"]
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
+        result = call_tool("--slo", "total=0.001", "--json", path, *mode, server.url())
+    assert result.code == 75
+    assert not re.search(r"\bslo\b", result.out.lower())
+    assert "slo" not in result.json(path)["summary"]
 
 
 # --- the panel ------------------------------------------------------------------------------------
@@ -248,14 +223,14 @@ def panel(text):
 @pytest.mark.parametrize("without", [(), ("rich",)])
 def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
     for mode in ((), ("--compact",)):
-        words = ("-L", *mode, "--slo", "ttfb=9000.50,total=9e3", chain.url("/chain"))
+        words = ("-L", *mode, "--slo", "ttfb=90000.50,total=9e4", chain.url("/chain"))
         result = run_tool(*words, without=without)
         title, *inside, bottom = panel(result.out)
         assert re.search(r"[✓✔✅] *SLO: pass|SLO: pass *[✓✔✅]", title)
         assert not any(character.isalnum() for character in bottom)
         text = flat("\n".join(inside))
         assert text.startswith("Thresholds: ")
-        assert "total≤9000ms" in text and "ttfb≤9000.5ms" in text
+        assert "total≤90000ms" in text and "ttfb≤90000.5ms" in text
         assert "Violations" not in text
         last = "Step 2: 200" if mode else "Redirect Chain Summary"
         assert result.out.index(last) < result.out.index("SLO: pass")
@@ -264,13 +239,13 @@ def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
 @pytest.mark.parametrize(("mode", "without"), [(["--compact"], ()), ([], ("rich",))])
 def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
     path = tmp_path / "out.json"
-    budget = "wait=1,ttfb=0.5,xfer=9000,total=1.25"
+    budget = "wait=1,ttfb=0.5,xfer=90000,total=1.25"
     result = run_tool(*mode, "--slo", budget, "--json", path, chain.url(), without=without)
     title, *inside, bottom = panel(result.out)
     assert re.search(r"[✗✘✖❌×] *SLO: fail|SLO: fail *[✗✘✖❌×]", title)
     assert not any(character.isalnum() for character in bottom)
     text = flat("\n".join(inside))
-    for threshold in ("wait≤1ms", "ttfb≤0.5ms", "xfer≤9000ms", "total≤1.25ms"):
+    for threshold in ("wait≤1ms", "ttfb≤0.5ms", "xfer≤90000ms", "total≤1.25ms"):
         assert threshold in text
     shown = BULLET.findall(text.partition("Violations:")[2])
     expected = [
@@ -284,18 +259,13 @@ def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
 
 @pytest.mark.needs("rich")
 @pytest.mark.parametrize(
-    ("budget", "colour", "other"), [("total=9000", "28", "161"), ("total=1", "161", "28")]
+    ("budget", "colour", "other"), [("total=90000", "28", "161"), ("total=1", "161", "28")]
 )
-def test_border_and_icon_have_the_colour_of_the_verdict(run_tool, chain, budget, colour, other):
+def test_the_border_has_the_colour_of_the_verdict(run_tool, chain, budget, colour, other):
     result = run_tool("--compact", "--slo", budget, chain.url(), terminal="out err")
-    lines = [
-        line for line in result.out.splitlines() if not line.lstrip("\x1b[0123456789;m").startswith("Step ")
-    ]
-    title, bottom = lines[0], lines[-1]
-    for line in (title, bottom):
+    for line in panel(result.out)[:: len(panel(result.out)) - 1]:
         codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", line) for code in codes.split(";")}
-        assert colour in codes
-        assert other not in codes
+        assert colour in codes and other not in codes
 
 
 @pytest.mark.parametrize("without", [(), ("rich",)])
@@ -312,7 +282,7 @@ def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, 
 
 @pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])
 def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
-    words = ["--slo", "total=0.5,wait=1,ttfb=9000", chain.url("/missing")]
+    words = ["--slo", "total=0.5,wait=1,ttfb=90000", chain.url("/missing")]
     result = call_tool(style, *words)
     assert result.code == 4 and (style == "-s" or result.warned("404"))
     if style == "-s":
@@ -325,19 +295,19 @@ def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
     assert refused[2:] == ["httphases: the last status, 404, is refused by -f"]
     expected = call_tool("-s", "--expect", "2xx", chain.url("/missing"))
     assert expected.err == "httphases: the last status, 404, does not match --expect\n"
-    assert call_tool("-s", "-f", "--slo", "total=9000", chain.url()).err == ""
+    assert call_tool("-s", "-f", "--slo", "total=90000", chain.url()).err == ""
 
 
-def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool):
-    with http_server({"/": Reply(wait=0.02), "/slow": Reply(wait=0.15)}) as server:
-        words = ("--vs", server.url("/slow"), "--count", "7", "--slo", "total=+10%,wait=+2s", server.url())
-        drawn, silent = call_tool("--compact", *words), call_tool("-s", *words)
+def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool, server):
+    """An address is looked up in 0 ms, a name in some."""
+    words = ("--vs", server.url(host="localhost"), "--count", "7", "-4", server.url())
+    budgets = ("--slo", "dns=+0.001,total=+90000%")
+    drawn, silent = call_tool("--compact", *budgets, *words), call_tool("-s", *budgets, *words)
     assert drawn.code == silent.code == 4
-    size = r"\d+\.\d"
-    written = rf"Thresholds: total≤\+10 % of {size} \({size}ms\) +wait≤\+2000 ms over {size} \(2{size}ms\)"
+    size = r"\d+\.\d+"
+    written = rf"Thresholds: dns≤\+0.001 ms over 0.000 \(0.001ms\) +total≤\+90000 % of {size} \({size}ms\)"
     assert re.search(written, flat(drawn.out))
-    line = rf"httphases: {BULLET.pattern} at B, beside [\d.]+ms\n"
-    assert re.fullmatch(line, silent.err)
+    assert re.fullmatch(rf"httphases: {BULLET.pattern} at B, beside 0.0ms\n", silent.err)
 
 
 def test_what_was_not_judged_is_said_in_silence_too(call_tool):
@@ -348,11 +318,11 @@ def test_what_was_not_judged_is_said_in_silence_too(call_tool):
 
 
 def test_budgets_given_apart_are_all_held(call_tool, server):
-    result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=5000", server.url())
+    result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=90000", server.url())
     assert (result.code, result.out.endswith("slo_violations=total\n")) == (4, True)
 
 
-@pytest.mark.parametrize(("budget", "count", "least"), [("p90", 28, 29), ("p95", 58, 59), ("p99", 100, 299)])
+@pytest.mark.parametrize(("budget", "count", "least"), [("p90", 28, 29), ("p99", 100, 299)])
 def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server, budget, count, least):
     words = ("--metrics-only", "--interval", 0, "--slo", f"total.{budget}=9999", server.url())
     call_tool("--count", count, *words).warned(
