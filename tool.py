@@ -6276,7 +6276,8 @@ class Way:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 22. Step. One request under the clock: what must be ready before it, and the record of what became of it.
+# 22. Step. One request under the clock: what must be ready before it, the cookies of a chain among it, and
+#     the record of what became of it.
 class CurrentStep(NamedTuple):
     """The step under way."""
 
@@ -7276,7 +7277,7 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24c. Verdict. Runs -> the budgets' outcome and the exit code.
+# 24c. Verdict. Runs -> the budgets' outcome, the report of all that is known, and the exit code.
 def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgement:
     """Hold runs of one variant against a budget in ms.
 
@@ -8970,7 +8971,7 @@ def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28a. Views. Report -> neutral blocks, for any painter.
+# 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
 class Span(NamedTuple):
     """Text in a tone: a key of SHADES, one of them `on` another, or `reverse` before one."""
 
@@ -9219,7 +9220,7 @@ def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {})
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28b. Views of a run. Its steps, its chain, its budgets.
+# 28b. Views of a run. The blocks of a step, of a chain and of its budgets.
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
 
@@ -10114,7 +10115,7 @@ def has_rich() -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30a. Main, standard streams and files. The only ones that are written to.
+# 30a. Main, what is outside: signals, standard streams, files, the collector. Nothing else is written to.
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
 UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
