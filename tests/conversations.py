@@ -146,4 +146,4 @@ def conversing(authority: Any, script: Callable[[Conversation], Any], **settings
 def converse(authority: Any, script: Callable[[Conversation], Any], *arguments: Any) -> Result:
     """Run the program against an HTTP/2 script."""
     with conversing(authority, script) as server:
-        return here("-m", "10", "--cacert", authority.file, *arguments, server.url())
+        return here("-m", "60", "--cacert", authority.file, *arguments, server.url())
