@@ -304,13 +304,15 @@ def scripted(
     """Serve every connection by `script(peer)`; the connection is closed when the script returns.
 
     An exception in the script, a failed assertion say, is raised again when the block ends. `tls_delay` is
-    slept between connection and handshake. With an `accept_delay` (Linux, IPv4) the first SYN has to wait for
+    slept before the handshake is answered. With an `accept_delay` (Linux, IPv4) the first SYN has to wait for
     so long, until its kernel sends it again; the first connections are then empty ones that filled the queue.
     """
 
     def serve(peer: Peer) -> None:
         if tls is not None:
-            peer.wait(tls_delay)
+            if tls_delay:
+                peer.sock.recv(1, socket.MSG_PEEK)  # the client's handshake has begun
+                peer.wait(tls_delay)
             peer.secure(tls)
         script(peer)
 

@@ -9,7 +9,6 @@ import socket
 
 import pytest
 
-from checks import EDGE
 from inside import tool
 from servers import http_server, scripted, sending
 
@@ -151,18 +150,6 @@ def test_interim_responses_are_counted_and_are_not_the_response(call_tool):
     assert (response["status"], response["bytes"]) == (200, 5)
     assert response["interim"] == [102, 103, 103, 199]
     assert "link" not in {header["name"].lower() for header in response["headers"]}
-
-
-def test_first_byte_means_the_first_byte_of_the_final_response(call_tool):
-    def script(peer):
-        peer.read_request()
-        peer.send(HINT)
-        peer.wait(0.25)
-        peer.send(FINAL)
-
-    _, step = measured(call_tool, script)
-    assert step["response"]["interim"] == [103]
-    assert step["timing"]["wait_ms"] >= 250 - EDGE
 
 
 def test_an_interim_response_that_is_cut_off_is_not_called_something_else_than_http(call_tool):
