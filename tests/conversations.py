@@ -79,29 +79,21 @@ class Conversation:
 
         return SettingsFrame(0, {getattr(SettingsFrame, name.upper()): v for name, v in values.items()})
 
-    def headers(self, status: Any = 200, *fields: Field, end: bool = False, whole: bool = True) -> Any:
+    def headers(self, status: Any = 200, *fields: Field, end: bool = False) -> Any:
         """Make a HEADERS frame with `:status`, none when it is None."""
         from hyperframe.frame import HeadersFrame
 
         first = [] if status is None else [(":status", str(status))]
-        return self.block(HeadersFrame(1), [*first, *fields], end, whole)
-
-    def block(self, frame: Any, fields: list[Field], end: bool = False, whole: bool = True) -> Any:
-        """Fill a frame with a header block."""
-        frame.data = self.encoder.encode(fields)
-        frame.flags |= ({"END_STREAM"} if end else set()) | ({"END_HEADERS"} if whole else set())
-        return frame
+        flags = {"END_HEADERS", "END_STREAM"} if end else {"END_HEADERS"}
+        return HeadersFrame(1, self.encoder.encode([*first, *fields]), flags=flags)
 
     def data(self, content: bytes = b"", *, end: bool = False, padding: int | None = None) -> Any:
         """Make a DATA frame on stream 1."""
         from hyperframe.frame import DataFrame
 
-        frame = DataFrame(1, content)
-        if end:
-            frame.flags.add("END_STREAM")
+        frame = DataFrame(1, content, pad_length=padding or 0, flags={"END_STREAM"} if end else ())
         if padding is not None:
             frame.flags.add("PADDED")
-            frame.pad_length = padding
         return frame
 
     def window(self, increment: int, stream: int = 1) -> Any:

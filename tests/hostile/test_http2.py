@@ -8,7 +8,6 @@ import struct
 import pytest
 
 from hostile.frames import (
-    ACK,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -17,7 +16,6 @@ from hostile.frames import (
     HEADERS,
     PADDED,
     PING,
-    PRIORITY,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
@@ -75,7 +73,6 @@ LEGAL = [
     fine("no body", head(flags=END_STREAM), size=0),
     fine("204", head(STATUS_204, END_STREAM), status=204, size=0),
     fine("a status that nobody knows", head(field(b":status", b"999")) + BODY, status=999),
-    fine("trailers", head() + frame(DATA, b"hello\n") + head(field(b"x", b"y"), END_STREAM)),
     fine(
         "trailers and a length",
         head(length(b"6")) + frame(DATA, b"hello\n") + head(field(b"x", b"y"), END_STREAM),
@@ -92,30 +89,20 @@ LEGAL = [
     fine("alternative services", frame(0xA, b"\0\x05a.test" + b'h3=":443"', 0, 0) + HELLO),
     fine("no SETTINGS at all", answer(HELLO, first=b"")),
     fine("unknown settings", settings((0x99, 7), (0xFFFF, 0xFFFFFFFF)) + HELLO),
-    fine("pings", frame(PING, b"12345678", 0, 0) * 20 + HELLO),
-    fine("SETTINGS acknowledged twenty times", frame(SETTINGS, b"", ACK, 0) * 20 + HELLO),
     fine("RST_STREAM of a stream that never was", frame(RST_STREAM, bytes(4), 0, 3) + HELLO),
-    fine("an answer to no ping", frame(PING, b"12345678", ACK, 0) + HELLO),
-    fine("priorities", frame(PRIORITY, b"\0\0\0\0\x10", 0, 3) * 20 + HELLO),
     fine("a header table of nothing", settings((1, 0)) + HELLO),
-    fine("a header table of 4 GB", settings((1, 0xFFFFFFFF)) + HELLO),
     fine("no concurrent streams", settings((3, 0)) + HELLO),
     fine("the largest window", settings((4, 0x7FFFFFFF)) + HELLO),
     fine("the largest frames", settings((5, 0xFFFFFF)) + HELLO),
     fine("a header list of nothing", settings((6, 0)) + HELLO),
-    fine("interim responses", head(field(b":status", b"103")) * 9 + HELLO),
-    fine("GOAWAY that covers the request", goaway(1, 0) + HELLO),
     fine("GOAWAY with an error that covers the request", head() + goaway(1, 11) + BODY),
     fine("GOAWAY twice", head() + goaway(0x7FFFFFFF, 0) + goaway(1, 0) + BODY),
     fine("GOAWAY after the end", HELLO + goaway(0, 2)),
-    fine("GOAWAY in the body", head() + goaway(1, 0, b"\x1b[2J") + BODY),
-    fine("GOAWAY that covers all", goaway(0x7FFFFFFF, 0) + HELLO),
     fine("RST_STREAM(NO_ERROR) after the end", HELLO + reset(0)),
     fine("rubbish after the end", HELLO + b"\x1b[2J" * 999),
     fine("a close after the end", answer(HELLO, hold=False)),
     fine("names of rich markup", head(STATUS_200 + field(b"server", b"[red]x[/]")) + BODY),
     fine("the same length twice", head(length(b"6", b"6")) + BODY),
-    fine("a second response after the first", HELLO + HELLO),
     fine(
         "a response before the request",
         lambda peer: (peer.send(settings()), read_frames(peer), peer.send(HELLO), peer.wait(9)),
@@ -127,8 +114,6 @@ OUT_OF_PLACE = [
     case("DATA before the head", frame(DATA, b"x")),
     case("DATA on stream 0", frame(DATA, b"x", 0, 0) + HELLO),
     case("DATA on a stream that never was", head() + frame(DATA, b"x") + frame(DATA, b"x", 0, 3) + BODY),
-    case("DATA on a stream of the server", head() + frame(DATA, b"x", 0, 2) + BODY),
-    case("HEADERS on a stream that never was", frame(HEADERS, STATUS_200, END_HEADERS, 3)),
     case("HEADERS on a stream of the server", frame(HEADERS, STATUS_200, END_HEADERS, 2)),
     case("CONTINUATION before HEADERS", frame(CONTINUATION, STATUS_200, END_HEADERS)),
     case("CONTINUATION after the head", head() + frame(CONTINUATION, STATUS_200, END_HEADERS)),
@@ -144,7 +129,6 @@ OUT_OF_PLACE = [
     case("SETTINGS of 5 bytes", frame(SETTINGS, b"12345", 0, 0)),
     case("GOAWAY on stream 1", frame(GOAWAY, bytes(8))),
     case("GOAWAY of 7 bytes", frame(GOAWAY, bytes(7), 0, 0)),
-    case("RST_STREAM on stream 0", frame(RST_STREAM, bytes(4), 0, 0)),
     case("RST_STREAM of 3 bytes", frame(RST_STREAM, bytes(3))),
     case("WINDOW_UPDATE of 3 bytes", frame(WINDOW_UPDATE, bytes(3), 0, 0)),
     case("WINDOW_UPDATE of nothing", frame(WINDOW_UPDATE, bytes(4), 0, 0)),
@@ -163,44 +147,26 @@ OUT_OF_PLACE = [
 VALUES = (
     [
         case(f"the setting {key} = {value}", settings((key, value)) + HELLO)
-        for key, value in (
-            (2, 2),
-            (4, 0x80000000),
-            (5, 16383),
-        )
+        for key, value in ((2, 2), (4, 0x80000000), (5, 16383))
     ]
     + [
-        case(
-            f"the status {value!r}",
-            head(field(b":status", value) if value is not None else field(b"x", b"y")) + BODY,
-        )
-        for value in (
-            None,
-            b"",
-            b"20",
-            b"2000",
-            b"+20",
-            b"099",
-            b"101",
-            b"\xb2\xb2\xb2",
-        )
+        case(f"the status {value!r}", head(field(b":status", value)) + BODY)
+        for value in (b"", b"20", b"2000", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
     ]
     + [
+        case("no status", head(field(b"x", b"y")) + BODY),
         case("two statuses", head(STATUS_200 + STATUS_204) + BODY),
         case("a status after a field", head(field(b"x", b"y") + STATUS_200) + BODY),
         case("a pseudo-header of a request", head(STATUS_200 + field(b":path", b"/")) + BODY),
-        case("an unknown pseudo-header", head(STATUS_200 + field(b":x", b"/")) + BODY),
         case("a name in capitals", head(STATUS_200 + field(b"Server", b"x")) + BODY),
         case("an empty name", head(STATUS_200 + field(b"", b"x")) + BODY),
         case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
-        case("a transfer-encoding", head(STATUS_200 + field(b"transfer-encoding", b"chunked")) + BODY),
         case("a name with blanks", head(STATUS_200 + field(b" x", b"y")) + BODY),
         case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
         case("a length too small", head(length(b"5")) + BODY),
         case("a length too large", head(length(b"7")) + BODY),
         case("a length and no body", head(length(b"6"), END_STREAM)),
         case("a length with a sign", head(length(b"+6")) + BODY),
-        case("a length of 5,000 digits", head(length(b"6" * 5000)) + BODY),
         case("two lengths", head(length(b"6", b"7")) + BODY),
         case("no response at all", head(field(b":status", b"103")) + frame(DATA, b"", END_STREAM)),
         case("an interim response that ends the stream", head(field(b":status", b"103"), END_STREAM)),
@@ -209,19 +175,12 @@ VALUES = (
 )
 
 
-def bomb(entries: int, repeats: int) -> bytes:
-    """Fill the table with large fields, then name them over and over (an HPACK bomb)."""
-    stored = b"".join(field(b"x%d" % at, b"y" * 1000, 0x40) for at in range(entries))
-    return head(STATUS_200 + stored + b"\xbe" * repeats) + BODY
-
-
+LARGE = b"".join(field(b"x%d" % at, b"y" * 1000, 0x40) for at in range(3))
 PIECES = frame(CONTINUATION, field(b"x", b"y" * 1000) * 10)
-
 HPACK = [
     case(f"the header block {block[:8].hex()}", head(block))
     for block in (
         b"\x80",
-        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
         b"\xbe",
         b"\x00\x05abc",
         b"\x00\x81\x00\x01x",
@@ -229,7 +188,7 @@ HPACK = [
         b"\xff" * 16000,
     )
 ] + [
-    case("an HPACK bomb", bomb(3, 15_000 - 3_100)),
+    case("large fields named over and over", head(STATUS_200 + LARGE + b"\xbe" * 12_000) + BODY),
     case("header fields beyond a thousand", head(STATUS_200 + field(b"x", b"y") * 1001) + BODY),
     case(
         "a header section beyond a megabyte",
@@ -258,7 +217,6 @@ FLOODS = [
     case("DATA without end", flood(head(), frame(DATA, b"x" * 16384)), "timeout"),
     case("empty DATA without end", flood(head(), frame(DATA) * 500)),
     case("padding without end", flood(head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50)),
-    case("PING that drips", flood(b"", frame(PING, b"12345678", 0, 0), 0.05), "timeout"),
     case("DATA that drips", flood(head(), frame(DATA, b"x"), 0.05), "timeout"),
 ]
 
@@ -279,13 +237,10 @@ def reset_after(known: bytes, last: bytes) -> Script:
 ENDS = [
     case("silence", answer(first=b""), "timeout"),
     case("SETTINGS and silence", b"", "timeout", phase="wait"),
-    case("half a frame header and silence", b"\0\0", "timeout"),
-    case("a head without its end", frame(HEADERS, STATUS_200), "timeout"),
     case("a head and silence", head(), "timeout"),
     case("a body without its end", head() + frame(DATA, b"x"), "timeout", phase="xfer", status=200, size=1),
     case("a close at once", answer(first=b"", hold=False), phase="wait"),
     case("a close after an interim response", answer(head(field(b":status", b"103")), hold=False)),
-    case("a close in a frame header", answer(b"\0\0", hold=False)),
     case("a close in the head", answer(frame(HEADERS, STATUS_200), hold=False), phase="wait"),
     case("a close after the head", answer(head(), hold=False), phase="xfer"),
     case("a close inside DATA", answer(head() + frame(DATA, b"hello\n", length=99), hold=False), size=6),
