@@ -11,23 +11,24 @@ import time
 import pytest
 
 from checks import EDGE
+from conftest import PATIENCE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
 from servers import (
     Reply,
     black_hole,
     bracketed,
-    can_listen,
     dns_server,
     http_server,
     redirect,
     refused_port,
     scripted,
+    sending,
 )
 
-STAGGER = 250
 """Milliseconds after which the next address is tried (RFC 8305 section 5)."""
 NEVER = 20.0
+"""Seconds that no run waits for, which ends before."""
 """Seconds of a stagger that no run waits for, which ends before."""
 
 
@@ -71,37 +72,41 @@ def test_the_first_address_that_answers_is_the_only_one_tried(race, server):
     assert server.accepted == 1
 
 
-def test_after_a_refusal_the_next_address_is_tried_at_once(race, monkeypatch):
-    monkeypatch.setattr(tool, "CONNECT_STAGGER", NEVER)
-    step = only_step(race("refused", "refused", "live"))
+class Staggers:
+    """Seconds after which the next address is tried, of each attempt others."""
+
+    def __init__(self, *seconds):
+        self._seconds = iter(seconds)
+
+    def __mul__(self, unit):
+        return next(self._seconds) * unit
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize(("first", "stagger"), [("refused", NEVER), ("silent", 0.25)])
+def test_after_a_refusal_the_next_address_is_tried_at_once(race, monkeypatch, first, stagger):
+    monkeypatch.setattr(tool, "CONNECT_STAGGER", Staggers(stagger, NEVER, NEVER))
+    step = only_step(race(first, "refused", "live"))
     assert step["network"]["ip"] == "127.0.1.3"
     assert [bool(error) for _, error in attempts_of(step)] == [True, True, False]
-    assert "refused" in attempts_of(step)[0][1]
+    assert "refused" in attempts_of(step)[1][1]
 
 
 @pytest.mark.needs("linux")
 def test_each_silent_address_costs_a_quarter_of_a_second(race):
-    assert tool.CONNECT_STAGGER * 1000 == STAGGER
+    assert tool.CONNECT_STAGGER == 0.25
     step = only_step(race("silent", "silent", "live"))
     assert step["network"]["ip"] == "127.0.1.3"
     assert [error is None for _, error in attempts_of(step)] == [False, False, True]
     first, second, last = (each["duration_ms"] for each in step["network"]["attempts"])
-    assert step["timing"]["connect_ms"] >= 2 * STAGGER
-    assert min(first - second, second - last) >= STAGGER - 0.002, "they are rounded"
-
-
-@pytest.mark.needs("linux")
-def test_a_refusal_while_another_is_silent_starts_the_next_at_once(race, monkeypatch):
-    """A wait for the one that refuses would cost the stagger once more."""
-    monkeypatch.setattr(tool, "CONNECT_STAGGER", 2.0)
-    step = only_step(race("silent", "refused", "live"))
-    assert 2000 <= step["timing"]["connect_ms"] < 4000
-    assert step["network"]["ip"] == "127.0.1.3"
+    assert step["timing"]["connect_ms"] >= 2 * 250
+    assert min(first - second, second - last) >= 250 - 0.002, "they are rounded"
 
 
 @pytest.mark.needs("linux")
 def test_a_slow_first_address_can_still_win(monkeypatch):
     """The first one answers its second SYN, after a second; the other never does."""
+    answer = sending("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
     with scripted(answer, accept_delay=0.5) as slow, black_hole() as silent:
         places = [("127.0.1.1", slow.port), ("127.0.1.2", silent)]
         peers = [tool.Peer(ip, socket.AF_INET, ("127.0.0.1", port)) for ip, port in places]
@@ -109,12 +114,6 @@ def test_a_slow_first_address_can_still_win(monkeypatch):
         step = only_step(here("-m", "10", "http://many.test/"))
     assert step["network"]["ip"] == "127.0.1.1"
     assert step["timing"]["connect_ms"] >= 500
-
-
-def answer(peer):
-    """Answer one request, if there is one."""
-    if peer.read_request():
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
 
 
 @pytest.mark.needs("root", "linux")
@@ -139,7 +138,7 @@ def test_when_every_address_refuses_all_are_recorded(race):
 
 @pytest.mark.needs("linux")
 def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeypatch):
-    monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.05)
+    monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.0)
     step = failure(race("refused", "silent", "silent", options=["-m", "0.5"]), "timeout", "connect")
     recorded = attempts_of(step)
     assert [number for number, _ in recorded] == [1, 2, 3]
@@ -147,13 +146,12 @@ def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeyp
     assert step["timing"]["total_ms"] >= 499
 
 
+@pytest.mark.needs("linux")
 def test_the_losers_are_closed(race):
     """The connection that is used is the only one that is left: nothing is ever sent twice."""
-    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
-    if before is None:
-        pytest.skip("needs /proc")
+    before = len(os.listdir("/proc/self/fd"))
     only_step(race("silent", "live"))
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + PATIENCE
     while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < give_up:
         time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before
@@ -164,11 +162,8 @@ FOUR, SIX = socket.AF_INET, socket.AF_INET6
 
 def test_the_families_take_turns_and_keep_their_order():
     for families, order in (
-        ([], []),
-        ([FOUR, FOUR, FOUR], [0, 1, 2]),
         ([SIX, SIX, FOUR, FOUR], [0, 2, 1, 3]),
         ([FOUR, FOUR, SIX], [0, 2, 1]),
-        ([FOUR, SIX, SIX, SIX], [0, 1, 2, 3]),
         ([SIX, SIX, SIX, FOUR], [0, 3, 1, 2]),
     ):
         peers = [tool.Peer(str(number), family, ()) for number, family in enumerate(families)]
@@ -178,14 +173,13 @@ def test_the_families_take_turns_and_keep_their_order():
 # --- literals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", "IPv4"), ("127.0.0.2", "IPv4"), ("::1", "IPv6")])
-def test_a_literal_address_is_used_as_it_is(host, family):
-    if family == "IPv6" and not can_listen("::1"):
-        pytest.skip("needs ipv6")
+@pytest.mark.parametrize("host", ["127.0.0.2", pytest.param("::1", marks=pytest.mark.needs("ipv6"))])
+def test_a_literal_address_is_used_as_it_is(host):
     with http_server(host=host) as server:
         step = only_step(here(server.url()))
     network = step["network"]
-    assert (network["ip"], network["ip_family"], network["addresses"]) == (host, family, [host])
+    assert (network["ip"], network["addresses"]) == (host, [host])
+    assert network["ip_family"] == ("IPv6" if ":" in host else "IPv4")
     assert (step["timing"]["dns_ms"], network["port"]) == (0, server.port)
     assert server.requests[0].values("Host") == [f"{bracketed(host)}:{server.port}"]
 
@@ -198,12 +192,6 @@ def test_a_zone_id_chooses_the_interface_and_is_not_sent():
             assert step["network"]["ip"].partition("%")[0] == "::1"
             assert step["timing"]["dns_ms"] == 0
     assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
-
-
-@pytest.mark.needs("ipv6", "linux")
-def test_an_unknown_zone_is_a_failure_and_no_crash():
-    step = only_step(here("http://[fe80::1%25nosuch0]:1/"), 75)
-    assert step["error"]["kind"] in ("dns", "network") and step["error"]["message"]
 
 
 @pytest.mark.needs("ipv6", "linux")
@@ -277,20 +265,21 @@ def test_the_round_trip_of_the_path_is_shown_beside_the_wait(run_tool, server):
     result = run_tool(server.url(), env={"COLUMNS": "100"})
     assert "round trip" in result.out and "retransmit" in result.out
     network = only_step(here(server.url()))["network"]
-    assert 0 <= network["tcp_rtt_ms"] < 1000 and network["tcp_retransmits"] >= 0
+    assert network["tcp_rtt_ms"] >= 0 and network["tcp_retransmits"] >= 0
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize(("first", "later"), [(0.02, 0.18), (0.4, 0.02)], ids=["longer", "shorter"])
+@pytest.mark.parametrize(("first", "later"), [(0.02, 0.4), (0.4, 0.02)], ids=["longer", "shorter"])
 def test_the_round_trip_that_is_told_is_the_smallest(run_tool, tmp_path, first, later):
     """The path changes behind the handshake, and many segments are acknowledged after that."""
     change = Rule("up", "data", action="slow", amount=later)
     with path(tmp_path, first, [change]) as way, way.far(http_server(host=ANY)) as server:
         result = run_tool("--json", "-", "-d", "x" * 40_000, server.url(host=FAR), within=way.near)
     step = only_step(result)
-    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] < 80
-    assert step["timing"]["connect_ms"] >= first * 1000
+    connect = step["timing"]["connect_ms"]
+    assert connect >= first * 1000
     assert step["timing"]["wait_ms"] >= 2 * later * 1000 - EDGE, "the body takes two flights"
+    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] <= min(connect, 399)
 
 
 @pytest.mark.needs("root", "linux")
@@ -299,9 +288,10 @@ def test_a_syn_that_was_lost_is_part_of_the_connect_and_told(run_tool, tmp_path)
     with path(tmp_path, 0.02, [Rule("up", "syn")]) as way, way.far(http_server(host=ANY)) as server:
         step = only_step(run_tool("--json", "-", server.url(host=FAR), within=way.near))
     [attempt] = step["network"]["attempts"]
-    assert min(step["timing"]["connect_ms"], attempt["duration_ms"]) >= 1000
+    connect = step["timing"]["connect_ms"]
+    assert min(connect, attempt["duration_ms"]) >= 1000
     assert step["network"]["tcp_retransmits"] == 1
-    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] < 1000
+    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] <= connect - 1000 + EDGE
 
 
 @pytest.mark.needs("linux")
