@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,8 @@ from hostile.runner import PEAK_MIB
 from servers import Reply, http_server, redirect, scripted, sending
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
-METRICS = ("--metrics-only", "-m", "10")
+METRICS = ("--metrics-only", "-m", "20")
+STYLES = [METRICS, ("-m", "20")]
 
 
 def shell(script: str) -> tuple[str, ...]:
@@ -39,69 +39,44 @@ def check_decent(outcome, codes) -> None:
 
 # --- streams --------------------------------------------------------------------------------------
 
-STREAMS = [
-    ("stdin is closed", '"$@" <&-', 0, True),
-    ("stdout is closed", '"$@" >&-', 73, False),
-    ("stderr is closed", '"$@" 2>&-', 0, True),
-    ("all three are closed", '"$@" <&- >&- 2>&-', 73, False),
-    ("stdout is full", '"$@" >/dev/full', 73, False),
-    ("stderr is full", '"$@" 2>/dev/full', 0, True),
-    ("both are full", '"$@" >/dev/full 2>&1', 73, False),
-    ("stdout can only be read", '"$@" 1</dev/null', 73, False),
-    ("stdout is /dev/null", '"$@" >/dev/null', 0, False),
-    ("stdout is a file with a limit of nothing", 'ulimit -f 0; "$@"', 73, False),
-]
+STREAMS = {
+    "stderr is full": ('"$@" 2>/dev/full', 0, True),
+    "both are full": ('"$@" >/dev/full 2>&1', 73, False),
+    "stdout can only be read": ('"$@" 1</dev/null', 73, False),
+    "stdout is a file with a limit of nothing": ('ulimit -f 0; "$@"', 73, False),
+    "stdin and stderr are closed": ('"$@" <&- 2>&-', 0, True),
+}
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize(("name", "script", "code", "reported"), STREAMS, ids=[row[0] for row in STREAMS])
-@pytest.mark.parametrize("style", [METRICS, ("--compact",), ()], ids=["metrics", "compact", "waterfall"])
-def test_the_program_ends_well_when(launch, server, name, script, code, reported, style):
+@pytest.mark.parametrize(("script", "code", "reported"), STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
+def test_the_program_ends_well_when(launch, server, script, code, reported, style):
     outcome = launch(server.url(), *style, prefix=shell(script))
     check_decent(outcome, [code])
     assert bool(outcome.out) == reported
 
 
-@pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >&-'])
-@pytest.mark.parametrize("option", ["--json", "--har"])
-def test_a_document_that_cannot_be_written_to_stdout_is_an_unwritten_report(launch, server, script, option):
-    outcome = launch(server.url(), *METRICS, option, "-", prefix=shell(script))
-    check_decent(outcome, [73])
-
-
-def test_a_reader_that_is_gone_from_the_start_is_no_failure(start_tool, server):
-    read, write = os.pipe()
-    os.close(read)
-    process = start_tool(server.url(), *METRICS, stdout=write)
-    os.close(write)
-    _, err = process.communicate(timeout=30)
-    assert (process.returncode, calm(err.decode())) == (0, "")
-
-
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("count", range(4, 12))
-@pytest.mark.parametrize("style", [METRICS, ("-m", "10")], ids=["metrics", "waterfall"])
-def test_few_file_descriptors_are_a_failure_or_enough(launch, server, count, style):
-    prefix = shell(f'ulimit -n {count}; "$@"')
+def limited(limit: str) -> tuple[str, ...]:
+    """Make a prefix that sets a limit of `ulimit`; skip where Python itself needs more."""
+    prefix = shell(f'ulimit {limit}; "$@"')
     if subprocess.run([*prefix, sys.executable, "-c", ""], check=False, capture_output=True).returncode:
         pytest.skip("Python itself needs more")
-    outcome = launch(server.url(), *style, prefix=prefix)
-    check_decent(outcome, [0, 64, 70, 75])
+    return prefix
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("count", range(5, 10))
-def test_few_file_descriptors_are_never_blamed_on_the_name(launch, server, count):
+@pytest.mark.parametrize("count", range(4, 10))
+@pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
+def test_few_file_descriptors_are_a_failure_or_enough_and_never_blamed_on_the_name(
+    launch, server, count, style
+):
     """A resolver that finds none left says that there is no such name."""
-    prefix = shell(f'ulimit -n {count}; "$@"')
-    if subprocess.run([*prefix, sys.executable, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("Python itself needs more")
-    named = server.url().replace("127.0.0.1", "localhost")
-    outcome = launch(named, *METRICS, prefix=prefix)
-    check_decent(outcome, [0])
+    outcome = launch(server.url(host="localhost"), *style, prefix=limited(f"-n {count}"))
+    check_decent(outcome, [0] if count > 4 and style == METRICS else [0, 64, 70])
 
 
 LIMIT = "this process met a limit"
@@ -116,13 +91,10 @@ def check_refused(outcome, words: str = "") -> None:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", [29, 32, 35, 38, 41, 44, 47, 50, 60, 80, 140, 300])
-@pytest.mark.parametrize("style", [METRICS, ("-m", "10")], ids=["metrics", "waterfall"])
+@pytest.mark.parametrize("mib", [29, 35, 41, 47, 60, 140])
+@pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_little_memory_is_enough_or_refused_before_anything_is_sent(launch, server, mib, style):
-    prefix = shell(f'ulimit -v {mib * 1024}; "$@"')
-    if subprocess.run([*prefix, sys.executable, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("Python itself needs more")
-    outcome = launch(server.url(), *style, prefix=prefix)
+    outcome = launch(server.url(), *style, prefix=limited(f"-v {mib * 1024}"))
     if outcome.code:
         check_refused(outcome)
         assert server.accepted == 0
@@ -131,7 +103,7 @@ def test_little_memory_is_enough_or_refused_before_anything_is_sent(launch, serv
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", range(36, 60, 3))
+@pytest.mark.parametrize("mib", range(36, 60, 6))
 def test_memory_that_runs_out_half_way_takes_nothing_along_that_was_measured(launch, mib):
     """Each step keeps a megabyte of header fields."""
     fields = tuple((f"X-{number}", "x" * 1000) for number in range(990))
@@ -166,21 +138,17 @@ def few_threads():
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("style", [METRICS, ("-m", "10")], ids=["metrics", "waterfall"])
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent(
-    launch, server, few_threads, style, scheme
-):
-    url = server.url().replace("http", scheme).replace("127.0.0.1", "localhost")
-    check_refused(launch(url, *style, prefix=few_threads(1)), "can't start new thread")
+def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent(launch, server, few_threads):
+    for scheme, style in (("http", METRICS), ("https", ())):
+        url = f"{scheme}://localhost:{server.port}/"
+        check_refused(launch(url, *style, prefix=few_threads(1)), "can't start new thread")
     assert server.accepted == 0
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_one_thread_besides_is_enough(launch, few_threads, tls, authority, host):
+def test_one_thread_besides_is_enough(launch, few_threads, tls, authority):
     with http_server(tls=tls) as secure:
-        words = (secure.url(host=host), "--cacert", str(authority.file), *METRICS)
+        words = (secure.url(host="localhost"), "--cacert", str(authority.file), *METRICS)
         outcome = launch(*words, prefix=few_threads(2))
     check_decent(outcome, [0])
     assert calm(outcome.err) == ""
@@ -262,7 +230,7 @@ def test_the_lack_of_descriptors_in_a_later_step_is_that_step_s_failure(launch, 
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("streams", ["<&-", "<&- 2>&-", ""])
+@pytest.mark.parametrize("streams", ["<&- 2>&-", ""])
 def test_closed_streams_need_no_null_device(launch, server, streams):
     prefix = ("unshare", "--mount", *shell(f'mount -t tmpfs none /dev && "$@" {streams}'))
     if subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode:
@@ -273,9 +241,8 @@ def test_closed_streams_need_no_null_device(launch, server, streams):
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("kib", [128, 256, 1024, 65536])
-def test_a_small_stack_is_enough(launch, server, kib):
-    check_decent(launch(server.url(), *METRICS, prefix=shell(f'ulimit -s {kib}; "$@"')), [0])
+def test_a_small_stack_is_enough(launch, server):
+    check_decent(launch(server.url(), *METRICS, prefix=limited("-s 128")), [0])
 
 
 @pytest.mark.needs("h2", "trustme")
@@ -293,7 +260,7 @@ def test_an_upload_takes_no_memory_beyond_its_body(launch, tmp_path, authority, 
             peer.read_until(b"\r\n\r\n")
             assert peer.skip(size) == size
             peer.send(HELLO)
-        peer.wait(9)
+        peer.read_to_end()
 
     body = tmp_path / "body"
     body.write_bytes(bytes(size))
@@ -305,7 +272,7 @@ def test_an_upload_takes_no_memory_beyond_its_body(launch, tmp_path, authority, 
 
 # --- a kernel that lacks something ----------------------------------------------------------------
 
-REFUSALS = ["nodelay", "timestamps", "tcp_info", "more", "eor", "nodelay,timestamps,tcp_info,more,eor"]
+REFUSALS = ["nodelay,timestamps,more,eor", "nodelay,timestamps,tcp_info,more,eor"]
 
 
 @pytest.mark.needs("linux")
@@ -329,53 +296,35 @@ def test_a_socket_option_that_is_refused_costs_its_figure_and_not_the_connection
 
 ENVIRONMENTS = {
     "no home": {"HOME": None},
-    "a home that is not there": {"HOME": "/nowhere/at/all"},
-    "no terminal type": {"TERM": None},
     "a terminal type of rubbish": {"TERM": "\x1b[2J"},
-    "a dumb terminal": {"TERM": "dumb"},
-    "no path": {"PATH": "/nowhere"},
     "no language": {"LANG": None, "LC_ALL": None},
     "the C locale without UTF-8": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-    "a language nobody speaks": {"LC_ALL": "xx_YY.klingon"},
     "streams in ASCII": {"PYTHONIOENCODING": "ascii"},
     "streams in UTF-16": {"PYTHONIOENCODING": "utf-16"},
-    "streams in EBCDIC": {"PYTHONIOENCODING": "cp037"},
     "variables that are not UTF-8": {"LANG": "\udcff\udcfe", "HTTP_X": "\udc80", "COLUMNS": "\udcff"},
-    "a width of nothing": {"COLUMNS": "0"},
     "a width of a million": {"COLUMNS": "1000000"},
-    "a width of minus one": {"COLUMNS": "-1"},
     "a width in other digits": {"COLUMNS": "\u0668\u0660"},
     "a time zone of rubbish": {"TZ": "../../etc/passwd\x1b"},
     "warnings as errors": {"PYTHONWARNINGS": "error,default::ResourceWarning"},
     "development mode": {"PYTHONDEVMODE": "1"},
     "no assertions and no docstrings": {"PYTHONOPTIMIZE": "2"},
-    "an unbuffered Python": {"PYTHONUNBUFFERED": "1"},
     "a Python that inspects": {"PYTHONINSPECT": "1"},
     "no trust store": {"SSL_CERT_FILE": "/nowhere", "SSL_CERT_DIR": "/nowhere"},
     "an OpenSSL configuration that is not there": {"OPENSSL_CONF": "/nowhere"},
     "resolver options of rubbish": {"RES_OPTIONS": "timeout:x ndots:99999", "LOCALDOMAIN": "\x1b"},
     "key log in a folder": {"SSLKEYLOGFILE": "/"},
-    "a colour wish": {"NO_COLOR": "1", "CLICOLOR": "0"},
 }
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-@pytest.mark.parametrize("style", [METRICS, ("-m", "10")], ids=["metrics", "waterfall"])
-def test_the_environment_does_not_matter(launch, server, name, style):
-    outcome = launch(server.url(), *style, env=ENVIRONMENTS[name])
+@pytest.mark.parametrize("env", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_the_environment_does_not_matter(launch, server, env):
+    outcome = launch(server.url(), env=env)
     check_decent(outcome, [0])
     assert "\x1b" not in outcome.out + outcome.err
 
 
 def test_no_environment_at_all_is_enough(launch, server, launcher):
     outcome = launcher.run([sys.executable, launcher.program, server.url(), *METRICS], {})
-    check_decent(outcome, [0])
-
-
-@pytest.mark.needs("linux")
-def test_a_folder_that_was_removed_is_no_obstacle(launch, server, tmp_path):
-    script = 'mkdir d && cd d && rmdir ../d && "$@"'
-    outcome = launch(server.url(), *METRICS, prefix=shell(script), cwd=str(tmp_path))
     check_decent(outcome, [0])
 
 
@@ -389,13 +338,11 @@ def test_a_file_in_a_folder_that_was_removed_is_an_unwritten_report(launch, serv
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("folder", ["/proc", "/tmp", "/etc", "/dev/shm", "/sys"])
-def test_a_system_without_this_folder_is_enough(launch, server, folder, launcher, request):
+@pytest.mark.parametrize("folder", ["/proc", "/etc", "/sys"])
+def test_a_system_without_this_folder_is_enough(launch, server, folder):
     mount = ("unshare", "--mount", *shell(f'mount -t tmpfs none {folder} && "$@"'))
     if subprocess.run([*mount, "true"], check=False, capture_output=True).returncode:
         pytest.skip("needs the right to mount")
-    if launcher.program.startswith(folder + "/"):
-        pytest.skip(f"the program itself lies in {folder}")
     check_decent(launch(server.url(), *METRICS, prefix=mount), [0])
 
 
@@ -403,24 +350,15 @@ ODD = "\udcff\udc1b"
 ARGUMENTS = [
     ("a path", ["{url}/\udcff\udcfe"], 0),
     ("a header's value", ["{url}", "-H", "X-Y: \udcff\x1b[2J"], 0),
-    ("a header's name", ["{url}", "-H", "\udcff: x"], 64),
     ("data", ["{url}", "-d", "\udcff\udcfe\x1b"], 0),
-    ("a method", ["{url}", "-X", "\udcff\x1b"], 64),
     ("a host", ["http://\udcff\udcfe\x1b/"], 64),
     ("a budget", ["{url}", "--slo", "\udcff\x1b=\x9b"], 64),
     ("a proxy", ["{url}", "-x", "http://\udcff\x1b:1"], 64),
-    ("an override", ["{url}", "--resolve", "\udcff:1:\x1b"], 64),
-    ("a time", ["{url}", "-m", "\udcff\x1b"], 64),
-    ("a bundle", ["{url}", "--cacert", "/\udcff\x1b"], 64),
     ("an option", ["{url}", "--\udcff\x1b"], 64),
-    ("a second URL", ["{url}", "\udcff\x1b"], 64),
     ("a file of data", ["{url}", "-d", "@/nowhere/\udcff\x1b"], 64),
     ("a report's path", ["{url}", "--json", "/nowhere/\udcff\x1b"], 73),
-    ("an archive's path", ["{url}", "--har", "/nowhere/\udcff\x1b"], 73),
     ("a header of 60 KB", ["{url}", "-H", "X: " + "y" * 60_000], 0),
     ("a thousand headers", ["{url}", *["-H", "X: y"] * 1000], 0),
-    ("nothing", [], 64),
-    ("an empty URL", [""], 64),
 ]
 
 
@@ -445,83 +383,41 @@ class Watch:
             os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Watch())
 """
-MODULES = ["argparse", "ssl", "http.client", "urllib.parse", "json", "h2.connection", "rich.console"]
+MODULES = {"argparse": 2, "ssl": 15, "urllib.parse": 2, "json": 15, "h2.connection": 2, "rich.console": 15}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("module", MODULES)
-def test_a_signal_during_start_up_ends_it_without_a_traceback(launch, tmp_path, number, module):
+@pytest.mark.parametrize(("module", "number"), MODULES.items())
+def test_a_signal_during_start_up_ends_it_without_a_traceback(launch, tmp_path, module, number):
     if module.partition(".")[0] in ("h2", "rich"):
         pytest.importorskip(module)
-    (tmp_path / "sitecustomize.py").write_text(WHEN_IMPORTING.format(module=module, number=int(number)))
+    (tmp_path / "sitecustomize.py").write_text(WHEN_IMPORTING.format(module=module, number=number))
     outcome = launch("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": str(tmp_path)})
     check_decent(outcome, [128 + number, -number])
     assert outcome.out == outcome.err == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("milliseconds", range(0, 450, 75))
-def test_a_signal_at_any_moment_ends_a_run_that_hangs(launch, number, milliseconds):
-    with scripted(lambda peer: peer.wait(60)) as server:
-        words = (server.url(), "-m", "10", "--json", "/dev/null")
-        outcome = launch(*words, signals=((milliseconds / 1000, int(number)),))
-    check_decent(outcome, [128 + number, -number])
-    assert outcome.out == ""
+def test_an_ignored_interrupt_stays_ignored(start_tool):
+    asked = threading.Event()
 
+    def script(peer):
+        peer.read_request()
+        asked.set()
+        peer.read_to_end()
 
-@pytest.fixture
-def hanging(start_tool):
-    """Start the program on a server that never answers; return the process once it waits for the answer."""
-    with contextlib.ExitStack() as held:
-
-        def start(*options, **settings):
-            asked = threading.Event()
-
-            def script(peer):
-                peer.read_request()
-                asked.set()
-                peer.read_to_end()
-
-            process = start_tool(held.enter_context(scripted(script)).url(), *options, **settings)
-            assert asked.wait(30)
-            return process
-
-        yield start
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_ten_signals_are_no_more_than_one(hanging, number):
-    process = hanging()
-    for _ in range(10):
-        process.send_signal(number)
-        time.sleep(0.001)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (128 + number, b"", b"")
-
-
-def test_an_ignored_interrupt_stays_ignored(hanging):
     ignore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    process = hanging("--metrics-only", "-m", "1", preexec_fn=ignore)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    with scripted(script) as server:
+        process = start_tool(server.url(), "--metrics-only", "-m", "3", preexec_fn=ignore)
+        assert asked.wait(PATIENCE)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75
     assert parse_metrics(out.decode().rstrip("\n"))["error"] == "timeout"
 
 
 def test_a_pause_by_the_shell_does_not_undo_the_deadline(launch):
-    with scripted(lambda peer: peer.wait(60)) as silent:
+    with scripted(lambda peer: peer.read_to_end()) as silent:
         signals = ((0.4, int(signal.SIGSTOP)), (1.2, int(signal.SIGCONT)))
         outcome = launch(silent.url(), "--json", "-", "--metrics-only", "-m", "0.8", signals=signals)
     check_decent(outcome, [75])
     document = check_document(json.loads(outcome.text("out")))
     assert document["steps"][0]["error"]["kind"] == "timeout"
-
-
-def test_a_signal_while_a_document_is_written_leaves_the_old_one(launch, tmp_path):
-    path = tmp_path / "old.json"
-    path.write_text("old")
-    with scripted(sending(HELLO[:-1])) as server:
-        for milliseconds in (0, 50, 100, 150):
-            launch(server.url(), "-m", "5", "--json", str(path), signals=((milliseconds / 1000, 15),))
-            assert path.read_text() == "old" or check_document(json.loads(path.read_text()))
-    assert os.listdir(tmp_path) == ["old.json"]
