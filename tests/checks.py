@@ -200,6 +200,9 @@ def check_step(step: dict[str, Any]) -> None:
         check_error(step["error"])
     assert step["response"] is not None or step["error"] is not None, "neither a response nor an error"
     check_findings(step["findings"], exact(step["timing"]["total_ms"]))
+    for finding in step["findings"]:
+        phase = finding["phase"]
+        assert phase is None or exact(finding["cost_ms"]) <= exact(step["timing"][f"{phase}_ms"]), finding
     check_timeline(step)
 
 
