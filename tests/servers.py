@@ -56,7 +56,12 @@ def can_listen(host: str) -> bool:
 
 
 def listen(host: str, backlog: int = 100, port: int = 0) -> socket.socket:
-    """Open a listening socket on a port of `host`, a free one unless it is named."""
+    """Open a listening socket on a port of `host`, a free one unless it is named; or on a unix socket."""
+    if "/" in host:
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        local.bind(host)
+        local.listen(backlog)
+        return local
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     if port:  # where a server was before
@@ -200,7 +205,8 @@ class Server:
     """A listening server: where it is and what has happened to it."""
 
     def __init__(self, listener: socket.socket, scheme: str) -> None:
-        self.host, self.port = listener.getsockname()[:2]
+        name = listener.getsockname()
+        self.host, self.port = (name, 0) if isinstance(name, str) else name[:2]
         self.scheme = scheme
         self.requests: list[Request] = []
         self.accepted = 0
@@ -238,7 +244,8 @@ class _Acceptor:
             if self.listener not in ready or self.stopped.is_set():
                 continue
             sock, _ = self.listener.accept()
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = Peer(sock, self.server.accepted, self.stopped)
             self.server.accepted += 1
             thread = threading.Thread(target=self.converse, args=(peer,), daemon=True)
@@ -303,9 +310,10 @@ def scripted(
 ) -> Iterator[Server]:
     """Serve every connection by `script(peer)`; the connection is closed when the script returns.
 
-    An exception in the script, a failed assertion say, is raised again when the block ends. `tls_delay` is
-    slept before the handshake is answered. With an `accept_delay` (Linux, IPv4) the first SYN has to wait for
-    so long, until its kernel sends it again; the first connections are then empty ones that filled the queue.
+    An exception in the script, a failed assertion say, is raised again when the block ends. `host` may be the
+    path of a unix socket. `tls_delay` is slept before the handshake is answered. With an `accept_delay`
+    (Linux, IPv4) the first SYN has to wait for so long, until its kernel sends it again; the first
+    connections are then empty ones that filled the queue.
     """
 
     def serve(peer: Peer) -> None:

@@ -90,17 +90,14 @@ def name_of(peer: Peer) -> str | None:
 
 
 @contextlib.contextmanager
-def remembering(context: ssl.SSLContext | None, response: str = HELLO):
+def remembering(context: ssl.SSLContext, response: str = HELLO):
     """Serve one response on every connection; yield the server and whom it saw, a name a connection."""
     seen: list[str | None] = []
 
     def script(peer: Peer) -> None:
-        request = peer.read_request()
-        if request is None:
-            return
-        server.requests.append(request)
-        seen.append(name_of(peer) if isinstance(peer.sock, ssl.SSLSocket) else None)
-        peer.send(response)
+        if peer.read_request():
+            seen.append(name_of(peer))
+            peer.send(response)
 
     with scripted(script, tls=context) as server:
         yield server, seen

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_every_report_is_made(lacking, server):
         assert done.returncode == 0 and "200" in done.stdout and calm(done.stderr) == ""
 
 
-@pytest.mark.parametrize("path", ["-", "/dev/stdout", "/dev/fd/1"])
+@pytest.mark.parametrize("path", ["-", "/dev/stdout"])
 def test_an_export_goes_to_stdout(lacking, server, path):
     done = lacking("-s", "--json", path, server.url())
     assert done.returncode == 0, done.stderr
@@ -88,14 +87,18 @@ def test_an_export_goes_through_links_of_the_system(lacking, server, tmp_path):
     assert os.listdir(tmp_path / "folder") == ["file"]
 
 
-@pytest.mark.parametrize("words", [("-d", "@{}"), ("-H", "@{}"), ("--cacert", "{}"), ("--json", "{}")])
-def test_a_pipe_that_nobody_opens_is_not_waited_for(lacking, server, tmp_path, words):
+@pytest.mark.parametrize(
+    ("option", "at", "code", "said"),
+    [
+        ("-d", "@", 64, "nobody is writing"),
+        ("--cacert", "", 64, "nobody is writing"),
+        ("--json", "", 73, "No such device or address"),
+    ],
+)
+def test_a_pipe_that_nobody_opens_is_not_waited_for(lacking, server, tmp_path, option, at, code, said):
     os.mkfifo(tmp_path / "pipe")
-    began = time.monotonic()
-    url = server.url()
-    done = lacking("-m", "2", "--metrics-only", words[0], words[1].format(tmp_path / "pipe"), url)
-    assert done.returncode == (73 if words[0] == "--json" else 64)
-    assert time.monotonic() - began < PATIENCE / 2
+    done = lacking("-m", "600", "--metrics-only", option, f"{at}{tmp_path / 'pipe'}", server.url())
+    assert done.returncode == code and said in done.stderr
 
 
 def test_a_key_log_that_cannot_be_is_a_warning(lacking, tls, authority, tmp_path, request):
