@@ -127,9 +127,12 @@ def breaking(replies, usual=None):
     return {"/": lambda request: replies.get(next(count), usual or Reply(wait=0.01))}
 
 
-def test_on_a_terminal_events_stand_in_place_of_the_lines_of_many_runs(run_tool, tmp_path):
+def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_rows_that_failed(
+    run_tool, tmp_path
+):
     path = tmp_path / "out.json"
-    with http_server(breaking({**OUTAGE, 29: Reply(404)})) as server:
+    errors = {**OUTAGE, 20: Reply(404), 29: Reply(502), 30: Reply(404)}
+    with http_server(breaking(errors)) as server:
         options = ("--count", "30", "--interval", "0", "--json", path)
         result = run_tool(*options, server.url(), terminal="out err", columns=120)
     first, *_ = events = events_of(result.json(path))
@@ -140,24 +143,15 @@ def test_on_a_terminal_events_stand_in_place_of_the_lines_of_many_runs(run_tool,
         (12, "status", "502"),
         (14, "status", "503"),
         (15, "recovered", "200 again"),
-        (29, "status", "404"),
-        (30, "recovered", "200 again"),
+        (20, "status", "404"),
+        (21, "recovered", "200 again"),
+        (29, "status", "502 again"),
+        (30, "status", "404 again"),
     ]
     assert "Run 1 Step" not in result.out
-
-
-def test_the_report_names_rows_of_runs_that_failed_with_their_times(call_tool):
-    def failed_rows(replies):
-        with http_server(breaking(replies)) as server:
-            result = call_tool("--count", "30", "--interval", "0", server.url(), env={"COLUMNS": "120"})
-        return re.search(r" Failed \d+ of 30 runs: run .*", flat(result.out))[0]
-
-    rows = failed_rows({**OUTAGE, 20: Reply(404), 29: Reply(502), 30: Reply(404)})
     span, end = rf"\({TIME} for [\d.]+ m?s", rf"\({TIME} to the end"
-    named = rf"12-14 {span}: 502, 503\), 20 {span}: 404\), 29-30 {end}: 502, 404\)"
-    assert re.match(f" Failed 6 of 30 runs: run {named}", rows)
-    many = failed_rows({number: Reply(503) for number in range(2, 21, 2)})
-    assert re.findall(rf"(\d+) \({TIME} ", many.partition("…")[0]) == [str(each) for each in range(2, 17, 2)]
+    rows = rf"12-14 {span}: 502, 503\), 20 {span}: 404\), 29-30 {end}: 502, 404\)"
+    assert re.search(f" Failed 6 of 30 runs: run {rows}", flat(SGR.sub("", result.out)))
 
 
 def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on_a_terminal(run_tool):
@@ -223,6 +217,8 @@ def test_the_first_changes_are_told_and_exported_and_one_line_says_that_no_more_
     live = live_lines(shown)
     assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
+    rows = re.search(r" Failed 60 of 120 runs: run (.*?)…", flat(SGR.sub("", shown.out)))[1]
+    assert re.findall(rf"(\d+) \({TIME} ", rows) == [str(each) for each in range(2, 17, 2)]
     monkeypatch.setattr(tool, "MAX_EVENTS", 3)
     with http_server(breaking(changing)) as server:
         result = call_tool("--count", "9", "--interval", "0", "--json", "-", server.url())

@@ -113,20 +113,6 @@ def test_instants_that_are_noticed_out_of_order_make_no_negative_phase(late):
     assert (timing.wait, timing.ttfb, timing.total) == (0, 60, 150)
 
 
-def test_attempts_are_told_in_the_order_in_which_they_began():
-    log = tool.Log()
-    for number in range(3):
-        log.dials += (tool.Dial(at(10 * number + 10), PEERS[number], None, None),)
-    log.end_dial(1, at(35), "connection refused")
-    log.end_dial(2, at(40))
-    log.stopped = at(100)
-    assert log.history().attempts == (
-        tool.Attempt("192.0.2.0", 90, "no answer"),
-        tool.Attempt("192.0.2.1", 15, "connection refused"),
-        tool.Attempt("192.0.2.2", 10, None),
-    )
-
-
 @pytest.mark.parametrize(
     ("count", "phase", "hop"),
     [(1, "dns", 0), (4, "tls", 1), (7, "xfer", 2)],
