@@ -18,8 +18,8 @@ PROGRAM = "the machine answers, the program behind it does not"
 LOST = "lost on the way"
 
 
-def silent(peer: Any) -> None:
-    peer.wait(60)
+SOON = ("-m", "3")
+"""The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
 
 
 def beginning(length: str, count: int) -> Any:
@@ -28,12 +28,21 @@ def beginning(length: str, count: int) -> Any:
     def script(peer: Any) -> None:
         peer.read_until(b"\r\n\r\n")
         peer.send(f"HTTP/1.1 200 OK\r\n{length}\r\n" + "x" * count)
-        peer.wait(60)
+        peer.read_to_end()
 
     return script
 
 
-half = beginning("Content-Length: 5000\r\n", 9)
+def dripping(fields: str) -> Any:
+    """Make a script that answers with these fields, and then sends a byte every 0.1 s."""
+
+    def script(peer: Any) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.send(f"HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")
+        while not peer.wait(0.1):
+            peer.send("x")
+
+    return script
 
 
 class Stuck:
@@ -45,14 +54,19 @@ class Stuck:
         self.urls = {
             "http": lab.serve(http_server(ROUTES, host=ANY)).url("", FAR),
             "https": lab.serve(http_server(ROUTES, host=ANY, tls=large)).url("", FAR),
-            "mute": lab.serve(scripted(silent, host=ANY)).url("", FAR),
-            "half": lab.serve(scripted(half, host=ANY)).url("", FAR),
         }
+        self.serve("half", beginning("Content-Length: 5000\r\n", 9))
+        self.serve("mute", lambda peer: peer.read_to_end())
         self.urls["mute tls"] = self.urls["mute"].replace("http", "https")
+
+    def serve(self, name: str, script: Any) -> str:
+        """Start a server of this name at the far end; return its URL."""
+        self.urls[name] = self.lab.serve(scripted(script, host=ANY)).url("", FAR)
+        return self.urls[name]
 
     def error(self, server: str, *arguments: Any, path: str = "/", rules: Any = ()) -> dict[str, Any]:
         self.lab.way.change(rules=list(rules))
-        (step,) = self.lab.ask("-m", "1.5", *arguments, self.urls[server] + path, code=75)["steps"]
+        (step,) = self.lab.ask(*SOON, *arguments, self.urls[server] + path, code=75)["steps"]
         assert step["error"]["kind"] == "timeout", step
         return step["error"]
 
@@ -108,13 +122,7 @@ def test_large_packets_that_do_not_get_there_are_told_by_small_ones_that_do(stuc
 
 @on_a_path
 def test_what_still_flows_is_no_silence(stuck):
-    def drip(peer: Any) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
-        while not peer.wait(0.1):
-            peer.send("x")
-
-    stuck.urls["drip"] = stuck.lab.serve(scripted(drip, host=ANY)).url("", FAR)
+    stuck.serve("drip", dripping("Content-Length: 5000"))
     hint = stuck.error("drip")["hint"]
     assert "a slow path" in hint and PROGRAM not in hint and MTU not in hint
 
@@ -124,10 +132,9 @@ def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
     def open_way(peer: Any) -> None:
         peer.read_until(b"\r\n\r\n")
         peer.send("HTTP/1.1 200 Connected\r\n\r\n")
-        peer.wait(60)
+        peer.read_to_end()
 
-    proxy = stuck.lab.serve(scripted(open_way, host=ANY)).url("", FAR)
-    error = stuck.error("https", "-x", proxy)
+    error = stuck.error("https", "-x", stuck.serve("proxy", open_way))
     assert PROGRAM not in error["hint"] and MTU not in error["hint"]
     assert error["evidence"]["sent_bytes"] == error["evidence"]["acknowledged_bytes"]
 
@@ -135,8 +142,7 @@ def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
 @on_a_path
 def test_packets_are_not_too_large_where_full_ones_came_or_little_is_missing(stuck):
     for length, count in ((60_000, 5_000), (100, 50)):
-        script = beginning(f"Content-Length: {length}\r\n", count)
-        stuck.urls["part"] = stuck.lab.serve(scripted(script, host=ANY)).url("", FAR)
+        stuck.serve("part", beginning(f"Content-Length: {length}\r\n", count))
         hint = stuck.error("part")["hint"]
         assert PROGRAM in hint and "MTU" not in hint
 
@@ -154,18 +160,17 @@ ENDLESS = "It is a stream ({}), which has no end by design: ttfb is what counts,
     [
         ("", 11, NO_LENGTH),
         ("Content-Length: 12\r\n", 11, "The server said 12 and sent 11: look at its Content-Length."),
-        ("Content-Length: 20\r\n", 10, PROGRAM),
         ("Transfer-Encoding: chunked\r\n", 0, PROGRAM),
         ("Content-Type: Text/Event-Stream; charset=utf-8\r\n", 9, ENDLESS.format("Text/Event-Stream")),
         ("Content-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n", 0, ENDLESS.format("audio/mpeg")),
         ("Content-Type: audio/mpeg\r\nContent-Length: 20\r\n", 10, PROGRAM),
     ],
-    ids=["no length", "one byte short", "ten bytes short", "chunks", "events", "radio", "a tune"],
+    ids=["no length", "one byte short", "chunks", "events", "radio", "a tune"],
 )
 def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, told):
     """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
     with scripted(beginning(length, count)) as server:
-        error = run_tool("-m", "1.2", "--json", "-", server.url()).json()["steps"][0]["error"]
+        error = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]
     hint = error["hint"]
     assert error["phase"] == "xfer" and told in hint and "MTU" not in hint and "nothing came back" not in hint
     assert hint == told or told == PROGRAM
@@ -176,17 +181,6 @@ def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, c
     [("text/plain", "A large body"), ("text/event-stream", ENDLESS.format("text/event-stream"))],
 )
 def test_what_has_no_length_and_still_flows_is_a_large_body_or_a_stream(run_tool, media, told):
-    def script(peer: Any) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send(f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\n\r\n")
-        while not peer.wait(0.1):
-            peer.send("x")
-
-    with scripted(script) as server:
-        hint = run_tool("-m", "1.2", "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
+    with scripted(dripping(f"Content-Type: {media}")) as server:
+        hint = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
     assert told in hint and "no length" not in hint
-
-
-def test_other_failures_have_no_counts(run_tool):
-    result = run_tool("--json", "-", "http://127.0.0.1:1/")
-    assert result.json()["steps"][0]["error"]["evidence"] == {}
