@@ -431,7 +431,11 @@ def start_tool(program: str, base_environment: dict[str, str]) -> Iterator[Calla
     with contextlib.ExitStack() as started:
 
         def start(
-            *arguments: Any, env: dict[str, str] | None = None, within: Sequence[str] = (), **settings: Any
+            *arguments: Any,
+            env: dict[str, str] | None = None,
+            within: Sequence[str] = (),
+            program: str | Path = program,
+            **settings: Any,
         ) -> subprocess.Popen:
             command = [*within, sys.executable, program, *(str(word) for word in arguments)]
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
