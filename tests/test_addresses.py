@@ -14,22 +14,10 @@ from checks import EDGE
 from conftest import PATIENCE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
-from servers import (
-    Reply,
-    black_hole,
-    bracketed,
-    dns_server,
-    http_server,
-    redirect,
-    refused_port,
-    scripted,
-    sending,
-)
+from servers import black_hole, bracketed, dns_server, http_server, refused_port, scripted, sending
 
-"""Milliseconds after which the next address is tried (RFC 8305 section 5)."""
 NEVER = 20.0
 """Seconds that no run waits for, which ends before."""
-"""Seconds of a stagger that no run waits for, which ends before."""
 
 
 # --- the race -------------------------------------------------------------------------------------
@@ -194,12 +182,6 @@ def test_a_zone_id_chooses_the_interface_and_is_not_sent():
     assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
 
 
-@pytest.mark.needs("ipv6", "linux")
-def test_a_link_local_address_without_its_zone_says_what_is_missing():
-    step = only_step(here("-m", "5", "http://[fe80::1]:1/"), 75)
-    assert "zone" in step["error"]["message"] or step["error"]["kind"] == "network"
-
-
 @pytest.mark.parametrize(("option", "host"), [("-6", "127.0.0.1"), ("-4", "[::1]")])
 def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host):
     step = failure(here(option, f"http://{host}:1/"), "dns", "dns")
@@ -208,53 +190,21 @@ def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host)
     assert step["network"]["attempts"] == []
 
 
-def test_a_family_can_be_chosen(server):
-    for option in ("-4", "--ipv4"):
-        network = only_step(here(option, server.url(host="localhost")))["network"]
-        assert (network["ip"], network["addresses"]) == ("127.0.0.1", ["127.0.0.1"])
-
-
 # --- names resolved by hand -----------------------------------------------------------------------
 
 
 def test_a_name_resolved_by_hand_is_not_looked_up_and_stays_in_host(server):
     """Each of several mappings holds; another port of the name is looked up."""
     mappings = [f"{name}:{server.port}:127.0.0.1" for name in ("A.Test", "b.test", "127.0.0.9")]
-    mappings.append(f"no.such.invalid:{server.port - 1}:127.0.0.1")
+    mappings.append(f"localhost:{server.port - 1}:127.0.0.9")
     options = [word for mapping in mappings for word in ("--resolve", mapping)]
     for name in ("a.test", "b.test", "127.0.0.9"):
         step = only_step(here(*options, server.url("/x", host=name)))
         assert (step["timing"]["dns_ms"], step["network"]["addresses"]) == (0, ["127.0.0.1"])
         assert server.requests[-1].values("Host") == [f"{name}:{server.port}"]
         assert step["url"] == f"http://{name}:{server.port}/x"
-    failure(here(*options, server.url(host="no.such.invalid")), "dns", "dns")
-
-
-@pytest.mark.needs("ipv6")
-def test_a_name_can_be_resolved_to_ipv6_by_hand():
-    with http_server(host="::1") as server:
-        for address in ("::1", "[::1]", "0:0:0:0:0:0:0:1"):
-            words = ("--resolve", f"a.test:{server.port}:{address}", server.url(host="a.test"))
-            network = only_step(here(*words))["network"]
-            assert (network["ip"], network["ip_family"]) == ("::1", "IPv6")
-
-
-def test_a_mapping_holds_for_every_step_of_a_chain():
-    with contextlib.ExitStack() as held:
-        second = held.enter_context(http_server({"/end": Reply(body=b"end")}))
-        first = held.enter_context(http_server({"/": redirect(second.url("/end", host="b.test"))}))
-        mappings = [f"a.test:{first.port}:127.0.0.1", f"b.test:{second.port}:127.0.0.1"]
-        options = [word for mapping in mappings for word in ("--resolve", mapping)]
-        result = here("-L", *options, first.url(host="a.test"))
-    assert [step["timing"]["dns_ms"] for step in result.json()["steps"]] == [0, 0]
-    assert result.code == 0
-
-
-def test_a_name_that_does_not_exist_is_a_dns_failure():
-    step = failure(here("http://no.such.invalid/"), "dns", "dns")
-    assert "no.such.invalid" in step["error"]["message"] and step["error"]["hint"]
-    assert step["timing"]["connect_ms"] is None and step["network"]["attempts"] == []
-    assert step["network"]["addresses"] == []
+    step = only_step(here(*options, "-4", server.url(host="localhost")))
+    assert step["timing"]["dns_ms"] > 0 and step["network"]["ip"] == "127.0.0.1"
 
 
 # --- the path -------------------------------------------------------------------------------------
@@ -264,8 +214,6 @@ def test_a_name_that_does_not_exist_is_a_dns_failure():
 def test_the_round_trip_of_the_path_is_shown_beside_the_wait(run_tool, server):
     result = run_tool(server.url(), env={"COLUMNS": "100"})
     assert "round trip" in result.out and "retransmit" in result.out
-    network = only_step(here(server.url()))["network"]
-    assert network["tcp_rtt_ms"] >= 0 and network["tcp_retransmits"] >= 0
 
 
 @pytest.mark.needs("root", "linux")

@@ -234,16 +234,13 @@ def test_what_is_no_export_is_refused_before_any_request(call_tool, server, tmp_
 def test_exports_that_have_no_plain_series_are_refused_by_name(call_tool, site, server, export):
     place = f"a.test:{site.port}"
     addresses = [word for last in (1, 2) for word in ("--resolve", f"{place}:127.0.0.{last}")]
-    cases = [
+    several = export("--all-addresses", *addresses, f"http://{place}/", codes=(0, 75))
+    for path, words in (
         (export(site.url()), "is of a single run: one of --count 20 can be compared with"),
         (export("--count", 2, "--vs", "", site.url()), "is of several sides or addresses"),
-        (
-            export("--all-addresses", *addresses, f"http://{place}/", codes=(0, 75)),
-            "several sides or addresses",
-        ),
+        (several, "is of several sides or addresses"),
         (changed(export(*of_many(site.url())), "schema_version", 2), "its schema_version is not 1"),
-    ]
-    for path, words in cases:
+    ):
         check_usage_error(call_tool("--baseline", path, server.url()), f"--baseline '{path}'", words)
     assert server.accepted == 0
 
@@ -327,24 +324,11 @@ def test_credentials_of_a_spoilt_file_are_not_shown_and_escapes_do_nothing(run_t
 
 # --- relative budgets: what they may be -----------------------------------------------------------
 
-BAD_ALLOWANCES = [
-    "+",
-    "+%",
-    "+ 10",
-    "+10%%",
-    "++10",
-    "+-10",
-    "-10%",
-    "-10",
-    "10%",
-    "+nan",
-    "+1e400%",
-    "+5\x1b",
-]
+BAD_ALLOWANCES = "+ +% +10%% ++10 +-10 -10% -10 10% +nan +1e400% +5\x1b".split()
 
 
 def test_a_malformed_relative_budget_is_refused_in_a_panel(call_tool, server):
-    for amount in BAD_ALLOWANCES:
+    for amount in (*BAD_ALLOWANCES, "+ 10"):
         result = call_tool("--slo", f"total={amount}", "--baseline", "x", server.url())
         check_usage_error(result, "SLO Error", "of 'total'")
         assert "\x1b" not in result.err
@@ -354,14 +338,14 @@ def test_a_malformed_relative_budget_is_refused_in_a_panel(call_tool, server):
 
 def test_the_command_line_wins_over_the_file_in_both_directions(call_tool, site, export, tmp_path):
     path, budgets = export(*of_many(site.url())), tmp_path / "x.slo"
-    budgets.write_text("total=+0\nttfb=90000\nwait=+9900%\n")
+    budgets.write_text("total=+0\nttfb=90000\nwait=+99900%\n")
     words = ("--slo-file", budgets, "--slo", "total=90000,ttfb=+50000")
     document, _ = compared(call_tool, path, *words, *of_many(site.url()), relative=("ttfb", "wait"))
     before = json.loads(path.read_bytes())["statistics"][-1]
     found = document["summary"]["slo"]["thresholds_ms"]
     assert found["total"] == 90000
     assert found["ttfb"] == pytest.approx(before["ttfb_ms"]["median"] + 50000, abs=0.001)
-    assert found["wait"] == pytest.approx(before["wait_ms"]["median"] * 100, abs=0.1)
+    assert found["wait"] == pytest.approx(before["wait_ms"]["median"] * 1000, abs=1)
 
 
 # --- relative budgets: how they are judged --------------------------------------------------------
@@ -389,7 +373,7 @@ def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
 
 
 def test_without_good_answers_on_either_side_it_is_not_judged(call_tool, site, export):
-    words = ("--slo", "total=+900%,ttfb=5000")
+    words = ("--slo", "total=+900%,ttfb=90000")
     with refused_port() as port:
         dead = f"http://127.0.0.1:{port}/"
         failed, good = export(*of_many(dead), codes=(75,)), export(*of_many(site.url()))
