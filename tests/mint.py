@@ -27,9 +27,7 @@ class Mint:
 
     def pem(self, certificate: Any) -> bytes:
         """Encode a certificate."""
-        from cryptography.hazmat.primitives.serialization import Encoding
-
-        return certificate.public_bytes(Encoding.PEM)
+        return ssl.DER_cert_to_PEM_cert(self.der(certificate)).encode()
 
     def der(self, certificate: Any) -> bytes:
         """Encode a certificate."""
@@ -38,19 +36,11 @@ class Mint:
         return certificate.public_bytes(Encoding.DER)
 
     def name(self, *pairs: tuple[str, str]) -> Any:
-        """Make a distinguished name of (type, value) pairs: CN, O, OU, C …"""
+        """Make a distinguished name of (type, value) pairs: CN, O, C."""
         from cryptography import x509
 
         kinds = x509.NameOID
-        types = {
-            "CN": kinds.COMMON_NAME,
-            "O": kinds.ORGANIZATION_NAME,
-            "OU": kinds.ORGANIZATIONAL_UNIT_NAME,
-            "C": kinds.COUNTRY_NAME,
-            "L": kinds.LOCALITY_NAME,
-            "ST": kinds.STATE_OR_PROVINCE_NAME,
-            "E": kinds.EMAIL_ADDRESS,
-        }
+        types = {"CN": kinds.COMMON_NAME, "O": kinds.ORGANIZATION_NAME, "C": kinds.COUNTRY_NAME}
         return x509.Name([x509.NameAttribute(types[kind], value) for kind, value in pairs])
 
     def issue(

@@ -1,4 +1,4 @@
-"""A path with a round trip, whose packets are lost, late or doubled as a test says: real TCP at both ends.
+"""A path with a round trip, whose packets are lost or late as a test says: real TCP at both ends.
 
     with path(tmp_path, round_trip=0.02, rules=[Rule("up", "syn")]) as way:
         with way.far(http_server(host=ANY)) as server:
@@ -38,7 +38,7 @@ ANY = "0.0.0.0"
 NEAR, FAR = "198.18.0.1", "198.18.0.2"  # RFC 2544: addresses for benchmarks
 OTHERS = tuple(f"198.18.0.{number}" for number in range(3, 9))
 """More addresses of the far end."""
-NEAR6, FAR6 = "2001:db8::1", "2001:db8::2"  # RFC 3849: addresses for documentation
+NEAR6 = "2001:db8::1"  # RFC 3849: addresses for documentation
 MTU = 1500
 PATIENCE = 10.0
 
@@ -59,8 +59,8 @@ class Rule(NamedTuple):
     what: str
     nth: int = 1
     action: str = "drop"
-    """drop; late by `amount` s; twice, the second time `amount` s later; refuse: a SYN, by a RST; slow: from
-    here on the round trip is `amount` s; rate: no more than `amount` bytes a second get through."""
+    """drop; late by `amount` s; refuse: a SYN, by a RST; slow: from here on the round trip is `amount` s;
+    rate: no more than `amount` bytes a second get through."""
     amount: float = 0.0
     times: int = 1
     """How often it happens to this packet, which is sent again after a loss."""
@@ -265,15 +265,15 @@ class Relay:
         packet = parse(data, self.flows)
         if packet is None:
             return
-        extra = self.obey(packet, data, now)
-        for late in extra:
+        late = self.obey(packet, data, now)
+        if late is not None:
             self.send(swapped(data), now + self.round_trip / 2 + late)
 
     def send(self, data: bytes, when: float) -> None:
         heapq.heappush(self.queue, (when, next(self.order), data))
 
-    def obey(self, packet: Packet, data: bytes, now: float) -> list[float]:
-        """Return by how much each copy of a packet is late; none when it is lost."""
+    def obey(self, packet: Packet, data: bytes, now: float) -> float | None:
+        """Return by how much a packet is late, None when it is lost."""
         if packet.flags & SYN and packet.way == "up" and packet.flow not in self.flows:
             self.flows[packet.flow] = Flow(self.rules)
         flow = self.flows.setdefault(packet.flow, Flow(self.rules))
@@ -282,25 +282,22 @@ class Relay:
         fresh = last < 0 or 0 < (end - last) % 2**32 < 2**31
         if fresh:
             flow.next[packet.way] = end
-        copies = [0.0]
+        late, lost = 0.0, False
         for index, rule in enumerate(self.rules):
             if not self.applies(index, rule, packet, (flow, fresh)):
                 continue
-            if rule.action == "drop":
-                copies = []
-            elif rule.action == "late":
-                copies = [copy + rule.amount for copy in copies]
-            elif rule.action == "twice":
-                copies = [*copies, rule.amount]
-            elif rule.action == "refuse":
-                copies = []
+            if rule.action in ("drop", "refuse"):
+                lost = True
+            if rule.action == "refuse":
                 self.send(refusal(data), now + self.round_trip)
+            elif rule.action == "late":
+                late += rule.amount
             elif rule.action == "slow":
                 self.round_trip = rule.amount
             elif rule.action == "rate":
                 self.free = max(now, self.free) + len(data) / rule.amount
-                copies = [copy + self.free - now for copy in copies]
-        return copies
+                late += self.free - now
+        return None if lost else late
 
     def applies(self, index: int, rule: Rule, packet: Packet, known: tuple[Flow, bool]) -> bool:
         flow, fresh = known
