@@ -215,7 +215,7 @@ FLOODS = [
         phase="wait",
     ),
     case("DATA without end", flood(head(), frame(DATA, b"x" * 16384)), "timeout"),
-    case("empty DATA without end", flood(head(), frame(DATA) * 500)),
+    case("empty DATA by the thousand", head() + frame(DATA) * 3000 + BODY),
     case("padding without end", flood(head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50)),
     case("DATA that drips", flood(head(), frame(DATA, b"x"), 0.05), "timeout"),
 ]
