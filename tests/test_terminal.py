@@ -14,12 +14,11 @@ import unicodedata
 import pytest
 
 from checks import calm, flat, without_readings
-from conftest import PATIENCE, open_terminal
+from conftest import PATIENCE, open_terminal, with_resolver
 from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
-WIDTHS = [60, 67, 200]
 WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
 
 
@@ -52,7 +51,7 @@ SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.0
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("columns", [60, 200])
 def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns, without):
     result = run_tool("-L", *SLO, site.url("/1"), terminal="out err", columns=columns, without=without)
     assert HELD in result.err
@@ -70,20 +69,18 @@ def says_all(text: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [60, 200])
-def test_a_failure_fits_the_terminal_too(run_tool, columns, without):
+def test_a_failure_fits_the_terminal_too(run_tool, without):
     with refused_port() as port:
         url = f"http://127.0.0.1:{port}/{'long-path/' * 30}"
-        result = run_tool(url, terminal="out err", columns=columns, without=without)
-    assert max(cells(line) for line in lines_of(result.out)) <= columns
+        result = run_tool(url, terminal="out err", columns=60, without=without)
+    assert max(cells(line) for line in lines_of(result.out)) <= 60
     says_all(result.out, "connection refused", "listens")
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("columns", [60, 100])
-def test_an_slo_error_fits_the_terminal(run_tool, columns, without):
-    result = run_tool("--slo", "tfb=5", "http://a.test/", terminal="err", columns=columns, without=without)
-    assert max(cells(line) for line in lines_of(result.err)) <= columns
+def test_an_slo_error_fits_the_terminal(run_tool, without):
+    result = run_tool("--slo", "tfb=5", "http://a.test/", terminal="err", columns=60, without=without)
+    assert max(cells(line) for line in lines_of(result.err)) <= 60
     says_all(result.err, "SLO Error", "Unknown SLO key 'tfb'")
 
 
@@ -170,25 +167,35 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
     assert b"\r" not in out and b"\x1b[K" not in out
 
 
-def test_the_status_line_tells_how_much_has_come(run_tool):
-    with http_server({"/": Reply(body=b"x" * 4_000_000, xfer=1.5)}) as server:
-        result = run_tool("--compact", server.url(), terminal="err")
-    assert re.search(r"xfer \d+\.\d s, 1\.9 MB at \d+\.\d [KM]B/s", result.err)
+def test_the_status_line_tells_how_much_has_come(start_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 2000001\r\n\r\n" + "x" * 2_000_000)
+        assert screen.shows("1.9 MB at "), screen.text
+        peer.send("x")
+
+    with Screen(80) as screen, scripted(script) as server:
+        process = start_tool("--compact", server.url(), stderr=screen.slave, env=TERMINAL)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert re.search(r"xfer \d+\.\d s, 1\.9 MB at \d+\.\d [KM]B/s", screen.text)
 
 
 @pytest.mark.parametrize("phase", ["dns", "connect", "tls", "wait"])
-def test_the_status_line_names_the_phase_that_hangs(run_tool, phase):
-    hanging = scripted(lambda peer: peer.wait(60))
+def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase):
+    hanging = scripted(lambda peer: peer.wait(PATIENCE))
     with hanging as server, black_hole() as port, dns_server({"slow.test": None}) as names:
         url = {
             "dns": "http://slow.test/",
             "connect": f"http://127.0.0.1:{port}/",
             "tls": f"https://{server.authority}/",
         }.get(phase, server.url())
-        resolver = names.address if phase == "dns" else None
-        result = run_tool("--compact", "-m", "1.5", url, terminal="err", resolver=resolver)
-    assert result.code == 75
-    assert re.search(rf"\r[^\r]*\b{phase} \d+\.\d s", result.err)
+        within = with_resolver(names.address, tmp_path) if phase == "dns" else []
+        with Screen(80) as screen:
+            process = start_tool("--compact", url, stderr=screen.slave, env=TERMINAL, within=within)
+            assert screen.shows(f"step 1: {phase} "), screen.text
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PATIENCE)
 
 
 def test_the_status_line_is_wiped_out_when_the_run_is_interrupted(start_tool):
@@ -237,11 +244,9 @@ def test_colours_are_used_where_they_are_wanted(run_tool, server):
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
 def test_a_terminal_that_can_nothing_has_its_width_all_the_same(run_tool, server, term):
-    for columns in (60, 120):
-        words = ("--slo", "total=0.001", server.url())
-        result = run_tool(*words, terminal="out", env={"TERM": term}, columns=columns)
-        longest = max(map(len, result.out.splitlines()))
-        assert longest <= columns and longest > columns - 10, result.out
+    words = ("--slo", "total=0.001", server.url())
+    result = run_tool(*words, terminal="out", env={"TERM": term}, columns=110)
+    assert 100 < max(map(len, result.out.splitlines())) <= 110, result.out
 
 
 def test_lines_for_machines_are_never_coloured(run_tool, server):
@@ -259,11 +264,10 @@ ENCODINGS = {
 }
 
 
-@pytest.mark.parametrize("without", WITHOUT)
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding, without):
+def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding):
     arguments = ["-L", *SLO, site.url("/1")]
-    result = run_tool(*arguments, terminal="out err", env=ENCODINGS[encoding], without=without)
+    result = run_tool(*arguments, terminal="out err", env=ENCODINGS[encoding])
     assert result.code == 4 and HELD in result.err
     assert result.out.isascii() or encoding == "latin-1"
     says_all(result.out, "SLO: fail", "dns<=5000ms", "404")
@@ -305,23 +309,18 @@ def words(text: str) -> str:
     return NUMBERS.sub("", calm(flat(text)).replace(" ", ""))
 
 
-REPORTS = {"one": [], "chain": ["-L"], "chain-with-slo": ["-L", *SLO]}
-
-
 @pytest.mark.needs("rich")
-@pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("columns", [60, 100])
-def test_rich_and_plain_say_the_same_words(run_tool, site, name, columns):
-    arguments = [*REPORTS[name], site.url("/1")]
-    env = {"COLUMNS": str(columns)}
+def test_rich_and_plain_say_the_same_words(run_tool, site, columns):
+    arguments, env = ["-L", *SLO, site.url("/1")], {"COLUMNS": str(columns)}
     results = [run_tool(*arguments, env=env, without=without) for without in ((), ("rich",))]
-    assert all((HELD in result.err) == ("slo" in name) for result in results)
+    assert all(HELD in result.err for result in results)
     said = [result.out for result in results]
     assert words(said[0]) == words(said[1])
 
 
 @pytest.mark.needs("rich")
-@pytest.mark.parametrize("response", ["", "garbage\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+@pytest.mark.parametrize("response", ["garbage\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
 def test_rich_and_plain_say_the_same_of_a_failure(run_tool, response):
     with scripted(sending(response)) as server:
         said = [run_tool(server.url(), without=without).out for without in ((), ("rich",))]
