@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-import shutil
 import ssl
-import subprocess
 
 import pytest
 
@@ -134,27 +132,6 @@ def test_a_key_that_is_too_weak(mint):
     step = failure(visit(mint, context), "tls", "tls")
     assert "too" in step["error"]["message"] and "-k" in step["error"]["hint"]
     assert only_step(visit(mint, context, "-k"))["network"]["cert_cn"] == "localhost"
-
-
-def test_a_signature_that_is_too_weak(mint, tmp_path):
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
-    root, key, request, leaf = (tmp_path / name for name in ("root.key", "key", "request", "leaf"))
-    root.write_bytes(mint.file(mint.ca).read_bytes())
-    commands = [
-        f"req -new -newkey rsa:2048 -nodes -keyout {key} -subj /CN=localhost -out {request}",
-        f"x509 -req -in {request} -CA {root} -CAkey {root} -sha1 -days 5 -set_serial 7 -out {leaf}",
-    ]
-    for command in commands:
-        done = subprocess.run(["openssl", *command.split()], capture_output=True)
-        if done.returncode:
-            pytest.skip(f"openssl signs nothing with SHA-1: {done.stderr.decode()[-200:]}")
-    whole = tmp_path / "whole.pem"
-    whole.write_bytes(key.read_bytes() + leaf.read_bytes())
-    context = server_context(whole)
-    step = failure(visit(mint, context), "tls", "tls")
-    assert "weak" in step["error"]["message"] and "-k" in step["error"]["hint"]
-    assert only_step(visit(mint, context, "-k"))["network"]["cert_serial"].lstrip("0") == "7"
 
 
 # --- the chain ------------------------------------------------------------------------------------
