@@ -87,13 +87,6 @@ def test_a_body_of_any_size_is_sent_and_received(ask, http2, tmp_path, size):
     assert (step["request"]["body_bytes"], step["response"]["bytes"]) == (size, size)
 
 
-def test_a_redirect_over_http2_makes_a_connection_of_its_own(http2, authority):
-    result = here("-L", "--cacert", authority.file, http2.url("/?status=302&location=/?size=3"))
-    steps = result.json()["steps"]
-    assert [step["response"]["http_version"] for step in steps] == ["HTTP/2", "HTTP/2"]
-    assert all(step["timing"]["tls_ms"] > 0 for step in steps)
-
-
 def test_nginx_sends_five_megabytes_and_answers_before_it_has_the_whole_upload(authority, tmp_path):
     (tmp_path / "big").write_bytes(b"x" * 5_000_000)
     port, pem = free_port(), authority.certificate()
@@ -299,13 +292,6 @@ def test_interim_responses_are_recorded_and_are_not_the_answer(authority):
     assert (response["status"], response["interim"]) == (201, [103, 100, 103])
 
 
-def test_headers_keep_their_order_and_repetition(authority):
-    fields = [("x-b", "1"), ("x-a", "2"), ("x-b", "3")]
-    script = answering(lambda c: c.headers(200, *fields, end=True))
-    headers = only_step(converse(authority, script))["response"]["headers"]
-    assert [(header["name"], header["value"]) for header in headers] == fields
-
-
 def test_a_server_may_break_off_after_it_has_answered(authority):
     """The end of the stream is the end: no GOAWAY, no close_notify is needed."""
     script = answering(lambda c: c.headers(), lambda c: c.data(b"ok", end=True), reset=True)
@@ -380,11 +366,11 @@ def test_a_request_after_an_end_that_was_waited_for_has_its_own_time(call_tool, 
     assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True]
 
 
-def test_blanks_around_the_values_of_fields_are_left_out_and_told(call_tool, authority):
-    script = answering(lambda c: c.headers(200, ("x-a", " 1\t"), ("x-b", "2"), end=True))
+def test_fields_keep_their_order_and_repetition_and_lose_blanks_around_their_values(call_tool, authority):
+    script = answering(lambda c: c.headers(200, ("x-b", " 1\t"), ("x-a", "2"), ("x-b", "3"), end=True))
     result = drawn(call_tool, authority, script)
-    fields = {field["name"]: field["value"] for field in only_step(result)["response"]["headers"]}
-    assert (result.code, fields) == (0, {"x-a": "1", "x-b": "2"})
+    fields = [(field["name"], field["value"]) for field in only_step(result)["response"]["headers"]]
+    assert fields == [("x-b", "1"), ("x-a", "2"), ("x-b", "3")]
     assert "Protocol HTTP/2 (ALPN h2; values of fields had blanks around them)" in flat(result.err)
 
 

@@ -319,16 +319,6 @@ WINDOWS = [
     fine(
         "RST_STREAM(NO_ERROR) ends an upload", answer(HELLO, reset(0), first=settings((4, 0))), options=UPLOAD
     ),
-    fine(
-        "credit for an upload in single bytes",
-        answer(frame(WINDOW_UPDATE, FOUR(1)) * 500 + HELLO, first=settings((4, 0))),
-        options=UPLOAD,
-    ),
-    fine(
-        "credit in single bytes for what was sent",
-        answer((frame(WINDOW_UPDATE, FOUR(1), 0, 0) + frame(WINDOW_UPDATE, FOUR(1))) * 5000 + HELLO),
-        options=UPLOAD,
-    ),
 ]
 
 FAMILY = list(itertools.chain(LEGAL, OUT_OF_PLACE, VALUES, HPACK, FLOODS, ENDS, GOODBYES, WINDOWS))
