@@ -47,7 +47,7 @@ def going_on(head, piece, pause=0.0):
 
 
 STALLS = {
-    "interim": (going_on("", HINT, 0.02), ["wait"]),
+    "interim": (going_on("", HINT, 0.1), ["wait"]),  # a hundred are too many
     "header": (going_on(OK + "X-A: ", "x", 0.05), ["wait", "xfer"]),  # both can be said of half a head
     "chunks": (going_on(CHUNKED, "1\r\nx\r\n", 0.02), ["xfer"]),
     "small-chunks": (going_on(CHUNKED, "1\r\nx\r\n" * 10_000), ["xfer"]),
