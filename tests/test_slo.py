@@ -8,11 +8,8 @@ import re
 
 import pytest
 
-from checks import EDGE, check_usage_error, flat
+from checks import check_usage_error, flat
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
-
-SLOW = 0.03
-"""Seconds that a server waits so that a budget of 1 ms is violated for certain."""
 
 
 @pytest.fixture
@@ -20,12 +17,12 @@ def chain():
     """Serve /chain → /end, an endless /loop, and /broken → a port that refuses."""
     with refused_port() as port:
         routes = {
-            "/": Reply(body=b"x" * 10, wait=SLOW),
-            "/chain": redirect("/end")._replace(wait=SLOW),
+            "/": Reply(),
+            "/chain": redirect("/end"),
             "/end": Reply(body=b"end"),
-            "/loop": redirect("/loop")._replace(wait=SLOW / 10),
-            "/broken": redirect(f"http://127.0.0.1:{port}/")._replace(wait=SLOW),
-            "/missing": Reply(404, b"none", wait=SLOW),
+            "/loop": redirect("/loop"),
+            "/broken": redirect(f"http://127.0.0.1:{port}/"),
+            "/missing": Reply(404, b"none"),
         }
         with http_server(routes) as server:
             yield server
@@ -46,14 +43,13 @@ def thresholds(result):
 # --- malformed specifications ---------------------------------------------------------------------
 
 MALFORMED = {  # what is given: what is said of it
-    **dict.fromkeys(["", ",", "total=1,,dns=1", "=5", "total=  "], ""),
-    **dict.fromkeys(
-        ["total=1=2", "total=5 ms", "total=0s", "total=1e308s", "total=1e-999", "total=1\x1b"], ""
-    ),
+    **dict.fromkeys(["", ",", "total=1,,dns=1", "=5", "total=1=2"], ""),
+    **dict.fromkeys(["total=  ", "total=5 ms", "total=0s", "total=1e308s", "total=1e-999"], ""),
     **{f"{key}=5": f"Unknown SLO key '{key}'" for key in ("dns_ms", "[red]x[/red]")},
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
     **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
+    "total=1\x1b": "",
 }
 
 
@@ -67,16 +63,6 @@ def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happ
         check_usage_error(result, "SLO Error", told)
         assert "\x1b" not in result.err
     assert server.accepted == 0 and list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_the_panel_has_a_border_and_a_title(run_tool, without):
-    result = run_tool("--slo", "latency=5", "http://127.0.0.1:1/", without=without)
-    top, *inside, bottom = [line for line in result.err.splitlines() if line.strip()]
-    assert "SLO Error" in top
-    assert not any(character.isalnum() for character in bottom)
-    assert len(top) == len(bottom) == len(inside[0])
-    assert "Unknown SLO key 'latency'" in flat(result.err)
 
 
 # --- budgets in a file ----------------------------------------------------------------------------
@@ -128,28 +114,15 @@ def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_p
 # --- what is judged -------------------------------------------------------------------------------
 
 
-def test_a_budget_that_is_kept_passes(call_tool, chain, tmp_path):
-    path = tmp_path / "out.json"
-    budgets = "total=90000,wait=90000,dns=0.000001,tls=0.000001"
-    result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
-    assert result.code == 0
-    [line] = result.metrics()
-    assert line["slo"] == "pass" and "slo_violations" not in line
-    slo = result.json(path)["summary"]["slo"]
-    assert (slo["pass"], slo["violations"]) == (True, [])
-
-
 def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_tool, chain, tmp_path):
     path = tmp_path / "out.json"
-    budgets = "xfer=90000,wait=1.5,ttfb=1,total=1e1"
+    budgets = "xfer=90000,wait=1.5e-3,ttfb=0.001,total=0.0010"
     result = call_tool("--slo", budgets, "--metrics-only", "--json", path, chain.url())
     assert result.code == 4
-    [line] = result.out.splitlines()
-    assert line.endswith(" slo=fail slo_violations=total,ttfb,wait")
+    assert result.out.endswith(" slo=fail slo_violations=total,ttfb,wait\n")
     slo = result.json(path)["summary"]["slo"]
     assert [violation["key"] for violation in slo["violations"]] == ["total", "ttfb", "wait"]
-    assert slo["thresholds_ms"] == {"total": 10, "ttfb": 1, "wait": 1.5, "xfer": 90000}
-    assert all(violation["actual_ms"] >= SLOW * 1000 - EDGE for violation in slo["violations"])
+    assert slo["thresholds_ms"] == {"total": 0.001, "ttfb": 0.001, "wait": 0.0015, "xfer": 90000}
 
 
 def test_without_budgets_nothing_speaks_of_them(call_tool, chain, tmp_path):
@@ -162,20 +135,11 @@ def test_without_budgets_nothing_speaks_of_them(call_tool, chain, tmp_path):
 
 def test_a_chain_is_judged_by_its_last_response_alone(call_tool, server, authority, tls):
     with http_server({"/": redirect(server.url())}, tls=tls) as first:
-        words = ("-L", "--slo", "tls=0.001", "--metrics-only", "--cacert", authority.file)
+        words = ("-L", "--slo", "tls=0.001,dns=0.000001", "--metrics-only", "--cacert", authority.file)
         result = call_tool(*words, first.url())
     redirected, last = result.metrics()
-    assert "slo" not in redirected and last["slo"] == "pass"
+    assert "slo" not in redirected and last["slo"] == "pass" and "slo_violations" not in last
     assert result.code == 0
-
-
-def test_redirects_and_error_pages_are_judged_as_they_are(call_tool, chain):
-    result = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/chain"))
-    assert [(line["status"], line["slo"]) for line in result.metrics()] == [("302", "fail")]
-    missing = call_tool("--slo", "wait=1", "--metrics-only", chain.url("/missing"))
-    assert [(line["status"], line["slo"]) for line in missing.metrics()] == [("404", "fail")]
-    assert result.code == missing.code == 4
-    missing.warned("held against a 404 answer")
 
 
 def test_at_the_redirect_limit_the_last_redirect_is_judged_and_the_code_is_47(call_tool, chain):
@@ -187,15 +151,12 @@ def test_at_the_redirect_limit_the_last_redirect_is_judged_and_the_code_is_47(ca
     assert result.code == 47
 
 
-def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(call_tool, chain, tmp_path):
-    path = tmp_path / "out.json"
-    result = call_tool("-L", "--slo", "wait=1", "--metrics-only", "--json", path, chain.url("/broken"))
+def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(call_tool, chain):
+    result = call_tool("-L", "--slo", "wait=0.001", "--metrics-only", chain.url("/broken"))
     good, failed = result.metrics()
     assert (good["slo"], good["slo_violations"]) == ("fail", "wait")
-    assert failed["error"] == "network"
+    assert failed["error"] == "network" and "slo" not in failed
     assert result.code == 75
-    slo = result.json(path)["summary"]["slo"]
-    assert slo["violations"][0]["actual_ms"] >= SLOW * 1000 - EDGE
 
 
 @pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
@@ -239,27 +200,25 @@ def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
 @pytest.mark.parametrize(("mode", "without"), [(["--compact"], ()), ([], ("rich",))])
 def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
     path = tmp_path / "out.json"
-    budget = "wait=1,ttfb=0.5,xfer=90000,total=1.25"
+    budget = "wait=0.0010,ttfb=0.002,xfer=90000,total=2e-2"
     result = run_tool(*mode, "--slo", budget, "--json", path, chain.url(), without=without)
     title, *inside, bottom = panel(result.out)
     assert re.search(r"[✗✘✖❌×] *SLO: fail|SLO: fail *[✗✘✖❌×]", title)
     assert not any(character.isalnum() for character in bottom)
     text = flat("\n".join(inside))
-    for threshold in ("wait≤1ms", "ttfb≤0.5ms", "xfer≤90000ms", "total≤1.25ms"):
+    for threshold in ("wait≤0.001ms", "ttfb≤0.002ms", "xfer≤90000ms", "total≤0.02ms"):
         assert threshold in text
     shown = BULLET.findall(text.partition("Violations:")[2])
-    expected = [
+    assert [(key, *map(float, numbers)) for key, *numbers in shown] == [
         (each["key"], each["actual_ms"], each["threshold_ms"], each["delta_ms"])
         for each in result.json(path)["summary"]["slo"]["violations"]
     ]
-    assert [(key, *map(float, numbers)) for key, *numbers in shown] == expected
-    assert [(key, limit) for key, _, limit, _ in shown] == [("total", "1.25"), ("ttfb", "0.5"), ("wait", "1")]
-    assert not any(re.search(r"\.\d+0$", number) for row in shown for number in (row[1], row[3]))
+    assert not any(re.search(r"\.\d+0$", number) for row in shown for number in row[1:])
 
 
 @pytest.mark.needs("rich")
 @pytest.mark.parametrize(
-    ("budget", "colour", "other"), [("total=90000", "28", "161"), ("total=1", "161", "28")]
+    ("budget", "colour", "other"), [("total=90000", "28", "161"), ("total=0.001", "161", "28")]
 )
 def test_the_border_has_the_colour_of_the_verdict(run_tool, chain, budget, colour, other):
     result = run_tool("--compact", "--slo", budget, chain.url(), terminal="out err")
@@ -271,7 +230,7 @@ def test_the_border_has_the_colour_of_the_verdict(run_tool, chain, budget, colou
 @pytest.mark.parametrize("without", [(), ("rich",)])
 def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, chain, without):
     env = {"PYTHONIOENCODING": "ascii"}
-    words = ("--slo", "total=1,dns=500", "--json", "-", chain.url())
+    words = ("--slo", "total=0.001,dns=500", "--json", "-", chain.url())
     result = run_tool(*words, env=env, without=without)
     assert result.code == 4
     assert json.loads(result.out)["summary"]["slo"]["pass"] is False
@@ -282,7 +241,7 @@ def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, 
 
 @pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])
 def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
-    words = ["--slo", "total=0.5,wait=1,ttfb=90000", chain.url("/missing")]
+    words = ["--slo", "total=0.0005,wait=0.001,ttfb=90000", chain.url("/missing")]
     result = call_tool(style, *words)
     assert result.code == 4 and (style == "-s" or result.warned("404"))
     if style == "-s":
@@ -290,7 +249,7 @@ def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
         assert result.out == "" and re.fullmatch(rf"httphases: {BULLET.pattern}", total)
         assert wait.startswith("httphases: wait: ") and re.fullmatch(rf"httphases: {BULLET.pattern}", wait)
     else:
-        assert re.search("slo_violations=total,wait|total: .* > 0.5ms", result.out)
+        assert re.search("slo_violations=total,wait|total: .* > 0.0005ms", result.out)
     refused = call_tool("-s", "-f", *words).err.splitlines()
     assert refused[2:] == ["httphases: the last status, 404, is refused by -f"]
     expected = call_tool("-s", "--expect", "2xx", chain.url("/missing"))
@@ -322,11 +281,7 @@ def test_budgets_given_apart_are_all_held(call_tool, server):
     assert (result.code, result.out.endswith("slo_violations=total\n")) == (4, True)
 
 
-@pytest.mark.parametrize(("budget", "count", "least"), [("p90", 28, 29), ("p99", 100, 299)])
-def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server, budget, count, least):
-    words = ("--metrics-only", "--interval", 0, "--slo", f"total.{budget}=9999", server.url())
-    call_tool("--count", count, *words).warned(
-        f"total.{budget}: of {count} runs it is mostly below the true one"
-    )
-    if least < 100:
-        assert call_tool("--count", least, *words).err == ""
+def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
+    words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
+    call_tool("--count", 28, *words).warned("total.p90: of 28 runs it is mostly below the true one")
+    assert call_tool("--count", 29, *words).err == ""
