@@ -9,9 +9,6 @@ import ast
 import base64
 import json
 import re
-import struct
-import subprocess
-import sys
 import urllib.parse
 from pathlib import Path
 from typing import Any, Callable
@@ -19,9 +16,10 @@ from typing import Any, Callable
 import pytest
 from test_terminal import TERMINAL, Screen
 
-from conftest import PATIENCE, TOOL
-from inside import tool
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from conftest import TOOL
+from conversations import conversing
+from inside import here, only_step, tool
+from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, redirect, refused_port, scripted, sending
 
 MARK = "Tr0ub4dor"
 MODES = {
@@ -121,43 +119,26 @@ def test_no_secret_is_shown_though_the_server_repeats_them_all(run_tool, tmp_pat
     assert text.count("***") >= 10
 
 
-@in_two_modes
-def test_a_credential_in_basic_is_masked_though_the_server_repeats_it_decoded(run_tool, tmp_path, mode):
-    reply = Reply(401, reason=f"{secret('basic')} is no good", headers=[("X-Token", BASIC)])
-    with http_server({"/": reply}) as server:
-        _, text = everything(run_tool, tmp_path, mode, "-H", f"Authorization: Basic {BASIC}", server.url())
-    check_silent(text)
-
-
-def test_a_cookie_without_a_name_is_a_secret_and_no_name(run_tool, tmp_path):
-    """A nameless cookie has a value alone (RFC 6265 section 5.2, as browsers have it)."""
-    with http_server({"/": Reply(headers=[("Set-Cookie", secret("set-cookie"))])}) as server:
-        _, text = everything(run_tool, tmp_path, "plain", "-H", f"Cookie: {secret('cookie')}", server.url())
-    check_silent(text)
-
-
-SCHEMES = [
-    'Digest username="me", response="{}"',
-    "Digest username=me,response={},nc=1",
-    "AWS4-HMAC-SHA256 Credential=me/2024, Signature={}",
-    "Bearer {}==",
-]
-
-
-def test_the_parameters_of_a_credential_are_secrets_too(run_tool, tmp_path):
-    with http_server({"/": Reply(401, reason=f"wrong {secret('value')}")}) as server:
-        for scheme in SCHEMES:
-            header = f"Authorization: {scheme.format(secret('value'))}"
-            _, text = everything(run_tool, tmp_path, "plain", "-H", header, server.url())
-            check_silent(text)
+def test_each_part_of_a_credential_is_a_secret_whatever_the_scheme(run_tool, tmp_path):
+    value = secret("basic")
+    headers = [("X-Echo", BASIC), ("Set-Cookie", value)]  # a cookie without a name has a value alone
+    with http_server({"/": Reply(401, reason=f"wrong {value}", headers=headers)}) as server:
+        for given in (
+            f"Cookie: {value}",
+            f"Authorization: Basic {BASIC}",
+            f'Authorization: Digest username="me", response="{value}"',
+            f"Authorization: Digest username=me,response={value},nc=1",
+            f"Authorization: AWS4-HMAC-SHA256 Credential=me/2024, Signature={value}",
+            f"Authorization: Bearer {value}==",
+        ):
+            _, text = everything(run_tool, tmp_path, "plain", "-H", given, server.url())
+            assert value not in text.replace("\n", ""), given
+            assert "Basic" not in given or BASIC not in text.replace("\n", "")
 
 
 REPEATING = {
-    "garbage": f"{ECHO}\r\n",
     "garbage-cut-within-a-secret": "x" * 70 + f" {ECHO}\r\n",
-    "header-line": f"HTTP/1.1 200 OK\r\nwrong {ECHO}\r\n\r\n",
     "header-line-cut-within-a-secret": "HTTP/1.1 200 OK\r\n" + "x" * 70 + f" {ECHO}\r\n\r\n",
-    "length": f"HTTP/1.1 200 OK\r\nContent-Length: {ECHO}\r\n\r\n",
     "length-cut-within-a-secret": "HTTP/1.1 200 OK\r\nContent-Length: " + "x" * 1990 + f"{ECHO}\r\n\r\n",
     "two-lengths": f"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: {ECHO}\r\n\r\nhello",
     "chunk": f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{ECHO}\r\n",
@@ -170,31 +151,21 @@ REPEATING = {
 def test_no_secret_is_shown_when_a_broken_answer_repeats_it(run_tool, tmp_path, name):
     with scripted(sending(REPEATING[name])) as server:
         _, text = everything(run_tool, tmp_path, "plain", *GIVEN, server.url())
-    assert_no_part(text)
-
-
-def assert_no_part(text: str) -> None:
-    """Prove that not even the beginning of a secret is in `text`."""
     joined = text.replace("\n", "").replace(" ", "")
-    assert MARK[:7] not in joined, joined[max(0, joined.find(MARK[:7]) - 40) :][:120]
+    assert MARK[:7] not in joined, "not even the beginning of a secret is shown"
 
 
 @pytest.mark.needs("h2")
 @in_two_modes
 def test_no_secret_is_shown_when_an_http2_server_repeats_it(run_tool, tmp_path, authority, mode):
-    words = ECHO.encode()
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(), c.goaway(0, 11, ECHO.encode()))
 
-    def script(peer):
-        peer.send(b"\0\0\0\x04\0\0\0\0\0")
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        payload = struct.pack("!II", 0, 11) + words
-        peer.send(len(payload).to_bytes(3, "big") + b"\x07\0\0\0\0\0" + payload)  # GOAWAY
-        peer.read_to_end()
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
+    with conversing(authority, script) as server:
         arguments = [*GIVEN, "--cacert", authority.file, server.url()]
         result, text = everything(run_tool, tmp_path, mode, *arguments)
-    assert result.code == 75 and "ENHANCE_YOUR_CALM" in text + "ENHANCE_YOUR_CALM" * (mode == "metrics")
+    assert result.code == 75 and "ENHANCE_YOUR_CALM" in text
     check_silent(text)
 
 
@@ -235,11 +206,10 @@ LOCATIONS = {
 
 @pytest.mark.parametrize("name", LOCATIONS)
 def test_userinfo_of_a_location_that_leads_nowhere_is_masked(run_tool, tmp_path, name):
-    for follow in (["-L"], []):
-        with http_server({"/": redirect(LOCATIONS[name])}) as server:
-            result, text = everything(run_tool, tmp_path, "plain", *follow, server.url())
-        assert result.code == (75 if follow else 0)
-        check_silent(text)
+    with http_server({"/": redirect(LOCATIONS[name])}) as server:
+        result, text = everything(run_tool, tmp_path, "plain", "-L", server.url())
+    assert result.code == 75
+    check_silent(text)
 
 
 @in_two_modes
@@ -252,12 +222,6 @@ def test_a_secret_in_a_location_is_masked_and_the_redirect_is_followed_all_the_s
     assert targets == ["/", f"/of/{key}?k={key}"], "the mask went into the request"
     assert result.code == 0
     check_silent(text)
-
-
-def test_an_ordinary_word_of_a_cookie_does_not_bend_a_redirect(run_tool, server):
-    with http_server({"/": redirect("/english/home"), "/english/home": Reply(body=b"x")}) as site:
-        result = run_tool("--compact", "-L", "-H", "Cookie: lang=english", site.url())
-    assert result.out.splitlines()[-1].startswith("Step 2: 200")
 
 
 DEAD_ENDS = ["ftp://a.test/{}", "http://{}.te st/", "http://a.test:{}/", "http://{}.invalid/"]
@@ -277,12 +241,11 @@ def test_no_secret_is_shown_when_a_redirect_that_holds_it_leads_nowhere(run_tool
 # --- what has to stay as it is --------------------------------------------------------------------
 
 
-def told(run_tool: Callable[..., Any], words: str, *arguments: str) -> str:
+def told(words: str, *arguments: str) -> str:
     """Let a server, or a proxy at {place}, say `words` in its reason; return what the JSON export shows."""
     with scripted(sending(f"HTTP/1.1 200 {words}\r\nContent-Length: 0\r\n\r\n")) as server:
         given = [word.replace("{place}", server.authority) for word in arguments]
-        result = run_tool("--json", "-", *given, server.url())
-    return result.json()["steps"][0]["response"]["reason"]
+        return only_step(here(*given, server.url()))["response"]["reason"]
 
 
 def basic(pair: str) -> list[str]:
@@ -308,20 +271,6 @@ def test_what_the_user_typed_is_shown_though_a_cookie_says_the_same(run_tool, tm
         assert host == f"localhost:{server.port}"
 
 
-def test_a_short_word_of_a_cookie_is_no_secret(run_tool, tmp_path):
-    routes = {
-        "/": redirect("/index.html?theme=html&html"),
-        "/index.html": Reply(body=b"x", reason="html it is"),
-    }
-    with http_server(routes) as server:
-        arguments = ["-L", "-H", "Cookie: theme=html; theme_of_the_day=1", server.url()]
-        result, _ = everything(run_tool, tmp_path, "compact", *arguments)
-    first, last = result.json(tmp_path / "out.json")["steps"]
-    assert first["response"]["location"] == "/index.html?theme=html&html"
-    assert last["url"] == server.url("/index.html?theme=html&html") and last["url"] in result.out
-    assert last["response"]["reason"] == "html it is"
-
-
 GIVING = [
     "Cookie: a={}; b=c",
     'Cookie: b=c; a="{}"',
@@ -332,10 +281,10 @@ GIVING = [
 GIVING += ['Authorization: Digest qop=auth, response="{}"']
 
 
-def test_a_credential_is_masked_inside_a_word_from_eight_characters_on(run_tool):
+def test_a_credential_is_masked_inside_a_word_from_eight_characters_on():
     for header in GIVING:
         for value, shown in (("a1b2c3d", "xa1b2c3dy (a1b2c3d)"), ("a1b2c3d4", "x***y (***)")):
-            assert told(run_tool, f"x{value}y ({value})", "-H", header.format(value)) == shown, header
+            assert told(f"x{value}y ({value})", "-H", header.format(value)) == shown, header
 
 
 BOB = {  # of bob:hunter2
@@ -361,12 +310,12 @@ PAIRS = {
 }
 
 
-def test_user_and_password_are_masked_by_their_own_length_a_short_one_where_it_stands_as_a_whole(run_tool):
+def test_user_and_password_are_masked_by_their_own_length_a_short_one_where_it_stands_as_a_whole():
     said, shown = " | ".join(BOB), " | ".join(BOB.values())
-    assert told(run_tool, said, *basic("bob:hunter2")).split(" | ") == shown.split(" | ")
-    assert told(run_tool, said, "-x", "http://bob:hunter2@{place}") == shown
+    assert told(said, *basic("bob:hunter2")).split(" | ") == shown.split(" | ")
+    assert told(said, "-x", "http://bob:hunter2@{place}") == shown
     for pair, (words, masked) in PAIRS.items():
-        assert told(run_tool, words, *basic(pair)) == masked, pair
+        assert told(words, *basic(pair)) == masked, pair
 
 
 def test_a_secret_is_masked_as_a_url_or_another_character_set_spells_it(run_tool, tmp_path):
@@ -383,12 +332,12 @@ def test_a_secret_is_masked_as_a_url_or_another_character_set_spells_it(run_tool
     assert "/of?raw=***&all=***" in text
 
 
-def test_what_a_digest_says_of_the_place_is_no_secret(run_tool):
+def test_what_a_digest_says_of_the_place_is_no_secret():
     header = (
         'Authorization: Digest username="bob", realm="the realm, all of it", uri="/index.html", response="00"'
     )
     words = "the realm, all of it is at /index.html"
-    assert told(run_tool, words, "-H", header) == words
+    assert told(words, "-H", header) == words
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -404,12 +353,6 @@ def proxy_url(place: str, scheme: str = "http") -> str:
     return f"{scheme}://{secret('user')}:{QUOTED}@{place}"
 
 
-def check_proxy_silent(text: str) -> None:
-    """Prove that neither the credentials nor their encoded form are in `text`."""
-    check_silent(text)
-    assert TOKEN not in text.replace("\n", "")
-
-
 ANSWERS = {  # in each mode one
     "rich": f"200 {PROXY_ECHO}",
     "plain": f"407 {PROXY_ECHO}",
@@ -418,28 +361,29 @@ ANSWERS = {  # in each mode one
 }
 
 
-@pytest.mark.parametrize("source", ["--proxy", "http_proxy", "HTTPS_PROXY"])
+@pytest.mark.parametrize("source", ["--proxy", "-H", "http_proxy", "HTTPS_PROXY"])
 @in_every_mode
 def test_no_credential_of_a_proxy_is_shown_though_the_proxy_repeats_it(run_tool, tmp_path, source, mode):
     scheme = "http" if source == "http_proxy" else "https"
     head = f"HTTP/1.1 {ANSWERS[mode]}\r\nProxy-Authenticate: Basic realm=x\r\nX-Echo: {PROXY_ECHO}\r\n\r\n"
     with scripted(sending(head)) as server:
-        url = proxy_url(server.authority)
-        option, env = (["--proxy", url], {}) if source == "--proxy" else ([], {source: url})
-        result, text = everything(run_tool, tmp_path, mode, *option, f"{scheme}://a.test/", env=env)
-    check_proxy_silent(text)
+        words = {
+            "--proxy": ["--proxy", proxy_url(server.authority)],
+            "-H": ["-x", server.authority, "-H", f"Proxy-Authorization: Basic {TOKEN}"],
+        }.get(source, [])
+        env = {} if words else {source: proxy_url(server.authority)}
+        result, text = everything(run_tool, tmp_path, mode, *words, f"{scheme}://a.test/", env=env)
+    check_silent(text)
     assert server.authority in text
     assert result.code in (0, 75)
 
 
-@in_two_modes
-def test_no_credential_of_a_proxy_is_shown_when_it_cannot_be_reached(run_tool, tmp_path, mode):
+def test_no_credential_of_a_proxy_is_shown_when_it_cannot_be_reached(run_tool, tmp_path):
     with refused_port() as port:
-        result, text = everything(
-            run_tool, tmp_path, mode, "-x", proxy_url(f"127.0.0.1:{port}"), "https://a.test/"
-        )
+        words = ("-x", proxy_url(f"127.0.0.1:{port}"), "https://a.test/")
+        result, text = everything(run_tool, tmp_path, "plain", *words)
     assert result.code == 75
-    check_proxy_silent(text)
+    check_silent(text)
 
 
 @pytest.mark.needs("socks")
@@ -457,17 +401,7 @@ def test_no_credential_of_a_socks_proxy_is_shown(run_tool, tmp_path, answer):
         url = proxy_url(server.authority, "socks5h")
         result, text = everything(run_tool, tmp_path, "plain", "-m", "5", "-x", url, "http://a.test/")
     assert result.code == 75
-    check_proxy_silent(text)
-
-
-@in_two_modes
-def test_a_proxy_credential_given_as_header_is_masked(run_tool, tmp_path, mode):
-    header = f"Proxy-Authorization: Basic {TOKEN}"
-    with scripted(sending(f"HTTP/1.1 407 {PROXY_ECHO}\r\n\r\n")) as server:
-        arguments = ["-H", header, "-x", f"http://{server.authority}", "https://a.test/"]
-        result, text = everything(run_tool, tmp_path, mode, *arguments)
-    assert result.code == 75
-    check_proxy_silent(text)
+    check_silent(text)
 
 
 # --- usage errors ---------------------------------------------------------------------------------
@@ -542,28 +476,7 @@ def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, functio
     result = run_tool(*arguments, env=broken(tmp_path, function))
     assert result.code == 70
     assert "LookupError" in result.err and "Traceback" in result.err
-    check_proxy_silent(result.out + result.err)
-
-
-@pytest.mark.parametrize(("shown", "kept"), [("--json", "--har"), ("--har", "--json")])
-def test_a_file_that_cannot_be_written_is_no_reason_to_show_a_secret(run_tool, tmp_path, shown, kept):
-    with http_server({"/": ECHOING}) as server:
-        result = run_tool(shown, "-", kept, tmp_path / "no" / "x", *GIVEN, server.url())
-    assert result.code == 73 and json.loads(result.out)
     check_silent(result.out + result.err)
-
-
-@in_two_modes
-def test_a_timeout_shows_no_secret(run_tool, tmp_path, mode):
-    def script(peer):
-        peer.read_request()
-        peer.send(f"HTTP/1.1 200 {ECHO}\r\nX: {ECHO}\r\nContent-Length: 9\r\n\r\n")
-        peer.wait(10)
-
-    with scripted(script) as server:
-        result, text = everything(run_tool, tmp_path, mode, "-m", "0.4", *GIVEN, server.url())
-    assert result.code == 75
-    check_silent(text)
 
 
 def test_the_live_status_shows_no_secret(start_tool):
@@ -574,7 +487,7 @@ def test_the_live_status_shows_no_secret(start_tool):
 
     with Screen(80) as screen, scripted(script) as server:
         process = start_tool(*GIVEN, server.url(), stderr=screen.slave, env=TERMINAL)
-        out, _ = process.communicate(timeout=PATIENCE)
+        out, _ = process.communicate(timeout=PATIENCE_WITH_PROGRAMS)
     assert process.returncode == 0
     check_silent(out.decode() + screen.text)
 
@@ -598,11 +511,6 @@ def test_a_proxy_of_other_hosts_has_its_password_masked_too(run_tool):
     with http_server({"/": Reply(headers=[("X-Log", "hunter2hunter2")])}) as server:
         result = run_tool("-i", "--json", "-", server.url(), env=env)
     assert result.code == 0 and "hunter2" not in result.out + result.err
-
-
-def test_a_parameter_with_a_long_name_is_masked_too(call_tool, server):
-    result = call_tool("--compact", server.url(f"/?{'a' * 60}_token=hunter2hunter2"))
-    assert "hunter2" not in result.out and "_token=***" in result.out
 
 
 # --- names that tell of a credential --------------------------------------------------------------
@@ -654,10 +562,7 @@ PLAIN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["plain", "rich", "compact"])
-def test_usual_names_and_values_of_credentials_are_masked_and_not_for_another_origin(
-    run_tool, tmp_path, mode
-):
+def test_usual_names_and_values_of_credentials_are_masked_and_not_for_another_origin(run_tool, tmp_path):
     fields = [(name, secret(f"n{number}")) for number, name in enumerate(USUAL_NAMES)]
     fields += [(f"X-Value-{number}", value) for number, value in enumerate(TELLING_VALUES)]
     given = [word for name, value in [*fields, *PLAIN.items()] for word in ("-H", f"{name}: {value}")]
@@ -666,10 +571,10 @@ def test_usual_names_and_values_of_credentials_are_masked_and_not_for_another_or
     with http_server({"/": Reply(headers=back)}) as last:
         to_last = Reply(302, headers=[("Location", last.url()), *back])
         with http_server({"/": to_last}) as first:
-            _, text = everything(run_tool, tmp_path, mode, "-L", "-i", *given, first.url())
-            [here] = first.requests
+            _, text = everything(run_tool, tmp_path, "plain", "-L", "-i", *given, first.url())
+            [near] = first.requests
         [there] = last.requests
-    assert all(value in here.head.decode() for name, value in fields if name != "Proxy-Authorization")
+    assert all(value in near.head.decode() for name, value in fields if name != "Proxy-Authorization")
     assert MARK not in there.head.decode(), "a credential went to another origin"
     check_silent(text)
     steps = json.loads((tmp_path / "out.json").read_text())["steps"]
@@ -723,6 +628,7 @@ def test_parameters_of_a_url_that_are_credentials_are_masked_everywhere_and_sent
 
 QUERIES = {
     "code=123": "code=***",
+    f"{'a' * 60}_token=x": f"{'a' * 60}_token=***",
     "token=": "token=",
     "token": "token",
     "a=1;token=b;c&d=e": "a=1;token=***&d=e",
@@ -770,20 +676,11 @@ def test_a_baseline_is_compared_by_the_masked_forms(run_tool, tmp_path, server):
         assert "id=1" in other.out and MARK not in other.out, "the URL differs"
 
 
-def test_a_hundred_credentials_are_masked(run_tool, tmp_path):
-    values = [f"{MARK}-{number:03d}" + "y" * number for number in range(100)]
-    cookies = "Cookie: " + "; ".join(f"c{number}={value}" for number, value in enumerate(values))
-    with http_server({"/": Reply(headers=[("X-Echo", " ".join(values)), ("X-Copy", cookies)])}) as server:
-        result = run_tool("--json", tmp_path / "out.json", "-i", "-H", cookies, server.url())
-        [step] = result.json(tmp_path / "out.json")["steps"]
-    [echo] = [field["value"] for field in step["response"]["headers"] if field["name"] == "X-Echo"]
-    assert echo.split() == ["***"] * 100
-    assert {"name": "Cookie", "value": "***"} in step["request"]["headers"], "its own field is always masked"
-
-
 def test_of_credentials_that_begin_alike_the_longest_is_masked_and_each_alone():
     masks = tool.index_secrets((each, False) for each in ("token-aa", "token-aab", "token-aabcd", "token-b-"))
     assert masks.mask("token-aabcd token-aabc token-aaxb token-a token-b-") == "*** ***c ***xb token-a ***"
+    many = [f"{MARK}-{number:03d}" + "y" * number for number in range(100)]
+    assert tool.index_secrets((each, False) for each in many).mask(" ".join(many)).split() == ["***"] * 100
 
 
 # --- by construction ------------------------------------------------------------------------------
@@ -826,61 +723,10 @@ def test_what_could_hide_a_text_is_refused(masks):
             tool.masked(tool.Metric("a", None, value), masks)
 
 
-SHOWN = '"proxy_source": route.source,'
-ADDED = {  # a field is declared, filled and shown: what is put behind a text of the program, or in its place
-    "Response": [
-        ("    cache: CacheUse | None = None\n", '+    added: str = ""\n'),
-        ("version, (), odd)", "version, (), odd, added=decode(found[4]))"),
-        ('"status": response.status,', '+ "added": response.added,'),
-    ],
-    "Network": [
-        ("    interface: str | None = None  # as --interface names it\n", '+    added: str = ""\n'),
-        ("        retransmits=retransmits,\n", "+        added=history.response.reason,\n"),
-        (SHOWN, '+ "added": network.added,'),
-    ],
-    "TlsInfo": [
-        (
-            "    wanted: bool = False  # the server asked for a client certificate\n",
-            '+    added: str = ""\n',
-        ),
-        ("        certificates=(),\n", "+        added=decode(options.request.headers[0][1]),\n"),
-        (SHOWN, '+ "added": network.tls.added,'),
-    ],
-}
-
-
-@pytest.mark.parametrize("record", ADDED)
-def test_a_field_that_somebody_adds_is_masked_though_nobody_thought_of_it(
-    base_environment, tmp_path, tls, record
-):
-    """The program as it is after a change that shows one thing more of what came from outside."""
-    source = TOOL.read_text("utf-8")
-    for old, new in ADDED[record]:
-        assert source.count(old) == 1, old
-        source = source.replace(old, old + new[1:] if new.startswith("+") else new)
-    (tmp_path / "changed.py").write_text(source, "utf-8")
-    with http_server({"/": Reply(reason=f"no {PLANTED}")}, tls=tls) as server:
-        words = ("-k", "--no-http2", "--json", "-", "-H", f"X-Api-Key: {PLANTED}", server.url())
-        run, settings = [sys.executable, str(tmp_path / "changed.py"), *words], {"env": base_environment}
-        done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60, **settings)
-    assert done.returncode == 0, done.stderr
-    check_silent(done.stdout + done.stderr)
-    assert re.search(r'"added": "(no )?\*\*\*"', done.stdout)
-
-
-def test_a_credential_in_percent_encoding_is_masked_whatever_the_case_of_its_digits(call_tool):
-    secret = "Sup3r+Secr/et=Tok~en"
-    forms = [urllib.parse.quote(secret, safe=""), "Sup3r%2bSecr%2fet%3dTok~en"]
-    headers = [("X-Echo", form) for form in forms]
-    with http_server({"/": Reply(headers=headers)}) as server:
-        result = call_tool("-i", "--json", "-", "-H", f"Authorization: Bearer {secret}", server.url())
-    assert all(form not in result.out + result.err for form in forms)
-    assert [each["value"] for each in result.json()["steps"][0]["response"]["headers"]].count("***") == 2
-
-
 @pytest.mark.parametrize("size", [7, 8, 999, 1000, 1001, 60_000])
 def test_a_credential_of_any_length_is_masked_in_all_its_forms(size):
     secret = ("aé%" * size)[:size]
     secrets = tool.index_secrets([(secret, True)])
-    for form in (secret, urllib.parse.quote(secret, safe=""), secret.encode().decode("latin-1")):
+    quoted = urllib.parse.quote(secret, safe="")
+    for form in (secret, quoted, quoted.lower(), secret.encode().decode("latin-1")):
         assert secrets.mask(f"<{form}>") == "<***>"
