@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from checks import EDGE, parse_instant
+from checks import parse_instant
 from conftest import has
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, scripted, sending
 
 
 def only_step(call_tool, *arguments, **settings):
@@ -21,7 +21,7 @@ def only_step(call_tool, *arguments, **settings):
 # --- where it goes --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
+@pytest.mark.parametrize("mode", [["--compact"], []])
 def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_tool, server, tmp_path, mode):
     path = tmp_path / "out.json"
     result = run_tool(*mode, "--json", path, server.url())
@@ -42,26 +42,6 @@ def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_
 # --- the summary and the document -----------------------------------------------------------------
 
 
-def test_the_summary_of_a_success(call_tool, server):
-    summary = call_tool("--json", "-", server.url("/x?y")).json()["summary"]
-    assert summary.pop("total_time_ms") > 0
-    assert summary == {
-        "final_status": 200,
-        "final_url": server.url("/x?y"),
-        "final_bytes": 6,
-        "errors": 0,
-        "findings": [],
-    }
-
-
-def test_the_summary_of_a_failure(call_tool):
-    with refused_port() as port:
-        url = f"http://127.0.0.1:{port}/"
-        summary = call_tool("--json", "-", url).json()["summary"]
-    assert summary.pop("total_time_ms") >= 0
-    assert summary == {"final_status": None, "final_url": url, "final_bytes": 0, "errors": 1, "findings": []}
-
-
 def test_the_document_says_what_made_it_and_when(call_tool, server):
     before = datetime.now(timezone.utc).replace(tzinfo=None)
     document = call_tool("--json", "-", server.url()).json()
@@ -69,16 +49,6 @@ def test_the_document_says_what_made_it_and_when(call_tool, server):
     assert document["tool_version"] == call_tool("--version").out.split()[1]
     started = parse_instant(document["started_at"])
     assert before - timedelta(milliseconds=1) <= started <= after
-
-
-def test_the_total_of_a_chain_covers_its_steps(call_tool):
-    routes = {"/start": redirect("/end")._replace(wait=0.05), "/end": Reply(wait=0.05)}
-    with http_server(routes) as server:
-        result = call_tool("-L", "--json", "-", server.url("/start"))
-    document = result.json()
-    assert 100 - EDGE <= document["summary"]["total_time_ms"] <= result.seconds * 1000
-    starts = [parse_instant(step["started_at"]) for step in document["steps"]]
-    assert starts[1] - starts[0] >= timedelta(milliseconds=49)
 
 
 # --- the request ----------------------------------------------------------------------------------
@@ -90,20 +60,6 @@ def test_the_request_is_recorded_as_it_was_sent(call_tool, server):
     assert (request["method"], request["body_bytes"]) == ("PUT", 5)
     sent = [(name.lower(), value) for name, value in server.requests[0].headers]
     assert [(header["name"].lower(), header["value"]) for header in request["headers"]] == sent
-
-
-def test_secrets_of_request_and_response_are_masked(call_tool):
-    asking = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token"]
-    answering = ["Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate", "Authorization", "X-Api-Key"]
-    with http_server({"/": Reply(headers=[(name, "hunter2") for name in answering])}) as server:
-        words = [word for name in asking for word in ("-H", f"{name}: hunter2")]
-        result = call_tool("--json", "-", *words, server.url())
-    [step] = result.json()["steps"]
-    for part, names in (("request", asking), ("response", answering)):
-        headers = {header["name"]: header["value"] for header in step[part]["headers"]}
-        assert all("***" in headers[name] for name in names)
-    assert "hunter2" not in result.out + result.err
-    assert [server.requests[0].values(name) for name in asking] == [["hunter2"]] * 5
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -158,16 +114,6 @@ def test_a_certificate_without_common_name_has_none(call_tool, authority):
     assert (network["cert_cn"], network["cert_sans"]) == (None, ["127.0.0.1"])
 
 
-def test_a_certificate_that_failed_is_shown_with_the_reason(call_tool, authority):
-    with http_server(tls=authority.context("other.test", common_name="other.test")) as server:
-        result = call_tool("--json", "-", "--cacert", authority.file, server.url())
-    [step] = result.json()["steps"]
-    assert (result.code, step["error"]["kind"], step["error"]["phase"]) == (75, "tls", "tls")
-    assert step["network"]["tls_verified"] is False
-    assert step["network"]["cert_sans"] == ["other.test"]
-    assert "other.test" in step["error"]["message"]
-
-
 # --- the response ---------------------------------------------------------------------------------
 
 
@@ -206,47 +152,16 @@ def test_what_a_response_does_not_say_is_null(call_tool):
     assert {response[name] for name in ("content_type", "server", "date", "location")} == {None}
 
 
-def test_characters_that_a_terminal_obeys_are_escaped(call_tool):
-    for raw in ("\x7f", "\x85", "\u202e", "\u2066", "\u200f"):
-        response = f"HTTP/1.1 200 OK\r\nX-A: a{raw}b\r\nContent-Length: 0\r\n\r\n".encode()
-        with scripted(sending(response)) as server:
-            result = call_tool("--json", "-", server.url())
-        assert result.code in (0, 75)
-        assert raw not in result.out + result.err
-        assert json.loads(result.out)["total_steps"] == 1
-
-
 # --- failures -------------------------------------------------------------------------------------
 
 
-def test_a_refused_connection_has_its_address_its_attempt_and_a_hint(call_tool):
-    with refused_port() as port:
-        step = only_step(call_tool, f"http://127.0.0.1:{port}/")
-    assert step["response"] is None
-    assert (step["error"]["kind"], step["error"]["phase"]) == ("network", "connect")
-    assert "refused" in step["error"]["message"].lower()
-    assert step["error"]["hint"]
-    assert step["network"]["addresses"] == ["127.0.0.1"]
-    timing = step["timing"]
-    assert timing["dns_ms"] == 0 and timing["connect_ms"] == timing["total_ms"]
-
-
-def test_a_failure_has_the_times_before_it_and_the_response_so_far(call_tool):
-    def script(peer):
-        peer.read_request()
-        peer.wait(0.1)
-        if peer.number:
-            peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\nhalf")
-            peer.wait(0.1)
-
-    with scripted(script) as server:
-        timing = only_step(call_tool, server.url())["timing"]
-        assert timing["connect_ms"] > 0 and timing["wait_ms"] >= 100 - EDGE
+def test_a_failure_has_the_response_so_far(call_tool):
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\n"
+    with scripted(sending(f"{head}half")) as server:
         document = call_tool("--json", "-", server.url()).json()
     [step] = document["steps"]
     assert (step["response"]["status"], step["response"]["bytes"]) == (200, 4)
     assert step["response"]["content_type"] == "text/x-test"
-    assert step["timing"]["xfer_ms"] >= 100 - EDGE
     assert step["timing"]["ttfb_ms"] is not None
     assert (document["summary"]["final_status"], document["summary"]["final_bytes"]) == (None, 4)
 
