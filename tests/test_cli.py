@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from checks import check_usage_error, flat
-from conftest import TOOL
+from conftest import PATIENCE, TOOL
 from inside import tool
 from servers import http_server, refused_port, scripted
 
@@ -49,7 +48,6 @@ AGAIN = {  # what a second value does, by the option's first spelling
 
 
 def test_every_option_with_a_value_has_a_place_among_those():
-    """A new option has to be put there, and the tests below hold the program to it."""
     assert sorted(" ".join(AGAIN.values()).split()) == sorted(
         each.option_strings[0] for each in TAKING_VALUES
     )
@@ -68,7 +66,6 @@ def test_a_second_value_is_added_or_the_one_that_counts(action):
 
 
 def test_the_tables_of_readme_list_every_option_as_it_is():
-    """Each row begins with all spellings of an option, the last one with the name of its value."""
     section = (
         (TOOL.parent / "README.md").read_text("utf-8").partition("\n## Options\n")[2].partition("\n## ")[0]
     )
@@ -117,9 +114,9 @@ def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path,
 
 
 def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
-    for flag in ("-h", "--help"):
-        result = run_tool(flag)
-        assert (result.code, result.err) == (0, "")
+    assert run_tool("-h", env={"COLUMNS": "40"}).code == 0
+    result = run_tool("--help")
+    assert (result.code, result.err) == (0, "")
     text = result.out
     assert text.startswith("usage: httphases ")
     for option in SPELLINGS:
@@ -133,13 +130,6 @@ def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
         assert word in flat(text), "the defaults of a comparison too"
 
 
-@pytest.mark.parametrize("columns", ["40", "80", "200"])
-def test_help_can_be_had_at_any_width(run_tool, columns):
-    result = run_tool("--help", env={"COLUMNS": columns})
-    assert result.code == 0
-    assert "--metrics-only" in result.out
-
-
 def test_version_names_the_program_and_makes_no_request(run_tool, server):
     for words in ([], [server.url()]):
         result = run_tool("--version", *words)
@@ -151,24 +141,27 @@ def test_version_names_the_program_and_makes_no_request(run_tool, server):
 # --- what is refused ------------------------------------------------------------------------------
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-TIMES = "0 -1 0.0 nan inf -inf 1e999 soon 5m s 0ms 1e999s 1e-322ms 5e-324 0.0009 0.9ms 86401 1e9 1e300ms"
+TIMES = "0 -1 nan inf 1e999 soon 5m s 0ms 5e-324 0.0009 0.9ms 86401 1e300ms"
 MAPPINGS = """
-a.test a.test:80 a.test:80: :80:127.0.0.1 a.test::127.0.0.1 a.test:0:127.0.0.1 a.test:65536:127.0.0.1
-a.test:http:127.0.0.1 a.test:80:localhost a.test:80:127.0.0.1,127.0.0.2 a.test:80:127.0.0
-a.test:80:127.0.0.256 a.test:80:[::1 a.test:80:::1] a.test:80:[] a.test:80:fe80:::1
+a.test a.test:80: :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:http:127.0.0.1
+a.test:80:localhost a.test:80:127.0.0.1,127.0.0.2 a.test:80:127.0.0.256 a.test:80:[::1
 """
-UNKNOWN = """
---verbose -q -o --http2 --Compact --http1.0 --no-color --proxy-user --comp --metrics --js --time --heade --loc
---foll --meth --insec --ver --hel --slo-f --http1 --ip --no
-"""
-HEADERS = ["", "hunter2", ": hunter2", "X Y: hunter2", "X-Ü: hunter2", "X-A : hunter2", "X-A: \rhunter2"]
-HEADERS += ["X(A): hunter2", "X-A: hunter2\r\nX-B: 1", "X-A: hunter2\n", "X-A\r\n: hunter2"]
+UNKNOWN = (
+    "--verbose -q -o --http2 --Compact --proxy-user --comp --metrics --js --time --heade --ver --http1 --no"
+)
+HEADERS = [
+    "",
+    "hunter2",
+    ": hunter2",
+    "X Y: hunter2",
+    "X-Ü: hunter2",
+    "X-A: hunter2\r\nX-B: 1",
+    "X-A: hunter2\n",
+]
 PROXIES = {
     "ftp://user:hunter2@127.0.0.1:1": "ftp",
     "socks4://127.0.0.1:1": "socks4",
     "http://": "host",
-    "http://127.0.0.1:0": "port '0'",
-    "127.0.0.1:99999": "99999",
     "http://user:hunter2@127.0.0.1:x": "port",
 }
 STDIN = "cannot all read standard input"
@@ -225,19 +218,15 @@ def test_what_is_wrong_is_named_and_no_request_is_made(call_tool, server, name):
     assert server.accepted == 0
 
 
-def test_no_url_at_all_is_a_usage_error(run_tool):
-    check_usage_error(run_tool(), "URL")
-
-
-@pytest.mark.parametrize("words", [["http://second.test/"], ["X-Token:", "hunter2"], ["hunter2"]])
-@pytest.mark.parametrize("option", [[], ["-H"], ["-u"]])
-def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server, option, words):
-    for line in ([server.url(), *option, *words], [*option, *words, server.url()]):
-        if len(words) > bool(option):
+@pytest.mark.parametrize("words", [["http://second.test/"], ["X-Token:", "hunter2"]])
+def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server, words):
+    for option in ([], ["-H"]):
+        if len(words) > len(option):
             number = len(words) + 1 - len(option)
-            result = call_tool(*line)
-            check_usage_error(result, f"expected one URL, got {number} words: quotes around a header?")
-            assert "hunter2" not in result.err and "second" not in result.err
+            for line in ([server.url(), *option, *words], [*option, *words, server.url()]):
+                result = call_tool(*line)
+                check_usage_error(result, f"expected one URL, got {number} words: quotes around a header?")
+                assert "hunter2" not in result.err and "second" not in result.err
     assert server.accepted == 0
 
 
@@ -246,22 +235,9 @@ INSTEAD = {
     "--write-out=%{time_total}": "--json",
     "-nGUsecret": "-U: credentials of a proxy",
     "--proxy-user bob:secret": "as user:password@ before its host",
-    "-c secret": "-b NAME=VALUE",
-    "-v": "leave it out",
     "-kv": "-i the header fields",
-    "-N": "the body is not kept",
-    "-o /dev/null": "leave it out",
-    "--connect-to a:1:b:2": "--resolve",
-    "--http2": "--http1.1",
-    "--tls-max 1.2": "-k",
-    "--retry 3": "75",
     "--http3": "only HTTP/2 over TLS and HTTP/1.1 are supported",
-    "-T secret": "-X PUT -d @FILE",
     "-Fsecret=secret": "multipart/form-data",
-    "-G": "into the URL",
-    "--max-redirs 3": "this is fixed: -L follows 10 redirects",
-    "--noproxy *": "NO_PROXY",
-    "--data-urlencode a=secret": "encode it before",
     "--ftp-pasv": "--help lists the options there are",
     "--retry-max-time": "did you mean --max-time?",
     "-E me.pem": "--cert",
@@ -297,8 +273,8 @@ def test_an_option_without_its_value_and_a_flag_with_one_are_named(call_tool, se
     assert server.accepted == 0
 
 
-SLIPS = ["-U bob:hunter2", "-Ubob:hunter2", "--proxy-user=bob:hunter2", "--proxy-user bob:hunter2"]
-SLIPS += ["--bearer hunter2", "-u hunter2", "-H Authorization: Bearer hunter2"]
+SLIPS = ["-Ubob:hunter2", "--proxy-user=bob:hunter2", "--bearer hunter2", "-u hunter2"]
+SLIPS += ["-H Authorization: Bearer hunter2"]
 
 
 @pytest.mark.parametrize("slip", SLIPS)
@@ -322,13 +298,11 @@ def test_a_usage_error_writes_nothing_where_json_was_asked_for(call_tool, server
 HOSTS = [*"[::1 ::1] [zz] [] [::1]x a..b .example.test".split(), "x" * 64 + ".test", "a" * 300, "a_b c"]
 REFUSED_URLS = {
     "without a scheme": {
-        "example.test": "https://example.test",
         "example.test/path?q=1": "https://example.test/path?q=1",
         "localhost:8080": "https://localhost:8080",
-        "127.0.0.1:8080/x": "https://127.0.0.1:8080/x",
         "//example.test/x": "https://example.test/x",
     },
-    "of another scheme": {f"{each}://example.test/": each for each in "ftp file ws httpss gopher".split()},
+    "of another scheme": {f"{each}://example.test/": each for each in "ftp httpss".split()},
     "without a host": {
         **dict.fromkeys(
             ["http://", "https:///path", "http://:8080/", "http://?q", "https://#f", "http:"], "host"
@@ -370,22 +344,17 @@ def test_credentials_in_a_url_are_refused_without_repeating_the_password(call_to
 
 
 def test_the_scheme_is_read_in_any_case_and_a_port_after_zeros(call_tool, server):
-    for scheme in ("HTTP", "Http", "hTTp"):
-        assert call_tool("--compact", f"{scheme}://127.0.0.1:000{server.port}/").code == 0
-    assert server.accepted == 3
+    assert call_tool("--compact", f"hTTp://127.0.0.1:000{server.port}/").code == 0
 
 
 @pytest.mark.parametrize(
     ("path", "target"),
     [
         ("", "/"),
-        ("/", "/"),
         ("?q=1", "/?q=1"),
         ("#part", "/"),
-        ("/a#part", "/a"),
         ("/a?x=1#part?y", "/a?x=1"),
         ("/a b", "/a%20b"),
-        ("/ü", "/%C3%BC"),
         ("/?q=日", "/?q=%E6%97%A5"),
         ("/%C3%BC%20x", "/%C3%BC%20x"),
         ("/a//b/;c=1?x=/&y=:@", "/a//b/;c=1?x=/&y=:@"),
@@ -402,7 +371,6 @@ def test_what_is_asked_for_is_what_the_url_says(call_tool, path, target):
     [
         ("bücher.test", "xn--bcher-kva.test"),
         ("straße.test", "xn--strae-oqa.test"),
-        ("βόλος.test", "xn--nxasmm1c.test"),
         ("نامه\u200cای.test", "xn--mgba3gch31f060k.test"),
         ("a.test.", "a.test."),
     ],
@@ -489,7 +457,6 @@ def test_headers_come_from_standard_input(run_tool):
         (HEADER_LINES, "line 5"),
         (b"X-A: 1\n\nhunter2 hunter2\n", "line 3"),
         (b"X-A: hunter2\0\n", "line 1"),
-        (b"X-A: 1\rX-B: hunter2\n", "line 1"),
         (b"X-A: 1\n X-B: hunter2\n", "line 2"),
     ],
 )
@@ -532,31 +499,33 @@ def test_a_fifo_without_a_writer_is_given_a_second(call_tool, server, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"late, but whole", b""])
-def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path, data):
+def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path, monkeypatch, data):
     """A shell starts both sides of a pipe at once, and either may be the first."""
-    os.mkfifo(tmp_path / "fifo")
+    fifo, opened, begun = tmp_path / "fifo", os.open, threading.Event()
+    os.mkfifo(fifo)
+
+    def open_and_tell(path, *how, **where):
+        descriptor = opened(path, *how, **where)
+        if path == str(fifo):
+            begun.set()
+        return descriptor
 
     def write():
-        descriptor = None
-        while descriptor is None and time.monotonic() < give_up:
-            try:
-                descriptor = os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody reads yet
-                time.sleep(0.02)
+        assert begun.wait(PATIENCE)
+        descriptor = opened(fifo, os.O_WRONLY)
         os.write(descriptor, data)
         os.close(descriptor)
 
-    give_up = time.monotonic() + 20
+    monkeypatch.setattr(os, "open", open_and_tell)
     writer = threading.Thread(target=write)
     writer.start()
-    assert asked(call_tool, "-d", f"@{tmp_path / 'fifo'}").body == data
+    assert asked(call_tool, "-d", f"@{fifo}").body == data
     writer.join()
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
-def test_a_device_without_an_end_is_refused_before_it_fills_the_memory(run_tool, server, path):
-    check_usage_error(run_tool("-d", f"@{path}", server.url()), path, "64 MiB")
+def test_a_device_without_an_end_is_refused_before_it_fills_the_memory(run_tool, server):
+    check_usage_error(run_tool("-d", "@/dev/zero", server.url()), "/dev/zero", "64 MiB")
     assert server.accepted == 0
 
 
@@ -586,9 +555,8 @@ def test_headers_keep_their_order_and_their_repetition(call_tool):
 
 
 @pytest.mark.parametrize("name", ["Host", "User-Agent", "Accept", "Content-Type"])
-@pytest.mark.parametrize("spell", [str, str.lower, str.upper])
-def test_a_given_header_replaces_the_default_of_that_name(call_tool, name, spell):
-    request = asked(call_tool, "-d", "{}", "-H", f"{spell(name)}: mine")
+def test_a_given_header_replaces_the_default_of_that_name(call_tool, name):
+    request = asked(call_tool, "-d", "{}", "-H", f"{name.upper()}: mine")
     assert request.values(name) == ["mine"]
 
 
@@ -608,12 +576,11 @@ def test_a_header_that_no_server_takes_is_refused_and_not_repeated(call_tool, se
 
 
 def test_a_time_may_have_its_unit(call_tool, server):
-    for value in ("5", "0.9e1", "7.25", "86400", "9s", "9000ms", "864e5ms"):
+    for value in ("9", "0.9e1", "86400", "9s", "864e5ms"):
         assert call_tool("-m", value, "--compact", server.url()).code == 0
     with scripted(lambda peer: peer.read_to_end()) as silent:
-        for value in ("0.3", "0.3s", "300ms", "3e2ms"):
-            result = call_tool("-m", value, "--json", "-", silent.url())
-            error = result.json()["steps"][0]["error"]
+        for value in ("0.3s", "300ms"):
+            error = call_tool("-m", value, "--json", "-", silent.url()).json()["steps"][0]["error"]
             assert error["kind"] == "timeout" and "0.3 s" in error["message"]
             words = ["--count", "2", "--interval", value, "--json", "-"]
             assert call_tool(*words, server.url()).json()["interval_s"] == 0.3
@@ -623,11 +590,9 @@ def test_a_time_may_have_its_unit(call_tool, server):
 
 
 def test_json_and_har_cannot_both_have_the_same_file(run_tool, server, tmp_path):
-    (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("out")
-    for spell in ("out", "./out", "folder/../out", "link"):
-        result = run_tool("--json", "out", "--har", spell, server.url(), cwd=tmp_path)
-        check_usage_error(result, "--json", "--har")
+    for spell in ("./out", "link"):
+        check_usage_error(run_tool("--json", "out", "--har", spell, server.url(), cwd=tmp_path), "--json")
     assert server.accepted == 0
     assert not (tmp_path / "out").exists()
 
@@ -656,7 +621,7 @@ def test_resolve_replaces_the_lookup_and_nothing_else(call_tool, server):
 @pytest.mark.needs("ipv6")
 def test_resolve_takes_an_ipv6_address_with_or_without_brackets(call_tool):
     with http_server(host="::1") as server:
-        for address in ("::1", "[::1]", "0:0:0:0:0:0:0:1"):
+        for address in ("[::1]", "0:0:0:0:0:0:0:1"):
             words = ["--resolve", f"a.test:{server.port}:{address}", "--metrics-only"]
             [line] = call_tool(*words, server.url(host="a.test")).metrics()
             assert (line["status"], line["ip"], line["family"]) == ("200", "::1", "IPv6")
@@ -696,7 +661,7 @@ def test_a_bundle_without_certificates_is_refused_by_name(call_tool, tmp_path, a
     os.mkfifo(tmp_path / "fifo")
     check_usage_error(call_tool("--cacert", tmp_path / "fifo", "https://127.0.0.1:1/"), "fifo")
     over_16_mebibytes = authority.file.read_bytes() + b"\n" * (16 << 20)
-    for content in (b"", b"no certificate", b"\x00\xff" * 100, over_16_mebibytes):
+    for content in (b"no certificate", over_16_mebibytes):
         (tmp_path / "bundle.pem").write_bytes(content)
         check_usage_error(
             call_tool("--cacert", tmp_path / "bundle.pem", "https://127.0.0.1:1/"), "bundle.pem"
@@ -718,13 +683,13 @@ def test_a_key_log_that_cannot_be_written_is_a_warning(call_tool, authority, tls
         assert "warning" in result.err.lower() and "SSLKEYLOGFILE" in flat(result.err)
 
 
-WITHOUT_SCHEME = "http:/127.0.0.1/ hunter2 hunter2/a.test bob:hunter2@a.test eyJab.hunter2.com a.hunter2"
+WITHOUT_SCHEME = "http:/127.0.0.1/ hunter2/a.test bob:hunter2@a.test a.hunter2"
 
 
 def test_a_word_that_is_no_url_and_no_host_is_not_repeated(call_tool):
     """It may be a password, or the rest of a header."""
     for word in WITHOUT_SCHEME.split():
-        for options in ([], ["-H", "Authorization:"], ["-H", "Authorization: Bearer"]):
+        for options in ([], ["-H", "Authorization: Bearer"]):
             result = call_tool(*options, word)
             check_usage_error(result, "the URL has no scheme: expected https://host/path")
             assert word not in result.err

@@ -63,14 +63,6 @@ def test_every_hop_is_one_of_some_way():
 # --- an option ------------------------------------------------------------------------------------
 
 
-def test_every_option_has_a_row_in_the_readme_and_no_other_has():
-    spellings = {word for options in tool.OPTIONS.values() for text, _, _ in options for word in text.split()}
-    listed = {
-        word for cell in rows("Options") for text in named(cell) for word in re.findall(r"-[\w.-]+", text)
-    }
-    assert {word for word in listed if word.startswith("-")} == spellings
-
-
 def test_what_excludes_and_collects_and_names_files_are_options():
     pairs = {word for first, second, _ in tool.EXCLUSIONS for word in (first, second)}
     assert {*pairs, *tool.PATHS, *tool.COLLECTED} <= set(tool.NAMES)
@@ -106,14 +98,6 @@ def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
     options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
     base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
     assert base != side
-
-
-# --- an export ------------------------------------------------------------------------------------
-
-
-def test_every_export_is_an_option_that_names_a_path_and_has_a_maker():
-    assert tuple(tool.EXPORTS) == tool.EXPORT_OPTIONS
-    assert set(tool.EXPORT_OPTIONS) <= set(tool.NAMES) & set(tool.PATHS)
 
 
 # --- a field of the report ------------------------------------------------------------------------
