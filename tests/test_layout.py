@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import importlib
 import re
 
@@ -126,15 +125,6 @@ def test_every_name_is_defined_above_its_use():
     assert not below, "\n".join(below)
 
 
-def test_every_name_is_defined_at_all():
-    defined = set(module_names()) | set(dir(builtins)) | {"__file__", "__name__"}
-    unknown = []
-    for node in SIMPLE:
-        own = local_names(node)
-        unknown += [n.id for n in used_names(node) if n.id not in defined and n.id not in own]
-    assert unknown == []
-
-
 def test_no_name_is_given_twice():
     """The second constant of a name would be the first one's value too, by the time it is used."""
     bound = [name for node in TREE.body for name in bound_by(node)]
@@ -201,24 +191,6 @@ def test_a_docstring_starts_with_one_sentence():
         if not re.search(r"[.:;][\"')]*\s*$", first) or not (first[0].isupper() or first[0] == "`"):
             wrong.append((node.name, first))
     assert wrong == []
-
-
-def bare_arguments(function):
-    return [a for a in function.args.args if a.annotation is None and a.arg not in ("self", "cls")]
-
-
-def test_everything_is_annotated():
-    """But for the stand-in for typing.NamedTuple, which is there to do without typing."""
-    bare = [
-        node.name
-        for node in DEFINITIONS
-        if node.name != "__new__" and (node.returns is None or bare_arguments(node))
-    ]
-    assert bare == []
-
-
-def test_no_line_is_longer_than_110_columns():
-    assert [number for number, line in enumerate(LINES, 1) if len(line) > 110] == []
 
 
 # --- branches -------------------------------------------------------------------------------------
