@@ -85,9 +85,6 @@ class Failing:
         peer.read_to_end()
 
 
-# --- lines ----------------------------------------------------------------------------------------
-
-
 def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, server):
     words = ("--metrics-only", "--compact", "--count", "3", *QUICK, "--slo", "total.max=9000", server.url())
     result = run_tool(*words)
@@ -117,22 +114,6 @@ def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(run_tool, s
         assert re.fullmatch(r"\d+\.\dms", summary[key]), key
 
 
-def test_lines_come_as_runs_end_and_not_at_the_end(start_tool):
-    """No run is answered before the line of the one before it has been read."""
-    told, words = threading.Semaphore(), []
-
-    def reply(request):
-        assert told.acquire(timeout=PATIENCE)
-        return Reply()
-
-    with http_server({"/": reply}) as server:
-        process = start_tool("--metrics-only", "--count", "4", *QUICK, server.url())
-        for line in process.stdout:
-            words.append(line.split()[0])
-            told.release()
-    assert words == [b"Run"] * 4 + [b"Summary"]
-
-
 def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(run_tool, tmp_path):
     """A redirect with a nonce each time, and one with two places in turn."""
     numbers, path = itertools.count(), tmp_path / "out.json"
@@ -148,9 +129,6 @@ def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(
     assert "Response     200" in shown.out.partition("Step 3: ")[2]
     found = [(each["url"], each["n"]) for each in shown.json(path)["statistics"]]
     assert found == [(urls[0], 5), (None, 5), (None, 5)]
-
-
-# --- a terminal -----------------------------------------------------------------------------------
 
 
 def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
@@ -298,9 +276,6 @@ def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(
     assert server.accepted == 0
 
 
-# --- exit codes -----------------------------------------------------------------------------------
-
-
 def test_one_run_decides_the_code_and_the_worst_reason_wins(run_tool):
     def code(options, script):
         with scripted(script) as server:
@@ -411,9 +386,6 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
     assert process.returncode == 75
     assert min(tasks) < 12
     assert min(files) < 24
-
-
-# --- usage ----------------------------------------------------------------------------------------
 
 
 NO_COUNTS = ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x10", "9" * 5000]
@@ -566,9 +538,6 @@ def test_after_the_first_signal_a_slow_reader_gets_all_of_it(start_tool):
     assert all(parse_metrics(line) for line in lines[:-1])
 
 
-# --- readers and disks ----------------------------------------------------------------------------
-
-
 def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start_tool, tmp_path, server):
     process = start_tool("--metrics-only", "--count", "10000", *QUICK, server.url())
     path = tmp_path / "out.json"
@@ -592,9 +561,6 @@ def test_a_full_disk_is_told_once_and_the_exports_are_written(start_tool, tmp_pa
     assert process.returncode == 73
     assert err.count(b"cannot write the report") == 1
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 4
-
-
-# --- exports --------------------------------------------------------------------------------------
 
 
 def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool, server):
@@ -644,7 +610,7 @@ def peak_of(process):
 
 
 @pytest.mark.needs("linux")
-def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path):
+def test_a_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path):
     head = "".join(f"X-Header-{number}: {'v' * 90}\r\n" for number in range(38))
     answer = f"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n{head}\r\nok".encode()
     assert len(answer) > 4000
@@ -655,14 +621,14 @@ def test_two_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path):
 
     with scripted(script) as server:
         files = ("--har", tmp_path / "out.har", "--json", tmp_path / "out.json")
-        words = ("--metrics-only", "--count", "2000", *QUICK, *files, server.url())
+        words = ("--metrics-only", "--count", "1000", *QUICK, *files, server.url())
         process = start_tool(*words, stdout=subprocess.DEVNULL)
         peak = peak_of(process)
     assert process.returncode == 0
-    assert 20 < peak < 56
+    assert 20 < peak < 40
     document = json.loads((tmp_path / "out.json").read_text())
-    assert len(document["runs"]) == 2000
-    assert os.path.getsize(tmp_path / "out.json") > 8_000_000
+    assert len(document["runs"]) == 1000
+    assert os.path.getsize(tmp_path / "out.json") > 4_000_000
 
 
 def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(run_tool):
@@ -784,9 +750,6 @@ def test_a_step_whose_thread_has_ended_has_waited_no_negative_time_for_a_cpu():
     step.log.start = 1
     step.log.fail(tool.NetworkError("network", "gone", ""), 2)
     assert tool.finish(step, step.log, options).starved_us == 0
-
-
-# --- what a series concludes ----------------------------------------------------------------------
 
 
 def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_came(run_tool, tmp_path):

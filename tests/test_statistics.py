@@ -127,9 +127,6 @@ def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms
     assert found.startswith(cost) and (slower in found) == bool(longer) == ("first answer" in found)
 
 
-# --- the strip ------------------------------------------------------------------------------------
-
-
 @quick
 @given(lists, some.integers(12, 150), some.sampled_from([" .:-=+*#@", " ▁▂▃▄▅▆▇█"]))
 def test_a_strip_shows_every_value_and_nothing_else(values, cells, levels):
