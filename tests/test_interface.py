@@ -80,12 +80,6 @@ def test_the_local_end_is_reported_without_the_option_too(server, run_tool):
     assert "From " not in run_tool(server.url()).out
 
 
-@pytest.mark.needs("ipv6")
-def test_the_local_end_of_ipv6_too():
-    with http_server(host="::1") as server:
-        assert only_step(here("--interface", "::1", server.url()))["network"]["local_ip"] == "::1"
-
-
 def test_what_was_never_connected_has_no_local_end():
     step = failure(here("--interface", "127.0.0.1", "http://127.0.0.1:1/"), "network", "connect")
     assert step["network"]["local_ip"] is None

@@ -14,9 +14,8 @@ import pytest
 from checks import check_document
 from conftest import with_resolver
 from hostile.runner import check_manners
-from servers import _name_socket, black_hole, dns_server, refused_port, scripted, sending
+from servers import _name_socket, dns_server, scripted, sending
 
-HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 NAME = b"\1a\4test\0"
 
 
@@ -57,29 +56,16 @@ def answered(query: bytes, *records: bytes, flags: int = 0x8180) -> bytes:
 
 
 LOOP = [record(b"\xc0\x0c", 5, b"\1b\4test\0"), record(b"\1b\4test\0", 5, NAME)]
-LONG = [record(b"\1%c\4test\0" % (97 + at), 5, b"\1%c\4test\0" % (98 + at)) for at in range(20)]
 
 ANSWERS = {
     "nothing": lambda query: [],
-    "an empty datagram": lambda query: [b""],
-    "one byte": lambda query: [query[:1]],
-    "the question itself": lambda query: [query],
-    "half a header": lambda query: [query[:7]],
-    "noise": lambda query: [b"\xff" * 512],
     "noise of the right number": lambda query: [query[:2] + b"\xff" * 500],
-    "an answer to another question": lambda query: [b"\0\0" + answered(query)[2:]],
     "refused": lambda query: [answered(query, flags=0x8185)],
     "server failure": lambda query: [answered(query, flags=0x8182)],
-    "format error": lambda query: [answered(query, flags=0x8181)],
     "no such name": lambda query: [answered(query, flags=0x8183)],
     "no such record": lambda query: [answered(query)],
     "cut short": lambda query: [answered(query, flags=0x8380)],
     "a loop of names": lambda query: [answered(query, *LOOP)],
-    "a chain of names to nothing": lambda query: [answered(query, *LONG)],
-    "a name that points at itself": lambda query: [answered(query, record(b"\xc0\x0c", 5, b"\xc0\x0c"))],
-    "a name that points beyond the end": lambda query: [answered(query, record(b"\xff\xff", 1, bytes(4)))],
-    "an address of 3 bytes": lambda query: [answered(query, record(b"\xc0\x0c", 1, bytes(3)))],
-    "an address of 60,000 bytes": lambda query: [answered(query, record(b"\xc0\x0c", 1, bytes(60000)))],
     "escape sequences": lambda query: [answered(query, record(b"\xc0\x0c", 5, b"\4\x1b[2J\4test\0"))],
     "a thousand answers": lambda query: [answered(query, flags=0x8182)] * 1000,
 }
@@ -89,7 +75,7 @@ ANSWERS = {
 def ask(launch, tmp_path):
     """Ask for a URL through a name server; prove the manners; return the document."""
 
-    def run(address: str, url: str, *options: str, seconds: float = 0.5) -> dict:
+    def run(address: str, url: str, *options: str, seconds: float = 1.0) -> dict:
         prefix = tuple(with_resolver(address, tmp_path))
         words = [url, "-m", str(seconds), "--json", "-", "--metrics-only", *options]
         outcome = launch(*words, prefix=prefix)
@@ -113,32 +99,9 @@ def test_a_name_server_that_answers_wrongly_is_a_failed_lookup_in_time(ask, name
 
 @pytest.mark.needs("linux")
 def test_an_answer_that_comes_too_late_is_a_timeout(ask):
-    with dns_server({"a.test": ["127.0.0.1"]}, delay=3) as names:
+    with dns_server({"a.test": ["127.0.0.1"]}, delay=9) as names:
         (step,) = ask(names.address, "http://a.test/")["steps"]
     assert (step["error"]["kind"], step["error"]["phase"]) == ("timeout", "dns")
-
-
-@pytest.mark.needs("linux")
-def test_addresses_that_refuse_are_all_recorded(ask):
-    addresses = [f"127.0.3.{at}" for at in range(1, 26)]
-    with refused_port("127.0.3.1") as port, dns_server({"a.test": addresses}) as names:
-        (step,) = ask(names.address, f"http://a.test:{port}/", seconds=10)["steps"]
-    assert (step["error"]["kind"], step["error"]["phase"]) == ("network", "connect")
-    assert {attempt["ip"] for attempt in step["network"]["attempts"]} == set(addresses)
-
-
-@pytest.mark.needs("linux")
-def test_an_address_that_never_answers_does_not_hide_the_next(ask):
-    zone = {"a.test": ["127.0.4.1", "127.0.4.2"]}
-    with (
-        scripted(sending(HELLO), host="127.0.4.2") as server,
-        dns_server(zone) as names,
-        contextlib.ExitStack() as held,
-    ):
-        held.enter_context(black_hole("127.0.4.1", server.port))
-        (step,) = ask(names.address, server.url(host="a.test"), seconds=10)["steps"]
-    assert step["response"]["status"] == 200
-    assert step["network"]["ip"] == "127.0.4.2"
 
 
 @pytest.mark.needs("linux")
@@ -146,7 +109,7 @@ def test_an_address_that_never_answers_does_not_hide_the_next(ask):
 def test_a_name_without_the_wanted_family_is_a_failed_lookup(ask, option):
     zone = {"a.test": ["::1"] if option == "-4" else ["127.0.0.1"]}
     with dns_server(zone) as names:
-        (step,) = ask(names.address, "http://a.test/", option, seconds=10)["steps"]
+        (step,) = ask(names.address, "http://a.test/", option, seconds=30)["steps"]
     assert (step["error"]["kind"], step["error"]["phase"]) == ("dns", "dns")
 
 
@@ -154,6 +117,6 @@ def test_a_name_without_the_wanted_family_is_a_failed_lookup(ask, option):
 def test_a_redirect_to_a_name_that_is_not_found_keeps_the_first_step(ask):
     response = b"HTTP/1.1 302 Moved\r\nLocation: http://gone.test/\r\nContent-Length: 0\r\n\r\n"
     with scripted(sending(response)) as server, dns_server({"a.test": ["127.0.0.1"]}) as names:
-        first, second = ask(names.address, server.url(host="a.test"), "-L", seconds=10)["steps"]
+        first, second = ask(names.address, server.url(host="a.test"), "-L", seconds=30)["steps"]
     assert first["response"]["status"] == 302
     assert (second["error"]["kind"], second["error"]["phase"]) == ("dns", "dns")
