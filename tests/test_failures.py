@@ -196,13 +196,6 @@ def test_a_name_that_leads_to_this_machine_is_told(run_tool, ip):
     says(fail(run_tool, "--resolve", f"shop.test:1:{ip}", "http://shop.test:1/").hint, "listens")
 
 
-def test_every_address_that_was_tried_is_in_the_report(run_tool):
-    with dns_server({"two.test": ["127.0.0.1", "127.0.0.2"]}) as names, refused_port() as port:
-        failed = fail(run_tool, f"http://two.test:{port}/", resolver=names.address, drawn=True)
-    says(failed.message, "two.test", "(127.0.0.1)", "2 addresses")
-    says(failed.report, "127.0.0.1: connection refused", "127.0.0.2: connection refused")
-
-
 def test_a_timeout_names_the_addresses_that_gave_no_answer(run_tool):
     with dns_server({"one.test": ["127.0.0.1"]}) as names, black_hole() as port:
         failed = fail(run_tool, *SOON, f"http://one.test:{port}/", resolver=names.address, drawn=True)
