@@ -25,17 +25,28 @@ ONCE = ("--count", 1, "--metrics-only")
 
 
 @pytest.fixture
-def compare(call_tool, tmp_path):
-    """Compare sides in this process; return the export, and prove that it is sound."""
+def measure(call_tool, tmp_path):
+    """Compare sides in this process; return the result and the export, which is proved to be sound."""
+
+    def run(*words, code=0, **checked):
+        path = tmp_path / "out.json"
+        result = call_tool("--json", path, *words)
+        assert result.code == code, result.err
+        return result, result.json(path, **checked)
+
+    return run
+
+
+@pytest.fixture
+def compare(measure):
+    """Compare sides and return the export; `warned` is what must be said."""
 
     def run(*words, sides=(), code=0, warned=()):
-        path = tmp_path / "out.json"
         others = [word for each in sides for word in ("--vs", each)]
-        result = call_tool("--metrics-only", "--json", path, *words, *others)
-        assert result.code == code, result.err
+        result, document = measure("--metrics-only", *words, *others, code=code)
         if warned:
             result.warned(*warned)
-        return result.json(path)
+        return document
 
     return run
 
@@ -56,11 +67,9 @@ def by_side(document, things):
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-def test_the_order_of_each_round_is_drawn_by_lot_and_that_of_what_is_told_is_not(call_tool, server, tmp_path):
-    path = tmp_path / "out.json"
+def test_the_order_of_each_round_is_drawn_by_lot_and_that_of_what_is_told_is_not(measure, server):
     words = (server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c"))
-    result = call_tool("--count", 40, "--json", path, *words)
-    document = result.json(path)
+    result, document = measure("--count", 40, *words)
     asked = "".join(each.target[1] for each in server.requests)
     assert [run["side"].lower() for run in document["runs"]] == list(asked)
     assert len({asked[place : place + 3] for place in range(0, 120, 3)}) >= 4, "of six orders"
@@ -293,13 +302,11 @@ def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
     assert shown.count("*** and ***") >= 4
 
 
-def test_a_failure_of_one_side_shows_no_secret_of_another(call_tool, tmp_path):
-    path = tmp_path / "out.json"
+def test_a_failure_of_one_side_shows_no_secret_of_another(measure):
     with scripted(sending(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")) as server:
-        words = (server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
-        result = call_tool("--count", 1, "--metrics-only", "--json", path, *words)
-    assert result.code == 75
-    assert SECRET not in result.out + result.said + path.read_text()
+        words = ("--count", 1, server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
+        result, document = measure("--metrics-only", *words, code=75)
+    assert SECRET not in result.out + result.said + json.dumps(document)
 
 
 BAD_WORDS = [
@@ -363,12 +370,11 @@ def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin_and_to_no_other(co
     assert last == [[], []], "the first has no proxy, and the other another one"
 
 
-def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(call_tool, tmp_path, server):
-    path = tmp_path / "out.json"
-    result = call_tool("--count", 1, "--json", path, server.url(), "--vs", server.url(f"/?token={SECRET}"))
-    side = result.json(path)["sides"][1]
+def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(measure, server):
+    result, document = measure("--count", 1, server.url(), "--vs", server.url(f"/?token={SECRET}"))
+    side = document["sides"][1]
     assert side["url"] == side["words"].strip("'") == server.url("/?token=***")
-    assert SECRET not in result.out + result.err + path.read_text()
+    assert SECRET not in result.out + result.err + json.dumps(document)
     assert f"/?token={SECRET}" in [each.target for each in server.requests]
 
 
@@ -481,14 +487,12 @@ def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
 # --- failures and error pages ---------------------------------------------------------------------
 
 
-def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path):
-    path = tmp_path / "out.json"
+def test_a_side_that_fails_is_told_and_not_compared(measure, call_tool, server):
     with refused_port() as port:
         dead = f"http://127.0.0.1:{port}/"
-        result = call_tool("--count", 6, "--json", path, server.url(), "--vs", dead)
+        result, document = measure("--count", 6, server.url(), "--vs", dead, code=75)
         brief = call_tool("-s", "--count", 1, dead, "--vs", "-L")
-    found = differences(result.json(path))["B"]
-    assert result.code == 75
+    found = differences(document)["B"]
     assert (found["n"], found["verdict"], found["total_ms"]["median_ms"]) == (0, "too_few", None)
     told = flat(result.out)
     assert "Too few rounds: 6 good ones on both sides are needed, there are 0" in told
@@ -498,25 +502,22 @@ def test_a_side_that_fails_is_told_and_not_compared(call_tool, server, tmp_path)
     assert re.match(r"httphases: error: run 1 step 1 [AB]: no connection to 127.0.0.1 port ", brief.err)
 
 
-def test_an_error_page_is_other_work(call_tool, tmp_path):
-    path = tmp_path / "out.json"
+def test_an_error_page_is_other_work(measure):
     with http_server({"/": Reply(), "/bad": Reply(503)}) as server:
-        words = ("--count", 6, "--json", path, server.url(), "--vs", server.url("/bad"))
-        result = call_tool(*words)
-    found = differences(result.json(path))["B"]
+        result, document = measure("--count", 6, server.url(), "--vs", server.url("/bad"))
+    found = differences(document)["B"]
     assert found["verdict"] == "unlike" and found["n"] == 6 and found["total_ms"]["ci95_ms"]
     told = flat(result.out)
     assert "B answers 503, A 200: the times are of different work; total is " in told
     assert "B: no answer was good, so the statistics are of all answers" in told
 
 
-def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(call_tool, tmp_path):
-    path, pages = tmp_path / "out.json", itertools.cycle([Reply(), Reply(), Reply(503), Reply(502)])
+def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(measure):
+    pages = itertools.cycle([Reply(), Reply(), Reply(503), Reply(502)])
     with http_server({"/": Reply(), "/flap": lambda request: next(pages)}) as server:
-        words = ("--count", 20, "--json", path, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
-        result = call_tool(*words)
-    found = differences(result.json(path))
-    assert [found[side]["n"] for side in "BC"] == [10, 20]
+        words = ("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
+        result, document = measure(*words)
+    assert [differences(document)[side]["n"] for side in "BC"] == [10, 20]
     told = flat(result.out)
     assert "Failed B: 10 of 20 runs: run " in told and told.count("Failed ") == 1
 
@@ -532,21 +533,18 @@ def test_expected_statuses_are_good_on_all_sides(call_tool):
 # --- chains ---------------------------------------------------------------------------------------
 
 
-def test_chains_are_compared_as_a_whole_whatever_their_length(call_tool, tmp_path):
-    path = tmp_path / "out.json"
+def test_chains_are_compared_as_a_whole_whatever_their_length(measure, call_tool):
     routes = {"/": Reply(), "/r": redirect("/"), "/rr": redirect("/r")}
     with http_server(routes) as server:
-        words = ("--count", 6, "-L", "--json", path, server.url("/r"), "--vs", server.url("/rr"))
-        result = call_tool(*words)
+        words = ("--count", 6, "-L", server.url("/r"), "--vs", server.url("/rr"))
+        result, document = measure(*words)
         lines = call_tool(*words, "--compact").out.splitlines()
-    compared = result.json(path)["comparisons"]
-    assert [(each["side"], each["step_number"]) for each in compared] == [("B", None)]
+    assert [(each["side"], each["step_number"]) for each in document["comparisons"]] == [("B", None)]
     assert besides(result) == "number of steps 3 and 2"
     assert "Step 1" not in result.out and result.out.count("│ Side ") == 1
-    found = [re.match(r"Summary (\d): .* side=(\w)(.*verdict=)?", line) for line in lines[-5:]]
-    sides = [("1", "A"), ("2", "A"), ("1", "B"), ("2", "B"), ("3", "B")]
-    assert [each.groups()[:2] for each in found] == sides
-    assert [bool(each[3]) for each in found] == [False] * 4 + [True]
+    found = [re.match(r"Summary (\d): .* side=(\w)(.*verdict=)?", line).groups() for line in lines[-5:]]
+    assert [number + side for number, side, _ in found] == ["1A", "2A", "1B", "2B", "3B"]
+    assert [bool(verdict) for *_, verdict in found] == [False] * 4 + [True]
 
 
 def test_a_side_may_follow_alone(compare):
@@ -559,26 +557,23 @@ def test_a_side_may_follow_alone(compare):
 # --- where it is told -----------------------------------------------------------------------------
 
 
-def test_a_budget_holds_for_each_side(call_tool, tmp_path, authority, tls):
-    path = tmp_path / "out.json"
-    with http_server() as server, http_server(tls=tls) as slow:
-        words = (*ONCE, "--json", path, "--slo", "tls=0.001", "--cacert", authority.file)
-        result = call_tool(*words, server.url(), "--vs", slow.url())
-    assert result.code == 4
-    [violation] = result.json(path)["summary"]["slo"]["violations"]
+def test_a_budget_holds_for_each_side(measure, authority, tls):
+    with http_server() as plain, http_server(tls=tls) as secure:
+        words = (*ONCE, "--slo", "tls=0.001", "--cacert", authority.file, plain.url(), "--vs", secure.url())
+        result, document = measure(*words, code=4)
+    [violation] = document["summary"]["slo"]["violations"]
     assert (violation["key"], violation["side"], violation["target"]) == ("tls", "B", None)
     lines = [line for line in result.out.splitlines() if line.startswith("Summary")]
     assert [re.search(r" slo=(\w+)", line)[1] for line in lines] == ["pass", "fail"]
 
 
-def test_all_budgets_are_told_where_the_first_side_never_answers(call_tool, server, tmp_path):
-    path = tmp_path / "out.json"
-    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 6)
+def test_all_budgets_are_told_where_the_first_side_never_answers(measure, server):
+    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 6, "--metrics-only")
     with refused_port() as port:
         words = (*budgets, f"http://127.0.0.1:{port}/", "--vs", server.url())
-        result = call_tool("--metrics-only", "--json", path, *words)
-    assert (result.code, "ttfb: not judged" in result.err) == (75, True)
-    slo = result.json(path, relative=("ttfb",))["summary"]["slo"]
+        result, document = measure(*words, code=75, relative=("ttfb",))
+    assert "ttfb: not judged" in result.err
+    slo = document["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 90000}
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["ttfb"])
 
@@ -590,10 +585,7 @@ def test_every_export_names_the_side(call_tool, tmp_path):
         words = ("--har", har, "--prometheus", metrics, "--otlp", to.url(), "--count", 2, server.url("/a"))
         assert call_tool(*words, "--vs", "-L", "--vs", other.url("/b?c")).code == 0
     log = json.loads(har.read_text())["log"]
-    assert len(log["entries"]) == 6
-    for entry, page in zip(log["entries"], log["pages"]):
-        assert (entry["pageref"], entry["startedDateTime"]) == (page["id"], page["startedDateTime"])
-        assert entry["request"]["url"] == page["title"]
+    assert [each["request"]["url"] for each in log["entries"]] == [page["title"] for page in log["pages"]]
     elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", metrics.read_text(), re.MULTILINE)
     assert elapsed == [
         f'target="{url}",side="{side}"'
@@ -683,19 +675,16 @@ def test_a_relative_budget_is_exceeded_where_the_whole_interval_is_above_it(
     assert tool.Verdict((judgement,)).passed is (outcome == "kept")
 
 
-def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(call_tool, server, tmp_path):
-    path = tmp_path / "out.json"
-    words = ("--count", 20, "--slo", "total=+90000", "--json", path, server.url(), "--vs", "")
-    drawn = call_tool(*words)
-    document = drawn.json(path, relative=("total",))
-    lines = call_tool(*words, "--metrics-only").out.splitlines()
-    assert drawn.code == 0
+def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
+    words = ("--count", 20, "--slo", "total=+90000", server.url(), "--vs", "")
+    drawn, document = measure(*words, relative=("total",))
+    lines, _ = measure(*words, "--metrics-only", relative=("total",))
     slo, [found] = document["summary"]["slo"], document["comparisons"]
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
     told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+) ms\), allowed \+90000 ms"
     ends = [float(end.replace("−", "-")) for end in re.search(told, flat(drawn.out)).groups()]
     assert ends == pytest.approx(found["total_ms"]["ci95_ms"], abs=0.51)
-    assert all(line.endswith(" slo=pass") for line in lines[-2:])
+    assert all(line.endswith(" slo=pass") for line in lines.out.splitlines()[-2:])
 
 
 def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server):
