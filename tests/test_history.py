@@ -113,15 +113,6 @@ def test_instants_that_are_noticed_out_of_order_make_no_negative_phase(late):
     assert (timing.wait, timing.ttfb, timing.total) == (0, 60, 150)
 
 
-@pytest.mark.parametrize(
-    ("count", "phase", "hop"),
-    [(1, "dns", 0), (4, "tls", 1), (7, "xfer", 2)],
-)
-def test_where_a_step_is_follows_from_what_happened(count, phase, hop):
-    history = log_of(("connect", "tls"), way()[:count]).history()
-    assert (history.phase, history.hop) == (phase, hop)
-
-
 def test_a_step_whose_clock_never_started_has_no_times():
     """However late it was given up."""
     timing = log_of(("connect",), [], stopped=10**15).timing

@@ -72,14 +72,12 @@ def every(*replies):
 class Failing:
     """A script that fails at the runs in `bad` (counted from 1): it hangs up without a word."""
 
-    def __init__(self, *bad, every=0):
-        self.bad, self.every = bad, every
-        self.count = itertools.count(1)
+    def __init__(self, *bad):
+        self.bad, self.count = bad, itertools.count(1)
 
     def __call__(self, peer):
-        number = next(self.count)
         peer.read_request()
-        if number in self.bad or (self.every and number % self.every == 0):
+        if next(self.count) in self.bad:
             return
         peer.send(OK)
         peer.read_to_end()
@@ -302,7 +300,6 @@ def test_one_run_at_the_limit_of_redirects_makes_47_before_a_failure(run_tool):
             result = run_tool("--metrics-only", "-L", "--count", "3", *QUICK, server.url())
     assert result.code == 47
     assert "stopped after 10 redirects" in result.err
-    assert {each["step"] for each in summaries(result.out)} == {str(number) for number in range(1, 12)}
 
 
 def test_when_every_run_failed_there_is_a_summary_of_nothing(run_tool):
@@ -352,9 +349,8 @@ def test_of_rounds_that_have_come_due_one_starts_late(monkeypatch, duration, now
     assert live.skipped == skipped
 
 
-@pytest.mark.parametrize("zero", ["0", ".0"])
-def test_without_an_interval_none_is_late(call_tool, server, zero):
-    words = ["--metrics-only", "--count", "5", "--interval", zero, "--json", "-"]
+def test_without_an_interval_none_is_late(call_tool, server):
+    words = ["--metrics-only", "--count", "5", "--interval", ".0", "--json", "-"]
     document = call_tool(*words, server.url()).json()
     assert document["interval_s"] == 0
     assert {run["late_ms"] for run in document["runs"]} == {None}
@@ -392,14 +388,10 @@ NO_COUNTS = ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x1
 NO_INTERVALS = ["", *"-1 nan inf 1_0 -0 1m ٠ 0x0 5e-324 0.0009 86401 1e300".split()]
 
 
-@pytest.mark.parametrize(
-    ("option", "values"),
-    [("--count", NO_COUNTS), ("--interval", NO_INTERVALS)],
-    ids=["count", "interval"],
-)
-def test_what_is_no_count_or_interval_is_refused(call_tool, server, option, values):
-    for value in values:
-        check_usage_error(call_tool("--count=2", f"{option}={value}", server.url()), option)
+def test_what_is_no_count_or_interval_is_refused(call_tool, server):
+    for option, values in (("--count", NO_COUNTS), ("--interval", NO_INTERVALS)):
+        for value in values:
+            check_usage_error(call_tool("--count=2", f"{option}={value}", server.url()), option)
     assert server.accepted == 0
 
 
@@ -497,11 +489,12 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first,
         process = start_tool("--metrics-only", "--count", "10000", *QUICK, "--json", path, server.url())
         wait_until_stuck(process, server)
         process.send_signal(first)
-        while pending_signals(process):
+        while process.poll() is None and pending_signals(process):
             time.sleep(0.01)
         wait_until_stuck(process, server)
-        while process.poll() is None:  # not by one that comes so soon that it is the echo of the first
-            time.sleep(0.15)
+        give_up = time.monotonic() + PATIENCE
+        while process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.15)  # one that comes too soon is the echo of the first
             process.send_signal(second)
     assert process.returncode == code
     assert path.read_text() == "old", "what was measured had still to be written"
@@ -792,18 +785,12 @@ def test_answers_that_turn_to_429_may_come_from_this_measuring(call_tool, first,
     assert ("429: it may be this measuring that is limited" in out) == blamed
 
 
-def test_the_header_of_a_series_counts_what_differs_and_its_run_says_its_own(run_tool):
-    count = itertools.count()
-
-    def answer(request):
-        return Reply(headers=(("Server", "new" if next(count) % 4 == 3 else "old"),))
-
-    with http_server({"/": answer}) as server:
-        result = run_tool("--count", "12", "--interval", "0", server.url())
-        same = run_tool("--count", "3", "--interval", "0", server.url(), env={"LC_ALL": "C"})
-    assert re.search("^  Server +old ×9, new ×3$", result.out, re.M)
-    assert "Server" not in same.out or "×" not in same.out
-    assert "  Address      127.0.0.1 (IPv4)" in result.out
+def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(run_tool):
+    old, new = (Reply(headers=[("Server", name)]) for name in ("old", "new"))
+    with http_server({"/": every(old, old, old, new)}) as server:
+        out = run_tool("--count", "12", *QUICK, server.url()).out
+    assert re.search("^  Server +old ×9, new ×3$", out, re.M)
+    assert out.count("  Address      127.0.0.1 (IPv4)") == 1
 
 
 def test_the_first_short_fields_of_an_answer_are_kept_each_text_once():
