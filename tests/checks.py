@@ -25,49 +25,11 @@ MOST_RUNS = 200
 """Of a longer series the schema is asked about the first and the last of these: a run takes 3 ms."""
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
-KINDS = ("dns", "connect", "proxy", "tls", "timeout", "protocol", "redirect", "network")
-SLO_KEYS = ("connect", "dns", "tls", "total", "ttfb", "wait", "xfer")
-
-DOCUMENT_FIELDS = "schema_version tool_version started_at initial_url host label total_steps steps summary"
-STEP_FIELDS = "step_number url started_at request timing network response error findings"
 BELOW_400 = range(400)
-REQUEST_FIELDS = "method headers body_bytes"
-TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms"
-NETWORK_FIELDS = (
-    "ip ip_family port unix_socket local_ip addresses attempts http_version alpn tls_version tls_cipher "
-    "cert_cn cert_sans cert_issuer cert_serial cert_sha256 cert_not_before cert_not_after cert_days_left "
-    "cert_chain tls_verified tls_custom_ca client_cert proxy_url proxy_source tcp_rtt_ms tcp_retransmits"
-)
-CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256"
-RESPONSE_FIELDS = (
-    "status reason http_version bytes content_type server date location headers interim server_timing cache "
-    "keep_alive_s"
-)
-METRIC_FIELDS = "name duration_ms description"
-CACHE_FIELDS = "status age_s via source"
-ERROR_FIELDS = "kind phase message hint evidence"
-SUMMARY_FIELDS = "total_time_ms final_status final_url final_bytes errors findings"
-FINDING_FIELDS = "id phase cost_ms certainty text"
-SLO_FIELDS = "pass thresholds_ms violations"
-VIOLATION_FIELDS = "key threshold_ms actual_ms delta_ms"
-SERIES_FIELDS = (
-    "schema_version tool_version started_at initial_url count duration_s interval_s host label summary "
-    "statistics events runs"
-)
-BASELINE_FIELDS = "path started_at host label"
-COMPARISON_FIELDS = "side against step_number n verdict " + TIMING_FIELDS
-EVENT_FIELDS = "at run_number kind text target side"
-EVENT_KINDS = "status recovered address certificate protocol".split()
-SERIES_SUMMARY_FIELDS = "runs failed bad_status late skipped errors duration_ms"
-RUN_FIELDS = "run_number round target started_at late_ms total_steps summary steps"
-SPREAD_FIELDS = "min p25 median p75 p90 p95 p99 max median_ci95"
-STATISTICS_FIELDS = (
-    "target step_number url reused n failed bad_status errors statuses by_status slow " + TIMING_FIELDS
-)
+TIMING_FIELDS = "dns_ms connect_ms tls_ms wait_ms xfer_ms ttfb_ms total_ms send_ms".split()
+CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256".split()
 SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 SHARES = {"min": 0, "p25": 25, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
-REUSE_FIELDS = " reused reuse_refused idle_ms"
-
 MICROSECOND = Decimal("0.001")
 EDGE = 1.0
 """Milliseconds by which a time may fall short of the delay that made it: the instant of a byte is the
@@ -78,12 +40,6 @@ def exact(value: Any) -> Decimal:
     """Turn a JSON number into the decimal that was printed."""
     assert isinstance(value, (int, float)) and not isinstance(value, bool), f"{value!r} is not a number"
     return Decimal(str(value))
-
-
-def check_fields(record: Any, names: str) -> None:
-    """Prove that `record` has the fields `names`, no fewer and no more."""
-    assert isinstance(record, dict), f"{record!r} is not an object"
-    assert set(record) == set(names.split()), sorted(set(record) ^ set(names.split()))
 
 
 def check_schema(document: dict[str, Any]) -> None:
@@ -97,26 +53,10 @@ def check_schema(document: dict[str, Any]) -> None:
     assert not problems, problems[:10]
 
 
-def trace_field(document: dict[str, Any]) -> str:
-    """Return the field that a run has with --otlp."""
-    return " trace_id" * ("trace_id" in document)
-
-
-def compared_fields(document: dict[str, Any]) -> str:
-    """Return the fields that a document has in which something is compared."""
-    names = [name for name in ("sides", "baseline") if name in document]
-    return "".join(f" {name} comparisons" for name in names)
-
-
 def check_comparisons(document: dict[str, Any]) -> None:
-    """Prove the form of what is compared, and that verdicts follow from intervals."""
-    if "baseline" in document:
-        check_fields(document["baseline"], BASELINE_FIELDS)
-        parse_instant(document["baseline"]["started_at"])
+    """Prove that verdicts follow from intervals."""
     for each in document.get("comparisons", ()):
-        check_fields(each, COMPARISON_FIELDS)
-        for key in TIMING_FIELDS.split():
-            check_fields(each[key], "median_ms ci95_ms")
+        for key in TIMING_FIELDS:
             low, high = each[key]["ci95_ms"] or (None, None)
             assert low is None or low <= each[key]["median_ms"] <= high
         low, high = each["total_ms"]["ci95_ms"] or (None, None)
@@ -154,23 +94,17 @@ def check_document(
     """
     check_schema(document)
     check_comparisons(document)
-    assert document["schema_version"] == 1
-    assert document["host"] and document["label"] != ""
-    assert isinstance(document["tool_version"], str) and document["tool_version"]
-    assert isinstance(document["initial_url"], str)
-    parse_instant(document["started_at"])
     if "runs" in document:
         check_series(document, expected, relative)
-        return document
-    check_fields(document, DOCUMENT_FIELDS + trace_field(document))
-    check_run(document, relative)
+    else:
+        check_run(document, relative)
     return document
 
 
 def check_run(document: dict[str, Any], relative: Sequence[str] = ()) -> None:
     """Prove the steps of a run, and what its summary says of them."""
     steps = document["steps"]
-    assert 1 <= len(steps) == document["total_steps"]
+    assert len(steps) == document["total_steps"]
     for number, step in enumerate(steps, 1):
         assert step["step_number"] == number
         check_step(step)
@@ -181,23 +115,15 @@ def check_run(document: dict[str, Any], relative: Sequence[str] = ()) -> None:
 
 
 def parse_instant(text: str) -> datetime:
-    """Read an RFC 3339 instant with milliseconds, in UTC."""
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|\+00:00)", text), text
-    return datetime.strptime(text[:23], "%Y-%m-%dT%H:%M:%S.%f")
+    """Read an instant of a document, in UTC."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def check_step(step: dict[str, Any]) -> None:
-    """Prove one step: every field there, every number possible."""
-    check_fields(step, STEP_FIELDS)
-    parse_instant(step["started_at"])
-    check_fields(step["request"], REQUEST_FIELDS)
-    check_headers(step["request"]["headers"])
-    assert step["request"]["body_bytes"] >= 0
+    """Prove one step: what it is of, what it says of itself, its findings and its times."""
     check_network(step["network"])
     if step["response"] is not None:
-        check_response(step["response"])
-    if step["error"] is not None:
-        check_error(step["error"])
+        check_claims(step["response"])
     assert step["response"] is not None or step["error"] is not None, "neither a response nor an error"
     check_findings(step["findings"], exact(step["timing"]["total_ms"]))
     for finding in step["findings"]:
@@ -209,99 +135,55 @@ def check_step(step: dict[str, Any]) -> None:
 def check_findings(findings: list[dict[str, Any]], total: Decimal) -> None:
     """Prove that findings are sound, worth saying, and the costliest first."""
     for finding in findings:
-        check_fields(finding, FINDING_FIELDS)
-        assert finding["phase"] in (*PHASES, None)
-        assert finding["certainty"] in ("seen", "fits")
         assert finding["certainty"] == "seen" or re.search(r"\b(fits|about)\b", finding["text"])
-        assert finding["text"]
         assert exact(finding["cost_ms"]) >= max(Decimal(5), total / 10)
     costs = [exact(finding["cost_ms"]) for finding in findings]
     assert costs == sorted(costs, reverse=True)
     assert len({(finding["id"], finding["phase"]) for finding in findings}) == len(findings)
 
 
-def check_headers(headers: list[dict[str, str]]) -> None:
-    """Prove a list of header fields."""
-    for header in headers:
-        check_fields(header, "name value")
-        assert all(isinstance(text, str) for text in header.values())
-
-
 def check_network(network: dict[str, Any]) -> None:
     """Prove the network record of a step."""
-    check_fields(network, NETWORK_FIELDS + (REUSE_FIELDS if "reused" in network else ""))
-    assert network.get("reused") in (None, True, False)
     assert not (network.get("reused") and network["reuse_refused"]), "reused, and refused"
     assert network.get("reuse_refused") is None or network["reuse_refused"].strip()
     assert "{}" not in (network.get("reuse_refused") or "")
     assert (network.get("idle_ms") is not None) == bool(network.get("reused"))
     assert not network.get("reused") or network["attempts"] == network["addresses"] == []
-    assert network["ip_family"] in ("IPv4", "IPv6", None)
     assert (network["ip"] is None) == (network["ip_family"] is None)
     if network["ip"] is not None:
         assert network["ip_family"] == ("IPv6" if ":" in network["ip"] else "IPv4")
-        assert 1 <= network["port"] <= 65535
     assert (network["local_ip"] is None) == (network["ip"] is None)
     if network["unix_socket"] is not None:
         assert network["ip"] is network["port"] is network["proxy_url"] is None
         assert network["attempts"] == network["addresses"] == []
     assert network["client_cert"] is None or network["tls_verified"] is not None
-    for attempt in network["attempts"]:
-        check_fields(attempt, "ip duration_ms error")
-        assert exact(attempt["duration_ms"]) >= 0
-    assert isinstance(network["addresses"], list)
     check_chain(network)
 
 
 def check_chain(network: dict[str, Any]) -> None:
     """Prove that the chain begins with the server's own certificate, and that there is none without TLS."""
     for certificate in network["cert_chain"]:
-        check_fields(certificate, CERTIFICATE_FIELDS)
         assert (certificate["not_after"] is None) == (certificate["days_left"] is None)
-    own = {name: network[f"cert_{name}"] for name in CERTIFICATE_FIELDS.split()}
+    own = {name: network[f"cert_{name}"] for name in CERTIFICATE_FIELDS}
     assert own == (network["cert_chain"] or [dict.fromkeys(own)])[0]
     assert network["tls_verified"] is not None or not network["cert_chain"]
     assert network["tls_verified"] is not True or network["cert_chain"]
 
 
-def check_response(response: dict[str, Any]) -> None:
-    """Prove the response record of a step."""
-    check_fields(response, RESPONSE_FIELDS)
-    check_headers(response["headers"])
-    assert response["status"] == 101 or 200 <= response["status"] <= 999
-    assert isinstance(response["bytes"], int) and response["bytes"] >= 0
-    assert all(100 <= status <= 199 for status in response["interim"])
-    check_claims(response)
-
-
 def check_claims(response: dict[str, Any]) -> None:
     """Prove that what a response says of itself is bounded, and possible."""
+    assert response["status"] == 101 or response["status"] >= 200
     assert len(response["server_timing"]) <= 50
     for metric in response["server_timing"]:
-        check_fields(metric, METRIC_FIELDS)
-        assert metric["name"] and metric["description"] != ""
+        assert metric["description"] != ""
         assert metric["duration_ms"] is None or 0 <= metric["duration_ms"] < float("inf")
-    cache, names = response["cache"], {header["name"].lower() for header in response["headers"]}
-    if cache is not None:
-        check_fields(cache, CACHE_FIELDS)
-        assert cache["source"].lower() in names
-        assert cache["status"] is None or re.fullmatch(r"[a-z][a-z0-9_-]*", cache["status"])
-        assert cache["age_s"] is None or cache["age_s"] >= 0
-
-
-def check_error(error: dict[str, Any]) -> None:
-    """Prove the error record of a step: a known kind, a known phase, words."""
-    check_fields(error, ERROR_FIELDS)
-    assert error["kind"] in KINDS
-    assert error["phase"] in PHASES
-    assert isinstance(error["message"], str) and error["message"].strip()
-    assert error["hint"] is None or error["hint"].strip()
+    names = {header["name"].lower() for header in response["headers"]}
+    assert response["cache"] is None or response["cache"]["source"].lower() in names
 
 
 def check_timeline(step: dict[str, Any]) -> None:
     """Prove the times of a step: none negative, none missing, none fake, sums exact to the microsecond."""
     timing = step["timing"]
-    check_fields(timing, TIMING_FIELDS)
     times = {name: exact(value) for name, value in timing.items() if value is not None}
     for name, value in times.items():
         assert value >= 0, f"{name} is negative"
@@ -338,7 +220,6 @@ def check_reached(phases: list[Decimal | None], step: dict[str, Any]) -> None:
 
 def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]], relative: Sequence[str] = ()) -> None:
     """Prove that the summary says what the steps say."""
-    check_fields(summary, SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     last = steps[-1]
     response = last["response"]
     failed = last["error"] is not None
@@ -360,16 +241,13 @@ def check_summary(summary: dict[str, Any], steps: list[dict[str, Any]], relative
 
 def check_slo(slo: dict[str, Any], timing: dict[str, Any]) -> None:
     """Prove that the verdict follows from the times as printed."""
-    check_fields(slo, SLO_FIELDS)
     expected = []
     for key, threshold in sorted(slo["thresholds_ms"].items()):
-        assert key in SLO_KEYS
         if timing[f"{key}_ms"] is None:  # on a kept connection
             continue
         if exact(timing[f"{key}_ms"]) > exact(threshold):
             expected.append((key, exact(threshold), exact(timing[f"{key}_ms"])))
     for violation in slo["violations"]:
-        check_fields(violation, VIOLATION_FIELDS)
         assert exact(violation["delta_ms"]) == exact(violation["actual_ms"]) - exact(
             violation["threshold_ms"]
         )
@@ -398,12 +276,8 @@ def find_good(runs: Sequence[dict[str, Any]], expected: Sequence[int]) -> list[d
 def check_series(document: dict[str, Any], expected: Sequence[int], relative: Sequence[str]) -> None:
     """Prove the export of a series: every run by itself, and that what sums them up follows from them."""
     sides = "sides" in document
-    check_fields(document, SERIES_FIELDS + compared_fields(document))
     runs, summary = document["runs"], document["summary"]
-    assert len(runs) >= 1
-    assert document["host"] and document["interval_s"] >= 0
     for number, run in enumerate(runs, 1):
-        check_fields(run, RUN_FIELDS + " side" * sides + trace_field(run))
         assert run["run_number"] == number
         assert variant_of(run) is not None or run["round"] == number
         assert run["late_ms"] is None or exact(run["late_ms"]) >= 0
@@ -413,7 +287,6 @@ def check_series(document: dict[str, Any], expected: Sequence[int], relative: Se
     for event in document["events"]:
         check_event(event, runs)
     failures = [step["error"]["kind"] for run in runs for step in run["steps"] if step["error"]]
-    check_fields(summary, SERIES_SUMMARY_FIELDS + (" slo" if "slo" in summary else ""))
     assert summary["runs"] == len(runs)
     assert summary["failed"] == len(failures)
     assert summary["errors"] == len(failures)
@@ -441,8 +314,7 @@ def variant_of(record: dict[str, Any]) -> str | None:
 
 def check_event(event: dict[str, Any], runs: Sequence[dict[str, Any]]) -> None:
     """Prove that an event is one, and of which run it says that it is."""
-    check_fields(event, EVENT_FIELDS)
-    assert event["kind"] in EVENT_KINDS and event["text"] == event["text"].strip() != ""
+    assert event["text"] == event["text"].strip() != ""
     run = runs[event["run_number"] - 1]
     assert event["at"] == run["started_at"]
     assert event["target"] == run["target"]
@@ -458,7 +330,6 @@ def check_statistics(document: dict[str, Any], good: Sequence[dict[str, Any]]) -
     named = [(variant_of(each), each["step_number"]) for each in found]
     assert sorted(named, key=repr) == sorted(groups, key=repr)
     for each, name in zip(found, named):
-        check_fields(each, STATISTICS_FIELDS + " side" * ("sides" in document))
         urls = {step["url"] for _, step in groups[name]}
         assert each["url"] == (urls.pop() if len(urls) == 1 else None)
         check_group(each, groups[name], good)
@@ -485,10 +356,9 @@ def check_group(
     assert found["statuses"] == {status: len(values) for status, values in totals.items()}
     assert set(found["by_status"]) == set(totals)
     for status, values in totals.items():
-        check_fields(found["by_status"][status], "n median_ms goes_with")
         assert found["by_status"][status]["n"] == len(values)
         assert near(found["by_status"][status]["median_ms"], statistics.median(values))
-    for key in TIMING_FIELDS.split():
+    for key in TIMING_FIELDS:
         times = [exact(step["timing"][key]) for _, step in used if step["timing"][key] is not None]
         check_spread(found[key], times)
     check_slow(
@@ -507,7 +377,6 @@ def check_slow(found: dict[str, Any] | None, totals: Sequence[tuple[Decimal, int
     if found is None:
         assert not far
         return
-    check_fields(found, "runs median_ms others_ms pattern goes_with")
     slow = [ms for ms, run in totals if run in found["runs"]]
     others = [ms for ms, run in totals if run not in found["runs"]]
     assert near(found["median_ms"], statistics.median(slow))
@@ -531,7 +400,6 @@ def ranked(ordered: Sequence[Decimal], name: str) -> Decimal:
 
 def check_spread(found: dict[str, Any], values: Sequence[Decimal]) -> None:
     """Prove how the values of one phase are said to lie."""
-    check_fields(found, SPREAD_FIELDS)
     ordered, count = sorted(values), len(values)
     for name, least in SUPPORT.items():
         if count < least:
@@ -564,7 +432,6 @@ def check_series_slo(
     slo: dict[str, Any], runs: Sequence[dict[str, Any]], good: Sequence[dict[str, Any]]
 ) -> None:
     """Prove the verdict on a series: each plain budget in every run, the others on good last steps."""
-    check_fields(slo, SLO_FIELDS + " not_judged")
     expected, not_judged = [], []
     ordered = sorted(runs, key=lambda run: str(variant_of(run)))
     for target, own in itertools.groupby(ordered, key=variant_of):
@@ -585,7 +452,6 @@ def check_series_slo(
         assert abs(each[2] - found_one[2]) <= MICROSECOND / 2
         assert each[3] == found_one[3]
     for each in slo["violations"]:
-        check_fields(each, VIOLATION_FIELDS + " run_number target" + " side" * ("side" in runs[0]))
         assert exact(each["delta_ms"]) == exact(each["actual_ms"]) - exact(each["threshold_ms"]) > 0
     assert sorted(set(not_judged)) == sorted(slo["not_judged"])
     assert slo["pass"] is not bool(expected or not_judged)
@@ -597,8 +463,6 @@ def check_series_slo(
 def check_sides(document: dict[str, Any], good: Sequence[dict[str, Any]]) -> None:
     """Prove that sides were measured in turn, and that what is said of each beside A follows from that."""
     names = [each["side"] for each in document["sides"]]
-    for each in document["sides"]:
-        check_fields(each, "side words url")
     assert 2 <= len(names) <= 8 and names == list("ABCDEFGH")[: len(names)]
     assert [each["words"] is None for each in document["sides"]] == [True] + [False] * (len(names) - 1)
     assert document["sides"][0]["url"] == document["initial_url"]
@@ -643,7 +507,7 @@ def check_comparison(
     assert found["against"] == "A" and found["n"] == len(rounds)
     single = all(run["steps"][1:] == [] for run in (*own, *other) if run["steps"][-1]["error"] is None)
     assert found["step_number"] == (1 if single else None)
-    for key in TIMING_FIELDS.split():
+    for key in TIMING_FIELDS:
         sums = [
             [
                 [exact(step["timing"][key]) for step in part[turn] if step["timing"][key] is not None]

@@ -7,13 +7,11 @@ import shlex
 
 import pytest
 
-import checks
 from conftest import TOOL
 from inside import tool
 
 ROOT = TOOL.parent
 README = (ROOT / "README.md").read_text("utf-8")
-JSON = (ROOT / "tests" / "JSON.md").read_text("utf-8")
 SOURCE = TOOL.read_text("utf-8")
 FINDINGS = sorted({*re.findall(r'Finding\(\s*"(\w+)"', SOURCE), "http2_window", "tcp_window"})
 
@@ -98,32 +96,6 @@ def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
     options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
     base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
     assert base != side
-
-
-# --- a field of the report ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("start", "fields"),
-    [
-        ("", checks.STEP_FIELDS),
-        ("request.", checks.REQUEST_FIELDS),
-        ("timing.", checks.TIMING_FIELDS),
-        ("network.", checks.NETWORK_FIELDS),
-        ("response.", checks.RESPONSE_FIELDS),
-        ("response.cache.", checks.CACHE_FIELDS),
-        ("error.", checks.ERROR_FIELDS),
-        ("findings[].", checks.FINDING_FIELDS),
-    ],
-    ids=lambda value: value.partition(".")[0][:12] or "step",
-)
-def test_every_field_of_a_step_is_described(start, fields):
-    """A row may list several: the first with what it is part of, the others without."""
-    listed = {name.replace("[]", "") for cell in first_cells(JSON) for name in named(cell)}
-    known = (
-        listed | {name.rpartition(".")[2] for name in listed} | {name.partition(".")[0] for name in listed}
-    )
-    assert [name for name in fields.split() if name not in known and (start + name) not in known] == []
 
 
 # --- a finding ------------------------------------------------------------------------------------

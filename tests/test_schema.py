@@ -212,13 +212,3 @@ def test_types_are_the_same_in_both(part):
         assert nullable == null, name
         compared += 1
     assert compared >= min(len(rows), 10)
-
-
-def test_a_field_that_either_lacks_would_be_seen():
-    """The functions above see it: a new field of the schema, and a row of JSON.md without one."""
-    schema, rows, own = PARTS["a step"]
-    more = copy.deepcopy(schema)
-    more["properties"]["request"]["properties"]["fresh"] = {"type": "string"}
-    assert [path for path, _ in fields(more) if not is_told(path, rows)] == ["request.fresh"]
-    known = {path for path, _ in fields(schema)}
-    assert {*own, *names_of("`request.fresh`, `method`")} - known == {"request.fresh"}
