@@ -154,7 +154,6 @@ class Cause(NamedTuple):
     tls: dict[str, Any] | None = None
     names: int = 0
     """How many names its certificate has."""
-    tls_delay: float = 0.0
     trip: float = RTT
     upload: int = 0
 
@@ -166,7 +165,6 @@ TLS_1_2 = {"version": ssl.TLSVersion.TLSv1_2}
 CLAIMS = [("Server-Timing", 'cache;desc="a, b;dur=9";dur=2.5'), ("server-timing", "db;dur=240.1, miss")]
 SLOW = Reply(body=b"x", wait=0.3, headers=CLAIMS)
 OWN = "it accounts for 240 ms itself (db)"
-SLOW_TLS = ("about", "the server, or a box in between", "or its answer was lost")
 LATE_BODY = "some of what came was late, behind what follows it: loss or reordering on the way"
 SERVER = ("server",)
 DOWNLOAD = ("slow_start xfer", "slow_body", "stalled")
@@ -185,12 +183,8 @@ CAUSES = {
         costs("loss connect", "seen", 1000, "sent again, once", "lost or late", "a full listen queue"),
         rules=(Rule("up", "syn"),),
     ),
-    "TLS 1.2": Cause(costs("tls12", "seen", 40, "TLS 1.2 takes a round trip more"), tls=TLS_1_2),
     "a large certificate": Cause(
         costs("tls_slow", "fits", 40, "its 21 kB", "do not fit the server's first window"), tls={}, names=600
-    ),
-    "a slow handshake nearby": Cause(
-        costs("tls_slow", "fits", 300, *SLOW_TLS, without=("setup",)), tls={}, tls_delay=0.3, trip=0
     ),
     "a lost segment of the handshake": Cause(
         costs("loss tls", "seen", 240, "1 segment had to be sent again", "own time", without=("tls_slow",)),
@@ -207,11 +201,6 @@ CAUSES = {
         costs("server", "fits", 300, "took about", OWN, "; the path's round trip is 4"), SLOW, tls={}
     ),
     "a server nearby that thinks": Cause(costs("server", "fits", 300, "took all of it", OWN), SLOW, trip=0),
-    "a request that is lost over TLS": Cause(
-        costs("loss wait", "seen", 240, "1 segment had to be sent again", without=SERVER),
-        rules=drop("up", 3),
-        tls={},
-    ),
     "a request that is lost three times": Cause(
         costs("loss wait", "seen", 1000, "3 segments had to be sent again", without=SERVER),
         rules=drop("up", times=3),
@@ -229,12 +218,6 @@ CAUSES = {
     ),
     "a body that loses a segment": Cause(
         costs("loss xfer", "seen", 80, LATE_BODY, without=DOWNLOAD), LARGE, rules=drop("down", 8, times=2)
-    ),
-    "a body out of order": Cause(
-        costs("loss xfer", "seen", 20, LATE_BODY, without=DOWNLOAD),
-        LARGE,
-        rules=late("down", 8, 0.02),
-        tls={},
     ),
     # What comes behind the late one waits in this machine, stamped with its own arrival.
     "a late segment of the only flight": Cause(
@@ -262,7 +245,7 @@ def test_a_cause_is_found(lab, cause):
     secure = cause.tls is not None
     names = [f"name-{number:04d}.some.long.example.test" for number in range(cause.names)]
     tls = lab.tls(*names, **cause.tls) if secure else None
-    url = lab.http(("/", cause.reply), tls=tls, **({"tls_delay": cause.tls_delay} if secure else {}))
+    url = lab.http(("/", cause.reply), tls=tls)
     body = lab.folder / "body"
     body.write_bytes(b"x" * cause.upload)
     lab.way.change(rules=cause.rules)

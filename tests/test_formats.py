@@ -152,14 +152,6 @@ def test_the_waterfall_of_https_has_everything_in_it(run_tool, tls, authority):
     assert re.search(r"\d+ days", text)
 
 
-def test_a_failure_of_the_second_step_does_not_hide_the_first(run_tool):
-    with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/next")}) as server:
-        result = run_tool("-L", server.url(), env={"COLUMNS": "120"})
-    text = flat(result.out)
-    assert "302" in text and "/next" in text and "refused" in text.lower()
-    assert "Redirect Chain Summary" in text
-
-
 # --- colours --------------------------------------------------------------------------------------
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7]|38|48)[\d;]*m")

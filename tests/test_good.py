@@ -13,7 +13,7 @@ from test_statistics import sample
 
 from checks import check_usage_error, flat, parse_metrics
 from conftest import TOOL
-from servers import Reply, http_server, redirect, refused_port, scripted
+from servers import Reply, http_server, redirect, refused_port
 
 tool = importlib.import_module(TOOL.stem)
 
@@ -203,16 +203,6 @@ def test_a_redirect_on_the_way_is_good_whatever_is_expected(run_tool, tmp_path):
     assert [(each["n"], each["bad_status"]) for each in document["statistics"]] == [(4, 0), (2, 2)]
 
 
-def test_of_kept_connections_the_good_answers_count(run_tool):
-    replies = itertools.chain([Reply(503)], itertools.cycle([Reply(wait=0.02), Reply(500)]))
-    with http_server({"/": lambda request: next(replies)}) as server:
-        words = ("--metrics-only", "--reuse", "--count", "7", *QUICK, "--json", "-", "--slo", "wait.max=9000")
-        result = run_tool(*words, server.url())
-    assert result.json()["statistics"][0]["n"] == 3
-    assert result.code == 0
-    assert "no answer was good" not in result.err
-
-
 # --- every address --------------------------------------------------------------------------------
 
 
@@ -234,12 +224,6 @@ def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones
     assert float(total[1]) >= 49
 
 
-def test_in_other_styles_the_addresses_without_a_good_answer_are_named(run_tool):
-    members = [ok(), {"routes": {"/": Reply(503)}}]
-    result, addresses = ask(run_tool, members, "--metrics-only")
-    assert result.err == f"httphases: warning: step 1 at {addresses[1]}: {NONE_GOOD}\n"
-
-
 def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
     failing, _ = ask(run_tool, [None, None], columns=200, expected=75)
     assert "Status" in failing.out and "wait" not in failing.out
@@ -248,21 +232,6 @@ def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
 
 
 # --- the progress line ----------------------------------------------------------------------------
-
-
-def test_on_60_columns_the_progress_line_has_the_run_the_failures_and_the_running_median(run_tool):
-    def script(peer):
-        peer.read_request()
-        peer.wait(0.8 * (peer.number == 7))
-        if peer.number != 1:
-            peer.send(f"HTTP/1.1 {503 if peer.number == 2 else 200} Fine\r\nContent-Length: 0\r\n\r\n")
-
-    with scripted(script) as server:
-        options = ["--metrics-only", "--count", "10", "--interval", "0.3", server.url()]
-        result = run_tool(*options, terminal="err", columns=60)
-    drawn = [text for text in re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.said) if text]
-    assert max(map(len, drawn)) < 60
-    assert re.fullmatch(r"run \d+ of 10, \d+ s left, ttfb \d+\.\d ms, 1 failed, 1 bad", drawn[-1]), drawn
 
 
 def test_the_progress_line_drops_its_bar_then_the_time_that_is_left():

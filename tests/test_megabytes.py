@@ -23,7 +23,7 @@ from test_hostile_text import hostile_certificate
 from conftest import WITHOUT, block
 from inside import tool
 from mint import server_context
-from servers import http_server, redirect, scripted, sending
+from servers import http_server, scripted, sending
 
 MEGABYTE = (1 << 20) - 2000
 """As much as a header section may have, but for what stands around it."""
@@ -64,12 +64,14 @@ OK = b"HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n"
 MOVED = OK.replace(b"200", b"302")
 CHUNKED = b"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n"
 SHOWN = [b"Server", b"Content-Type", b"Location", b"Date", b"Set-Cookie", b"X-Other"]
+READ = [b'Server-Timing: a;desc="', b"Server-Timing: a;dur=", b"Cache-Status: a", b"X-Cache: ", b"Via: "]
 
 
 def in_all(pattern: bytes) -> bytes:
     """Make a response with a part of a megabyte in each field that is shown, and in its reason."""
-    part = much(pattern, MEGABYTE // 7)
-    fields = b"".join(name + b": a" + part + b"\r\n" for name in SHOWN)
+    starts = [*(name + b": a" for name in SHOWN), *READ]
+    part = much(pattern, MEGABYTE // (len(starts) + 1))
+    fields = b"".join(start + part + b"\r\n" for start in starts)
     return b"HTTP/1.1 302 " + part.replace(b"\r\n", b"") + b"\r\nContent-Length: 0\r\n" + fields + b"\r\n"
 
 
@@ -106,9 +108,9 @@ def seconds_of(program, base_environment, tmp_path_factory) -> Callable[..., flo
     """Run the program with both exports; return the seconds of CPU that its process took."""
     folder = tmp_path_factory.mktemp("megabytes")
 
-    def run(style: str, *arguments: str, columns: int = 80) -> float:
+    def run(style: str, *arguments: str) -> float:
         exports = ["--json", str(folder / "out.json"), "--har", str(folder / "out.har")]
-        env = {**base_environment, "COLUMNS": str(columns)}
+        env = {**base_environment, "COLUMNS": "80"}
         if style == "plain":
             block(WITHOUT.union(["rich"]), folder, env)
         with open(folder / "err", "w+b") as err:
@@ -155,14 +157,6 @@ def test_a_megabyte_of_a_response_costs_no_more_than_letters(seconds_of, place):
             return seconds_of(style, "-L", server.url())
 
     check_linear(list(PLACES).index(place), measure)
-
-
-def test_a_megabyte_of_a_proxy_costs_no_more_than_letters(seconds_of):
-    def measure(style: str, pattern: bytes) -> float:
-        with scripted(sending(b"HTTP/1.1 502 " + much(pattern) + b"\r\n\r\n")) as server:
-            return seconds_of(style, "-x", f"http://{server.authority}", "https://a.test/")
-
-    check_linear(0, measure)
 
 
 def fields_of(block: bytes, flags: int = 0) -> bytes:
@@ -220,31 +214,19 @@ def test_thousands_of_secrets_cost_no_more_than_none(seconds_of, style):
 
 NEARLY = {
     "their beginnings": lambda secrets: "".join(each[:-1] for each in secrets),
-    "their first characters": lambda secrets: "".join(each[0] for each in secrets),
-    "one character of theirs": lambda secrets: secrets[0][0],
     "all of them": " ".join,
     "two slashes": lambda secrets: "//",
-    "none of their characters": lambda secrets: "\u4e2d",
 }
 
 
-@pytest.mark.parametrize("length", [8, 400])
 @pytest.mark.parametrize("text", NEARLY)
-def test_a_megabyte_that_is_nearly_all_64_credentials_is_masked_at_once(text, length):
-    chance = random.Random(length)
+def test_a_megabyte_that_is_nearly_all_64_credentials_is_masked_at_once(text):
+    chance = random.Random(8)
     letters = string.ascii_letters + string.digits + "+/"
-    secrets = ["".join(chance.choices(letters, k=length)) for _ in range(64)]
+    secrets = ["".join(chance.choices(letters, k=400)) for _ in range(64)]
     masks = tool.index_secrets((each, False) for each in secrets)
     pattern = NEARLY[text](secrets)
     whole = (pattern * (MEGABYTE // len(pattern) + 1))[:MEGABYTE]
     start = time.thread_time()
     tool.masked(whole, masks)
     assert time.thread_time() - start < 2, "0.06 to 0.1 s on an idle machine"
-
-
-@pytest.mark.parametrize("style", ["rich", "plain"])
-def test_a_drawing_of_any_width_costs_the_same(seconds_of, style):
-    with http_server({"/": redirect("/")}) as server:
-        narrow = seconds_of(style, "-L", server.url(), columns=60)
-        wide = min(seconds_of(style, "-L", server.url(), columns=10_000) for _ in range(2))
-    assert wide <= 3 * narrow + 0.5, f"{wide:.2f} s, {narrow:.2f} s in 60 columns"
