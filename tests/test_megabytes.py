@@ -17,7 +17,6 @@ import time
 from typing import Callable
 
 import pytest
-from hostile import frames
 from test_hostile_text import hostile_certificate
 
 from conftest import WITHOUT, block
@@ -157,36 +156,6 @@ def test_a_megabyte_of_a_response_costs_no_more_than_letters(seconds_of, place):
             return seconds_of(style, "-L", server.url())
 
     check_linear(list(PLACES).index(place), measure)
-
-
-def fields_of(block: bytes, flags: int = 0) -> bytes:
-    """Cut a header block into HEADERS and CONTINUATION."""
-    parts = [block[at : at + 16384] for at in range(0, len(block), 16384)]
-    ends = [0] * (len(parts) - 1) + [frames.END_HEADERS]
-    kinds = [frames.HEADERS] + [frames.CONTINUATION] * (len(parts) - 1)
-    return b"".join(
-        frames.frame(kind, part, end | (flags if kind == frames.HEADERS else 0))
-        for kind, part, end in zip(kinds, parts, ends)
-    )
-
-
-HTTP2_PLACES: dict[str, Callable[[bytes], bytes]] = {
-    "fields": lambda pattern: fields_of(frames.STATUS_200 + frames.field(b"server", b"a" + pattern), 1),
-    "trailers": lambda pattern: frames.head() + fields_of(frames.field(b"x", b"a" + pattern), 1),
-    "goaway": lambda pattern: frames.frame(frames.GOAWAY, bytes(7) + b"\x0b" + pattern[:16_000], 0, 0),
-}
-
-
-@pytest.mark.needs("h2")
-@pytest.mark.parametrize("place", HTTP2_PLACES)
-def test_a_megabyte_over_http2_costs_no_more_than_letters(seconds_of, authority, place):
-    context = authority.context(alpn=("h2",))
-
-    def measure(style: str, pattern: bytes) -> float:
-        with scripted(frames.answer(HTTP2_PLACES[place](much(pattern))), tls=context) as server:
-            return seconds_of(style, "--cacert", str(authority.file), server.url())
-
-    check_linear(list(HTTP2_PLACES).index(place), measure)
 
 
 @pytest.mark.parametrize("trust", [["-k"], []], ids=["shown", "refused"])
