@@ -6,7 +6,6 @@ reason and its hint, and the JSON document with its times.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
 import functools
@@ -17,7 +16,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import pytest
@@ -28,7 +26,6 @@ from checks import check_document, flat
 from conftest import PATIENCE, has
 from paths import path
 from servers import (
-    REFUSED,
     SERVFAIL,
     Peer,
     black_hole,
@@ -106,7 +103,6 @@ ZONE = {
     "empty.test": [],
     "silent.test": None,
     "broken.test": SERVFAIL,
-    "refused.test": REFUSED,
 }
 
 NAMES = {
@@ -118,7 +114,6 @@ NAMES = {
     "literal-of-ipv6": (["-4", "http://[::1]/"], ["IPv4"], ["-4"]),
     "literal-of-ipv4": (["-6", "http://127.0.0.1/"], ["IPv6"], ["-6"]),
     "broken": (["http://broken.test/"], ["broken.test", "SERVFAIL"], ["nslookup broken.test`", "DNSSEC"]),
-    "refused": (["http://refused.test/"], ["refused.test", "SERVFAIL"], ["nslookup refused.test`"]),
 }
 
 
@@ -522,18 +517,18 @@ def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, mess
 # --- redirects ------------------------------------------------------------------------------------
 
 LOCATIONS = {
-    "another-scheme": ("ftp://x.test/file", "ftp://x.test/file", ["ftp"]),
-    "a-bad-port": ("http://x.test:99999/", "http://x.test:99999/", ["99999", "port"]),
-    "a-broken-address": ("http://[::1/", "http://[::1/", ["\\[::1"]),
+    "ftp://x.test/file": ["ftp"],
+    "http://x.test:99999/": ["99999", "port"],
+    "http://[::1/": ["\\[::1"],
 }
 
 
-@pytest.mark.parametrize(("location", "url", "message"), LOCATIONS.values(), ids=LOCATIONS)
-def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, location, url, message):
+@pytest.mark.parametrize(("location", "message"), LOCATIONS.items(), ids=LOCATIONS)
+def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, location, message):
     with http_server({"/": redirect(location)}) as server:
         failed = fail(call_tool, "-L", server.url())
     assert failed.kind == "redirect"
-    assert failed.step["step_number"] == 2 and failed.step["url"].startswith(url)
+    assert failed.step["step_number"] == 2 and failed.step["url"].startswith(location)
     says(failed.message, *message)
     assert "did you mean" not in failed.message, "a question to the user, who did not write the Location"
 
@@ -546,19 +541,6 @@ def test_a_second_step_that_runs_out_of_time_keeps_the_first(run_tool):
         failed = fail(run_tool, "-L", *SOON, first.url(), drawn=True)
     assert (failed.kind, failed.phase, failed.step["step_number"]) == ("timeout", "wait", 2)
     says(failed.report, "Step 1: GET .* 302", "Redirect Chain Summary")
-
-
-@contextlib.contextmanager
-def busy_processor() -> Iterator[int]:
-    """Keep one processor busy with something else; yield its number."""
-    processor = min(os.sched_getaffinity(0))
-    command = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile 1: pass"]
-    other = subprocess.Popen(command)
-    try:
-        yield processor
-    finally:
-        other.kill()
-        other.wait()
 
 
 @pytest.mark.parametrize(
@@ -592,10 +574,15 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
         peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 150_000 + "0\r\n\r\n")
 
     path = tmp_path / "out.json"
-    with scripted(script) as server, busy_processor() as processor:
-        pin = functools.partial(os.sched_setaffinity, 0, {processor})
+    processor = {min(os.sched_getaffinity(0))}
+    busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
+    with scripted(script) as server, subprocess.Popen(busy) as other:
+        pin = functools.partial(os.sched_setaffinity, 0, processor)
         process = start_tool(*mode, "-m", "90", "--json", path, server.url(), preexec_fn=pin)
-        out, err = process.communicate(timeout=99)
+        try:
+            out, err = process.communicate(timeout=99)
+        finally:
+            other.kill()
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
     says(flat((err if mode else out).decode()), r"waiting for a CPU for \d+\.\d ms")

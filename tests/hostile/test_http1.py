@@ -181,7 +181,6 @@ LENGTHS = [
         b"6\r\nContent-Length: 7",
     )
 ] + [
-    Case("a length that is never reached", then(OK + b"Content-Length: 7\r\n\r\nhello\n"), "timeout"),
     Case("a length and no body", OK + b"Content-Length: 7\r\n\r\n", status=200, size=0, phase="xfer"),
     Case("the largest length that is read", OK + b"Content-Length: 999999999999999\r\n\r\nhello\n", size=6),
     Case(
@@ -222,7 +221,6 @@ CHUNKS = (
         Case("a chunk of the largest size that is read", CHUNKED + b"FFFFFFFFFFFFFFF\r\nhello\n", size=6),
         Case("chunks of one byte without end", flood(CHUNKED, b"1\r\nx\r\n" * 10_000), "timeout"),
         Case("a chunk that never comes", then(CHUNKED + b"6\r\n"), "timeout"),
-        Case("no last chunk", then(CHUNKED + b"6\r\nhello\n\r\n"), "timeout"),
         Case("the last chunk without its last line", then(CHUNKED + b"0\r\n"), "timeout"),
     ]
     + [
@@ -272,9 +270,7 @@ ENDLESS = [
         ("a header that drips", flood(OK + b"X: ", b"y", 0.05)),
         ("interim responses that drip", flood(b"", b"HTTP/1.1 100 C\r\n\r\n", 0.05)),
         ("line ends that drip", flood(OK, b"X: y\r\n", 0.05)),
-        ("a head that stops", then(OK + b"Server")),
         ("a status line that stops", then(b"HTTP/1.1 2")),
-        ("nothing after the head", then(OK + b"Content-Length: 1\r\n\r\n")),
     )
 ]
 
