@@ -179,6 +179,8 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     [step] = trace.steps()
     phases = trace.below(step)
     assert [span.name for span in phases] == list(PHASES)
+    assert attributes(step)["tls.protocol.version"] == "1.3"
+    assert attributes(step)["tls.cipher"].startswith("TLS_")
     for span in phases:
         assert span_us(span) == pytest.approx(given["timing"][f"{span.name}_ms"] * 1000, abs=0.001)
     edges = [step.start_time_unix_nano, *(span.end_time_unix_nano for span in phases)]
@@ -186,16 +188,6 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     assert step.end_time_unix_nano == edges[-1]
     assert 0 <= step.start_time_unix_nano - nano(given["started_at"]) < 1_000_000
     assert before <= step.start_time_unix_nano and step.end_time_unix_nano <= after + 1_000_000
-
-
-def test_a_start_is_when_the_clock_started_not_when_it_was_prepared(traced, server):
-    """Each run of a schedule is prepared 20 ms before; an instant of the export is exact to one."""
-    before = time.time_ns()
-    trace, _ = traced("--count", "3", "--interval", "0.1", server.url(host="localhost"))
-    for number, root in enumerate(trace.roots):
-        [step] = trace.steps(root)
-        assert trace.below(step)[0].start_time_unix_nano == step.start_time_unix_nano
-        assert root.start_time_unix_nano == step.start_time_unix_nano >= before + number * 10**8 - 2 * 10**6
 
 
 @pytest.mark.parametrize(
@@ -251,6 +243,7 @@ def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
     with http_server(slow, tls=tls) as server, relay_proxy("http", server, delay=0.5) as (proxy, _):
         trace, document = traced("-x", proxy, "-L", "--cacert", authority.file, server.url())
     step = trace.steps()[0]
+    assert proxy.endswith(f":{attributes(step)['network.peer.port']}")
     findings = document["steps"][0]["findings"]
     assert {"proxy", "stalled"} <= {finding["id"] for finding in findings}
     ends = {span.name: span.end_time_unix_nano for span in trace.below(step)}
@@ -263,16 +256,6 @@ def test_findings_are_events_at_the_end_of_their_phase(traced, tls, authority):
     told = [attributes(event)["httphases.finding.id"] for event in trace.roots[0].events]
     assert told == [finding["id"] for finding in document["summary"]["findings"]]
     assert "redirects" in told
-
-
-def test_of_a_proxy_the_peer_is_told_and_no_password(traced, proxy_with_password, server):
-    way = proxy_with_password.url("").replace("//", "//user:secret@").rstrip("/")
-    trace, _ = traced("-x", way, server.url())
-    [step] = trace.steps()
-    found = attributes(step)
-    assert found["network.peer.port"] == proxy_with_password.port
-    assert found["server.port"] == server.port
-    assert "secret" not in json.dumps(trace.raw)
 
 
 # --- the trace id, and the server -----------------------------------------------------------------
@@ -294,14 +277,6 @@ def test_each_run_of_a_series_is_a_trace_and_a_hundred_go_in_one_request(traced,
     assert server.requests[0].values("traceparent") == ["00-1-2-01"], "one's own, without --propagate"
 
 
-def test_each_address_is_a_trace(traced):
-    with http_server(host="0.0.0.0") as server:
-        given = [f"--resolve=many.test:{server.port}:127.0.0.{last}" for last in (1, 2)]
-        trace, _ = traced("--all-addresses", *given, server.url(host="many.test"))
-    assert {attributes(root)["httphases.target"] for root in trace.roots} == {"127.0.0.1", "127.0.0.2"}
-    assert len(trace.roots) == 2
-
-
 def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(traced, server):
     with http_server({"/": redirect(server.url("/b"))}) as first:
         trace, document = traced("-L", "--propagate", first.url())
@@ -317,22 +292,6 @@ def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(tra
     assert one.end_time_unix_nano <= two.start_time_unix_nano
     assert "http.request.resend_count" not in attributes(one)
     assert attributes(two)["http.request.resend_count"] == 1
-
-
-def test_propagate_in_a_series_over_http2(traced, authority, http2):
-    options = ["--propagate", "--count", "2", "--interval", "0", "--reuse", "--cacert", authority.file]
-    trace, document = traced(*options, http2.url("/"))
-    parents = [
-        header["value"]
-        for run in document["runs"]
-        for header in run["steps"][0]["request"]["headers"]
-        if header["name"].lower() == "traceparent"
-    ]
-    steps = [raw for raw in trace.raw if raw["kind"] == CLIENT]
-    assert parents == [f"00-{step['traceId']}-{step['spanId']}-01" for step in steps]
-    found = attributes(trace.steps()[0])
-    assert (found["network.protocol.version"], found["tls.protocol.version"]) == ("2", "1.3")
-    assert found["tls.cipher"].startswith("TLS_")
 
 
 def test_a_proxy_is_not_told_by_connect(traced, tls, authority):

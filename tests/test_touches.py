@@ -363,51 +363,6 @@ def test_the_docstring_names_the_sections_of_each_kind():
     assert "code" not in done
 
 
-# --- and a change of either is seen ---------------------------------------------------------------
-
-ADDED = """
-def a_call(): os.open("/", 0)
-class New:
-    def method(self): self.wire.connect("x")
-    at = socket.socket()
-def outer():
-    def inner(): eval("1")
-def a_reference(): return map(os.unlink, ())
-def by_getattr(): getattr(os, "system")("x")
-def from_a_module():
-    from shutil import rmtree
-@partial(os.rename, "x")
-def a_decorator(at=os.getenv("X")): pass
-def a_variable(environ): return environ["X"]
-def a_change(context): context.verify_mode = 0
-def a_password(proxy): return proxy.password
-def a_thread(): threading.Thread(target=a_call)
-def annotated(at: socket.socket) -> ssl.SSLContext: made: os.environ = None
-def alike(place): return place.open(0), re.compile("x"), timing.connect, socket.inet_pton(2, ""), "os.system"
-"""
-SEEN = """
-a_call (opens files)
-New.method (network)
-<module> (network)
-outer.inner (code)
-a_reference (changes files)
-by_getattr (processes)
-from_a_module (imports)
-<module> (environment)
-<module> (changes files)
-a_variable (environment)
-a_change (TLS)
-a_password (secrets)
-a_thread (threads)
-"""
-
-
-def test_functions_that_are_not_in_the_table_are_seen_and_no_others():
-    seen = differences(SOURCE + ADDED)
-    assert sorted(place for place, _, _ in seen) == sorted(SEEN.split("\n")[1:-1])
-    assert all(said is None for _, said, _ in seen)
-
-
 # --- what is said never to happen, does not -------------------------------------------------------
 
 LOOKING = {"os.listdir", "os.scandir"}
