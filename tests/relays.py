@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from servers import Peer, Server, scripted
+from servers import PATIENCE_WITH_PROGRAMS, Peer, Server, scripted
 
 
 def _pump(client: Any, target: socket.socket) -> None:
@@ -68,7 +68,7 @@ def relay_proxy(
             path = b"/" + head.split(b" ")[1].partition(b"://")[2].partition(b"/")[2]
             forwarded = b" ".join([head.split(b" ")[0], path, head.split(b" ", 2)[2]])
             first, answer = (b"", b"HTTP/1.1 200 Connected\r\n\r\n") if tunnel else (forwarded, b"")
-        with socket.create_connection((target.host, target.port), 10) as onward:
+        with socket.create_connection((target.host, target.port), PATIENCE_WITH_PROGRAMS) as onward:
             onward.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             onward.sendall(first)
             peer.send(answer)
