@@ -16,7 +16,8 @@ ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
 def words(text):
     """List the words of a report, without those and the letters that depend on how long things took."""
-    return re.findall(r"(?<![A-Za-z])(?![dctwx]+\b)[A-Za-z]{2,}", calm(flat(without_readings(text))))
+    steady = re.sub(r" at [\d.]+ [KM]?B/s", "", calm(flat(without_readings(text))))
+    return re.findall(r"(?<![A-Za-z])(?![dctwx]+\b)[A-Za-z]{2,}", steady)
 
 
 @pytest.fixture

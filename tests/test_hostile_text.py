@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import frames
 
 from mint import Mint, server_context
 from servers import Server, http_server, redirect, scripted, sending
@@ -170,17 +169,6 @@ def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, name
         check_file(path)
     error = check_file(files[0])["steps"][-1]["error"]
     assert len(error["message"]) < 3000
-
-
-@pytest.mark.needs("h2")
-def test_headers_of_http2_are_harmless(run_tool, authority, tmp_path):
-    fields = frames.field(b"server", ALL.encode("latin-1")) + frames.field(b"content-type", BIDI.encode())
-    answer = frames.answer(frames.head(frames.STATUS_200 + fields, frames.END_HEADERS | frames.END_STREAM))
-    with scripted(answer, tls=authority.context(alpn=("h2",))) as server:
-        arguments = ["--cacert", authority.file, "--json", tmp_path / "out.json", server.url()]
-        for mode in ([], ["--compact"], ["--metrics-only"]):
-            check_run(run_tool(*mode, *arguments, terminal="out err"))
-    check_file(tmp_path / "out.json")
 
 
 # --- certificates ---------------------------------------------------------------------------------
