@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from test_statistics import sample, with_times
 from test_terminal import SGR
 
 from checks import EDGE, check_usage_error, flat, parse_compact
@@ -620,8 +621,6 @@ def chains(side, totals, *, steps=1, wait=0):
     """Sum up rounds of a side with such totals (us) of each step, None where there was no good answer; as
     much more of each is `wait` as less is connect.
     """
-    from test_statistics import sample, with_times
-
     samples = []
     for run, us in enumerate(totals, 1):
         for number in range(1, steps + 1):
@@ -703,38 +702,27 @@ def test_sides_are_unlike_by_the_rounds_that_are_compared():
     assert held([None] * 20, two)[1].verdict == "unlike"
 
 
-ROUNDS_OF_EIGHT = [20_000] * 8
+EIGHT = [20_000] * 8
+SENTENCES = {
+    "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0": (
+        *(chains("B", EIGHT, steps=2), chains("A", EIGHT)),
+    ),
+    "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0": (
+        *(chains("B", [19_000] * 8, wait=5_000), chains("A", EIGHT)),
+    ),
+    "No difference shows between a.test and b.test: total between 70.0 ms faster and 0.0 ms slower ": (
+        *(chains("b.test", EIGHT), chains("a.test", [*EIGHT[:7], 90_000])),
+    ),
+    "Too few rounds: 6 good ones on both sides are needed, there are 3: --count 6": (
+        *(chains("B", EIGHT[:3]), chains("A", EIGHT)),
+    ),
+    "B answers 503, A 200: the times are of different work; total is 20.0 ms shorter": (
+        *(chains("B", [None] * 8), chains("A", EIGHT)),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "sentence"),
-    [
-        (
-            chains("B", ROUNDS_OF_EIGHT, steps=2),
-            chains("A", ROUNDS_OF_EIGHT),
-            "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0",
-        ),
-        (
-            chains("B", [19_000] * 8, wait=5_000),
-            chains("A", ROUNDS_OF_EIGHT),
-            "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0",
-        ),
-        (
-            chains("b.test", ROUNDS_OF_EIGHT),
-            chains("a.test", [*ROUNDS_OF_EIGHT[:7], 90_000]),
-            "No difference shows between a.test and b.test: total between 70.0 ms faster and 0.0 ms slower ",
-        ),
-        (
-            chains("B", ROUNDS_OF_EIGHT[:3]),
-            chains("A", ROUNDS_OF_EIGHT),
-            "Too few rounds: 6 good ones on both sides are needed, there are 3: --count 6",
-        ),
-        (
-            chains("B", [None] * 8),
-            chains("A", ROUNDS_OF_EIGHT),
-            "B answers 503, A 200: the times are of different work; total is 20.0 ms shorter",
-        ),
-    ],
-)
-def test_a_sentence_says_which_is_better_and_by_which_phases(own, other, sentence):
-    assert tool.verdict_sentence(tool.compare(own, other, 1)).partition("in the usual time")[0] == sentence
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_says_which_is_better_and_by_which_phases(sentence):
+    found = tool.compare(*SENTENCES[sentence], 1)
+    assert tool.verdict_sentence(found).partition("in the usual time")[0] == sentence
