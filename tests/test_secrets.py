@@ -200,16 +200,21 @@ LOCATIONS = {
     "one-slash": f"ftp:/{USERINFO}a.test/",
     "no-slash": f"ftp:{USERINFO}a.test",
     "a-control": f"http://{USERINFO}a.test/\x01",
+    "of-a-host": f"http://{secret('x-api-key')}.te st/",
+    "of-a-port": f"http://a.test:{secret('x-api-key')}/",
+    "cut-within-a-secret": "ftp://a.test/" + "x" * 182 + secret("x-api-key").lower(),
     "long": f"http://{'x' * 1990}{USERINFO}a.test:0/",
 }
 
 
 @pytest.mark.parametrize("name", LOCATIONS)
-def test_userinfo_of_a_location_that_leads_nowhere_is_masked(run_tool, tmp_path, name):
+def test_a_secret_of_a_location_that_leads_nowhere_is_masked(run_tool, tmp_path, name):
+    given = ["-H", f"X-Api-Key: {secret('x-api-key')}", "-H", f"Api-Key: {secret('x-api-key').lower()}"]
     with http_server({"/": redirect(LOCATIONS[name])}) as server:
-        result, text = everything(run_tool, tmp_path, "plain", "-L", server.url())
+        result, text = everything(run_tool, tmp_path, "plain", "-L", *given, server.url())
     assert result.code == 75
     check_silent(text)
+    assert MARK[:7].lower() not in text.replace("\n", "").replace(" ", "").lower()
 
 
 @in_two_modes
@@ -222,20 +227,6 @@ def test_a_secret_in_a_location_is_masked_and_the_redirect_is_followed_all_the_s
     assert targets == ["/", f"/of/{key}?k={key}"], "the mask went into the request"
     assert result.code == 0
     check_silent(text)
-
-
-DEAD_ENDS = ["ftp://a.test/{}", "http://{}.te st/", "http://a.test:{}/", "http://{}.invalid/"]
-DEAD_ENDS += ["ftp://a.test/" + "x" * 182 + "{}"]  # cut within the secret
-
-
-def test_no_secret_is_shown_when_a_redirect_that_holds_it_leads_nowhere(run_tool, tmp_path):
-    key = secret("x-api-key").lower()
-    for place in DEAD_ENDS:
-        with http_server({"/": redirect(place.format(key))}) as server:
-            arguments = ["-L", "-m", "5", "-H", f"X-Api-Key: {key}", server.url()]
-            result, text = everything(run_tool, tmp_path, "plain", *arguments)
-        assert result.code == 75
-        assert key[:7] not in text.replace("\n", "").replace(" ", "")
 
 
 # --- what has to stay as it is --------------------------------------------------------------------
@@ -253,12 +244,11 @@ def basic(pair: str) -> list[str]:
     return ["-H", f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"]
 
 
-@pytest.mark.parametrize("mode", ["plain", "rich", "compact"])
-def test_what_the_user_typed_is_shown_though_a_cookie_says_the_same(run_tool, tmp_path, mode):
+def test_what_the_user_typed_is_shown_though_a_cookie_says_the_same(run_tool, tmp_path):
     with http_server({"/localhost": redirect("/there")}) as server:
         url = server.url("/localhost", host="localhost")
         cookie = "Cookie: region=localhost; page=localhost/there"
-        result, _ = everything(run_tool, tmp_path, mode, "-L", "-H", cookie, url)
+        result, _ = everything(run_tool, tmp_path, "compact", "-L", "-H", cookie, url)
     document = result.json(tmp_path / "out.json")
     entry = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["entries"][0]
     assert url in result.out
@@ -386,47 +376,25 @@ def test_no_credential_of_a_proxy_is_shown_when_it_cannot_be_reached(run_tool, t
     check_silent(text)
 
 
-@pytest.mark.needs("socks")
-@pytest.mark.parametrize(
-    "answer", [b"\x05\xff", b"\x05\x02\x01\x01", PROXY_ECHO.encode()], ids=["refusal", "wrong", "garbage"]
-)
-def test_no_credential_of_a_socks_proxy_is_shown(run_tool, tmp_path, answer):
-    def script(peer):
-        peer.sock.recv(100)
-        peer.send(answer[:2])
-        peer.sock.recv(1000)
-        peer.send(answer[2:])
-
-    with scripted(script) as server:
-        url = proxy_url(server.authority, "socks5h")
-        result, text = everything(run_tool, tmp_path, "plain", "-m", "5", "-x", url, "http://a.test/")
-    assert result.code == 75
-    check_silent(text)
-
-
 # --- usage errors ---------------------------------------------------------------------------------
 
 URL = "http://127.0.0.1:9/"
 WRONG_URLS = """
 https://me:PASS@HOST/  https://PASS@HOST/  https://me:PASS/y@HOST/  https://me:PASS?y@HOST/
-https://me:PASS#y@HOST/  https://me:PASS y@HOST/  https://me:PASS\\y@HOST/  me:PASS@HOST/  //me:PASS@HOST/
-https:/me:PASS@HOST/  https:me:PASS@HOST/  ftp://me:PASS@HOST/  https://me:PASS@127.0.0.1:99999/
+https://me:PASS y@HOST/  https://me:PASS\\y@HOST/  me:PASS@HOST/  //me:PASS@HOST/  https:/me:PASS@HOST/
+https:me:PASS@HOST/  ftp://me:PASS@HOST/  https://me:PASS@127.0.0.1:99999/  ftp://HOST/?token=PASS
+HOST/?token=PASS  http://a b/?key=PASS  http://a/?key=PASS\x01
 """
 WRONG_PROXIES = """
 gopher://me:PASS@HOST  http://me:PASS@127.0.0.1:99999  http://me:PASS@  http://me:PASS/y@HOST
-http://me:PASS#y@HOST  http://me:PASS?y@HOST  http://me:PASS y@HOST  http://me:PASS@[::1
-me:PASS@127.0.0.1:x  http:/me:PASS@HOST
+http://me:PASS#y@HOST  http://me:PASS y@HOST  http://me:PASS@[::1  me:PASS@127.0.0.1:x  http:/me:PASS@HOST
 """
 WRONG_WORDS = [
     ["https://me:PASS@127.0.0.1/\n"],
     [URL, "https://me:PASS@HOST/"],
-    [URL, "me:PASS@HOST/"],
     ["--headr", "Authorization: Bearer PASS", URL],
     ["--headr=Authorization: Bearer PASS", URL],
     [URL, "Authorization: Bearer PASS"],
-    ["-H", "Authorization Bearer PASS", URL],
-    ["-H", "Author ization: Bearer PASS", URL],
-    ["-H", "Authorization: Bearer\nPASS", URL],
     ["-x", f"socks5://me:{'PASS' * 30}@HOST", URL],
     ["--resolve", "https://me:PASS@HOST", URL],
 ]
@@ -436,24 +404,17 @@ def with_secret(text: str) -> str:
     return text.replace("PASS", secret("x")).replace("HOST", "127.0.0.1:9")
 
 
-def separate(table: str) -> list[str]:
-    """List what is separated by two spaces or a line break."""
-    return [each for each in re.split("  |\n", table) if each]
-
-
 def test_no_usage_error_repeats_a_secret(call_tool):
-    proxies = separate(WRONG_PROXIES)
-    lines = [[url] for url in separate(WRONG_URLS)] + [["-x", proxy, URL] for proxy in proxies]
-    for words in (*lines, *WRONG_WORDS):
+    urls, proxies = (re.split("  |\n", table)[1:-1] for table in (WRONG_URLS, WRONG_PROXIES))
+    for words in (*([url] for url in urls), *(["-x", proxy, URL] for proxy in proxies), *WRONG_WORDS):
         result = call_tool("-m", "1", *map(with_secret, words))
         check_silent(result.out + result.err)
         assert result.code == 64, words
-        assert len(result.err) > 20, "an error has to say something"
-    for variable in ("http_proxy", "ALL_PROXY"):
-        for proxy in proxies:
-            result = call_tool("--compact", URL, env={variable: with_secret(proxy)})
-            assert result.code == 64 and variable in result.err, proxy
-            check_silent(result.out + result.err)
+        assert "=***" in result.err or "=PASS" not in words[0]
+    for proxy in proxies:
+        result = call_tool("--compact", URL, env={"http_proxy": with_secret(proxy)})
+        assert result.code == 64 and "http_proxy" in result.err, proxy
+        check_silent(result.out + result.err)
 
 
 # --- when something else goes wrong ---------------------------------------------------------------
@@ -655,25 +616,17 @@ def test_a_credential_of_the_query_is_masked_where_the_server_repeats_it(run_too
     check_silent(text)
 
 
-def test_a_usage_error_repeats_no_parameter(call_tool):
-    for url in ("ftp://a.test/?token={}", "a.test/?token={}", "http://a b/?key={}", "http://a/?key={}\x01"):
-        result = call_tool(url.format(secret("p")))
-        assert result.code == 64 and "=***" in result.err
-        check_silent(result.out + result.err)
-
-
 def test_a_baseline_is_compared_by_the_masked_forms(run_tool, tmp_path, server):
-    run_tool(
-        "--count", "6", "--interval", "0", "--json", tmp_path / "a.json", server.url("/?token=first&id=1")
-    )
-    text = (tmp_path / "a.json").read_text("utf-8")
+    words = ("--count", "6", "--interval", "0")
+    run_tool(*words, "--json", tmp_path / "old.json", server.url("/?token=first&id=1"))
+    text = (tmp_path / "old.json").read_text("utf-8")
+    assert "?token=***" in text and "first" not in text
     (tmp_path / "old.json").write_text(text.replace("token=***", f"token={MARK}"), "utf-8")
-    for name in ("a.json", "old.json"):
-        words = ("--count", "6", "--interval", "0", "--baseline", tmp_path / name)
-        result = run_tool(*words, server.url("/?token=second&id=1"))
-        assert "?token=first" not in text and MARK not in result.out and "asked" not in result.out
-        other = run_tool(*words, server.url("/?token=second&id=2"))
-        assert "id=1" in other.out and MARK not in other.out, "the URL differs"
+    words = (*words, "--baseline", tmp_path / "old.json")
+    same = run_tool(*words, server.url("/?token=second&id=1"))
+    assert MARK not in same.out and "asked" not in same.out
+    other = run_tool(*words, server.url("/?token=second&id=2"))
+    assert MARK not in other.out and "id=1" in other.out, "the URL differs"
 
 
 def test_of_credentials_that_begin_alike_the_longest_is_masked_and_each_alone():
