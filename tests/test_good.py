@@ -168,9 +168,9 @@ def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stde
     assert f"wait.max: {reason}" in flat(compact.out) and compact.err == ""
 
 
-def test_several_statuses_that_are_not_good_are_all_named(run_tool):
+def test_several_statuses_that_are_not_good_are_all_named(call_tool):
     with http_server({"/": every(Reply(), Reply(999), Reply(404))}) as server:
-        result = run_tool("--metrics-only", "--count", "6", *QUICK, "--slo", "ttfb=9000", server.url())
+        result = call_tool("--metrics-only", "--count", "6", *QUICK, "--slo", "ttfb=9000", server.url())
     assert "in 4 of 6 runs the budgets were held against a 404 or 999 answer" in result.err
 
 
