@@ -42,7 +42,7 @@ from servers import Server, can_listen, http2_server, http_proxy, http_server, s
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
 INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 WITHOUT = frozenset(filter(None, os.environ.get("HTTPHASES_TEST_WITHOUT", "").split(",")))
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a run that was not expected to hang fails its test."""
 
 

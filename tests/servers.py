@@ -38,7 +38,7 @@ import pytest
 
 from paths import go_first
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which a server that does not start, or a thread that does not end, fails the test."""
 PATIENCE_WITH_PROGRAMS = 60.0
 """The same for a program to start, which many tests share: its imports take long on a busy machine."""
@@ -588,24 +588,29 @@ def _wait_for_port(process: subprocess.Popen, port_file: Path, log: Path) -> int
     give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
     while time.monotonic() < give_up and process.poll() is None:
         port = _read_port(port_file)
-        if port:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return port
+        if port and accepts(port):
+            return port
         time.sleep(0.02)
     raise AssertionError(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
-@contextlib.contextmanager
-def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[Program]:
-    """Run a server program for the length of the block."""
-    log = port_file.with_suffix(".log")
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    with open(log, "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env
-        )
+def accepts(port: int) -> bool:
+    """Tell whether somebody takes connections on a port of this machine."""
     try:
-        yield Program(scheme, _wait_for_port(process, port_file, log), log)
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def started(command: Sequence[Any], log: Path, env: dict[str, str] | None) -> Iterator[subprocess.Popen]:
+    """Run a command for the length of the block; what it says goes to `log`."""
+    words = [str(word) for word in command]
+    with open(log, "wb") as output:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env)
+    try:
+        yield process
     finally:
         process.terminate()
         try:
@@ -613,6 +618,15 @@ def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[P
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[Program]:
+    """Run a server program for the length of the block."""
+    log = port_file.with_suffix(".log")
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    with started([sys.executable, *command], log, env) as process:
+        yield Program(scheme, _wait_for_port(process, port_file, log), log)
 
 
 @contextlib.contextmanager
@@ -638,17 +652,8 @@ def http_proxy(
     """Run proxy.py: absolute-form requests and CONNECT, with `user:password` and over TLS when given."""
     pytest.importorskip("proxy", reason="proxy.py, the HTTP proxy, is not installed")
     port_file = folder / "proxy.port"
-    command = ["-m", "proxy", "--hostname", "127.0.0.1", "--port", "0", "--port-file", str(port_file)]
-    command += [
-        "--num-workers",
-        "1",
-        "--num-acceptors",
-        "1",
-        "--log-level",
-        "ERROR",
-        "--data-dir",
-        str(folder),
-    ]
+    options = "--hostname 127.0.0.1 --port 0 --num-workers 1 --num-acceptors 1 --log-level ERROR"
+    command = ["-m", "proxy", *options.split(), "--port-file", str(port_file), "--data-dir", str(folder)]
     if credentials:
         command += ["--basic-auth", credentials]
     if certificate:
@@ -741,31 +746,13 @@ def debian_program(
     program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if not program:
         pytest.skip(f"{name} is not installed")
-    command = [program, *(str(argument) for argument in arguments)]
-    with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env)
-    try:
+    with started([program, *arguments], log, env) as process:
         give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
         while not accepts(port):
             if process.poll() is not None or time.monotonic() > give_up:
                 pytest.skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")
             time.sleep(0.02)
         yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(PATIENCE)
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 NGINX = """

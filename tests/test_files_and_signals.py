@@ -104,18 +104,6 @@ def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_pa
     assert result.code == 73 and "nobody reads from this pipe" in result.err
 
 
-def test_a_fifo_with_a_reader_gets_the_document(run_tool, server, tmp_path):
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    texts = []
-    reader = threading.Thread(target=lambda: texts.append(fifo.read_text(encoding="utf-8")), daemon=True)
-    reader.start()
-    assert run_tool("--compact", "--json", fifo, server.url()).code == 0
-    reader.join(PATIENCE)
-    check_document(json.loads(texts[0]))
-    assert stat.S_ISFIFO(fifo.stat().st_mode)
-
-
 @pytest.mark.needs("linux")
 def test_a_descriptor_of_the_caller_gets_the_document(start_tool, server):
     reading, writing = os.pipe()

@@ -193,29 +193,6 @@ def test_a_docstring_starts_with_one_sentence():
     assert wrong == []
 
 
-# --- branches -------------------------------------------------------------------------------------
-
-
-def branches(node):
-    """Count the ways to turn in a function, not in those that it defines."""
-    count = 0
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-            continue
-        if isinstance(child, (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler)):
-            count += 1
-        elif isinstance(child, ast.BoolOp):
-            count += len(child.values) - 1
-        elif isinstance(child, ast.comprehension):
-            count += 1 + len(child.ifs)
-        count += branches(child)
-    return count
-
-
-def test_no_function_has_a_cyclomatic_complexity_above_15():
-    assert {node.name: 1 + branches(node) for node in DEFINITIONS if branches(node) >= 15} == {}
-
-
 # --- who may touch what ---------------------------------------------------------------------------
 
 """What any section may take from `socket`: address arithmetic, constants and names for annotations."""
