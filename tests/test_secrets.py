@@ -188,11 +188,8 @@ def test_userinfo_of_a_redirect_is_masked_and_not_sent(run_tool, tmp_path, mode)
 
 
 LOCATIONS = {
-    "another-scheme": f"ftp://{USERINFO}a.test/",
     "bad-port": f"http://{USERINFO}a.test:99999/",
     "broken-address": f"http://{USERINFO}[::1/",
-    "no-host": f"http://{USERINFO}",
-    "upper-case": f"HTTP://{USERINFO}a.test:0/",
     "two-at-signs": f"http://{USERINFO}{USERINFO}a.test:0/",
     "a-space": f"http://some one:{secret('userinfo')}@a.test:0/",
     "a-backslash": f"http:\\\\{USERINFO}a.test:0/",
@@ -201,7 +198,6 @@ LOCATIONS = {
     "no-slash": f"ftp:{USERINFO}a.test",
     "a-control": f"http://{USERINFO}a.test/\x01",
     "of-a-host": f"http://{secret('x-api-key')}.te st/",
-    "of-a-port": f"http://a.test:{secret('x-api-key')}/",
     "cut-within-a-secret": "ftp://a.test/" + "x" * 182 + secret("x-api-key").lower(),
     "long": f"http://{'x' * 1990}{USERINFO}a.test:0/",
 }
