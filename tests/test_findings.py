@@ -306,14 +306,6 @@ def test_a_proxy_that_is_slow_to_open_the_way_is_seen(lab, answer, code, words):
 
 
 @on_a_path
-def test_a_failed_lookup_says_that_nobody_answered(lab):
-    lab.start().way.name_servers(OTHERS[0], options="timeout:1 attempts:1")
-    lab.way.change(rules=silent(OTHERS[0]))
-    words = f"a time-out of 1 s: a name server gave no usable answer in time ({OTHERS[0]})"
-    lab.finds(costs("resolver_timeout", "fits", 1000, words), "http://far.test/", code=75)
-
-
-@on_a_path
 def test_a_slow_resolver_is_named_in_place_of_what_it_is_part_of(lab):
     port = lab.start().http().rpartition(":")[2]
     server = lab.serve(dns_server(ADDRESSES, delay=0.2))
