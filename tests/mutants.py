@@ -59,7 +59,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Failures": "test_failures test_tls test_deadline test_names test_stuck",
     "Alerts": "test_tls test_certificates test_failures test_identity",
     "Lookup": "test_names test_addresses test_stuck",
-    "Streams": "test_http1 test_tls test_timing_truth test_findings",
+    "Streams": "test_http1 test_tls hostile/test_tls test_timing_truth test_findings",
     "Workers": "test_stuck test_deadline hostile/test_system",
     "TLS": "test_tls test_certificates test_identity",
     "Messages": "test_http1 test_response_facts",
