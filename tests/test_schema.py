@@ -50,6 +50,13 @@ def fields(schema, path=""):
             yield from fields(part, here)
 
 
+OPTIONAL = {
+    "trace_id", "side", "sides", "comparisons", "baseline", "baseline_ms", "lookup_ms", "slo", "not_judged",
+    "certificate", "reused", "reuse_refused", "idle_ms",
+}  # fmt: skip
+"""Fields that an option brings; every other one is always there."""
+
+
 def test_it_is_a_schema_and_strict_everywhere():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
@@ -58,6 +65,7 @@ def test_it_is_a_schema_and_strict_everywhere():
             if part.get("type") == "object":
                 assert "additionalProperties" in part
                 assert part["additionalProperties"] is False or "properties" not in part
+                assert part.get("properties", {}).keys() - {*part.get("required", ())} <= OPTIONAL
             for each in part.values():
                 look(each)
         if isinstance(part, list):
@@ -73,18 +81,12 @@ def test_every_definition_is_used():
 
 
 CHANGES = {
-    "a field too many": lambda document: document.update(extra=1),
-    "one too many, further down": lambda document: document["steps"][0]["network"].update(extra=1),
+    "a field too many": lambda document: document["steps"][0]["network"].update(extra=1),
     "a field too few": lambda document: document["steps"][0]["timing"].pop("send_ms"),
-    "a text for a number": lambda document: document["steps"][0]["timing"].update(dns_ms="0"),
     "null for a number": lambda document: document["steps"][0]["timing"].update(total_ms=None),
-    "an unknown kind": lambda document: document["steps"][0].update(
-        error={"kind": "x", "phase": "dns", "message": "x", "hint": None}
-    ),
     "an instant without its milliseconds": lambda document: document.update(
         started_at="2026-01-01T00:00:00Z"
     ),
-    "a series of half": lambda document: document.update(runs=[]),
     "what is compared with nothing": lambda document: document.update(comparisons=[]),
 }
 
@@ -97,13 +99,6 @@ def test_another_document_is_refused(call_tool, server, change):
     check_schema(document)
     with pytest.raises(AssertionError):
         check_schema(changed)
-
-
-def test_a_series_is_held_to_it_as_well(call_tool, server):
-    document = call_tool("--count", "3", "--interval", "0", "--json", "-", server.url()).json()
-    document["runs"][2]["summary"]["extra"] = 1
-    with pytest.raises(AssertionError, match="extra"):
-        check_schema(document)
 
 
 # --- JSON.md --------------------------------------------------------------------------------------
