@@ -263,37 +263,6 @@ def test_standard_streams_are_touched_by_main_alone():
     assert set(calls("print")) <= {number_of("Main")}
 
 
-def test_the_program_ends_in_main_alone():
-    """Before there is a main, a Python that is unfit and an interrupted import end it too."""
-    ends = calls(r"sys\.exit|os\._exit|exit|quit")
-    assert set(ends) <= {number_of("Imports"), number_of("Main")}, ends
-
-
-def test_optional_packages_are_imported_where_they_are_used():
-    places = {"h2": {number_of("HTTP/2")}, "rich": {number_of("Painters")}}
-    for package, allowed in places.items():
-        found = {
-            section_of(node.lineno)
-            for node in ast.walk(TREE)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == package
-        }
-        assert found <= allowed, (package, found)
-
-
-def test_nothing_but_the_standard_library_is_imported_at_the_top():
-    names = {
-        (alias.name if isinstance(node, ast.Import) else node.module).partition(".")[0]
-        for node in TREE.body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    }
-    assert not names & {"h2", "hpack", "hyperframe", "idna", "rich", "socks"}
-    assert not names & {"dataclasses", "logging", "importlib", "urllib3", "requests", "asyncio", "inspect"}
-
-
-# --- words ----------------------------------------------------------------------------------------
-
-
 def test_records_cannot_be_changed():
     """Section 4 holds tuples alone."""
     number = number_of("Records")
