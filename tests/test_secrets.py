@@ -628,6 +628,7 @@ def test_a_baseline_is_compared_by_the_masked_forms(run_tool, tmp_path, server):
 def test_of_credentials_that_begin_alike_the_longest_is_masked_and_each_alone():
     masks = tool.index_secrets((each, False) for each in ("token-aa", "token-aab", "token-aabcd", "token-b-"))
     assert masks.mask("token-aabcd token-aabc token-aaxb token-a token-b-") == "*** ***c ***xb token-a ***"
+    assert tool.index_secrets([("ab", True), ("ab-c", True)]).mask("ab-c ab-d ab") == "*** ***-d ***"
     many = [f"{MARK}-{number:03d}" + "y" * number for number in range(100)]
     assert tool.index_secrets((each, False) for each in many).mask(" ".join(many)).split() == ["***"] * 100
 
