@@ -463,12 +463,19 @@ def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(call_tool, road
     says(failed.hint, *hint)
 
 
-def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(run_tool):
-    with scripted(after_request("", "hang")) as server, black_hole() as port:
-        for place in (server.authority, f"127.0.0.1:{port}"):
-            failed = fail(run_tool, *SOON, "-x", f"http://{place}", "https://a.test/")
-            assert (failed.kind, failed.phase) == ("timeout", "connect")
-            says(failed.message, "proxy", "3 s")
+@pytest.mark.parametrize("road", ["http", "https", "socks5h", "nowhere"])
+def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(run_tool, road):
+    if road == "socks5h" and not has("socks"):
+        pytest.skip("needs socks")
+    with scripted(lambda peer: peer.read_to_end()) as server, black_hole() as port:
+        proxy = f"http://127.0.0.1:{port}" if road == "nowhere" else f"{road}://{server.authority}"
+        failed = fail(run_tool, *SOON, "-x", proxy, "https://a.test/")
+    assert (failed.kind, failed.phase) == ("timeout", "connect")
+    says(failed.message, "proxy", "3 s")
+
+
+def test_a_timeout_behind_a_forwarding_proxy_does_not_accuse_the_server_alone(run_tool):
+    with scripted(after_request("", "hang")) as server:
         failed = fail(run_tool, *SOON, "-x", f"http://{server.authority}", "http://a.test/")
     assert (failed.kind, failed.phase) == ("timeout", "wait")
     says(failed.message + failed.hint, "proxy")
