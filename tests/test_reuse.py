@@ -633,11 +633,11 @@ def far(run_tool, authority, tmp_path):
     folder.mkdir()
     with path(folder, 0.04) as way:
 
-        def ask(routes, tls=None, rules=()):
+        def ask(routes, *arguments, tls=None, rules=()):
             with way.far(http_server(routes, host=ANY, tls=tls)) as server:
                 way.change(rules=rules)
                 options = ["--metrics-only", "--json", "-", "--cacert", authority.file, *AGAIN, "3"]
-                result = run_tool(*options, server.url(host=FAR), within=way.near)
+                result = run_tool(*options, *arguments, server.url(host=FAR), within=way.near)
             assert result.code == 0, result.err
             return [run["steps"][0] for run in result.json()["runs"]]
 
@@ -654,8 +654,8 @@ def test_what_a_new_connection_costs_is_found_on_no_kept_one(far, authority):
     context, expected, found = authority.context(FAR), {"setup", "tls12", "slow_start"}, set()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     for _ in range(30):  # a path that a busy machine holds up fits nothing
-        for size in (2, 60_000):
-            cold, *warm = far({"/": Reply(body=b"x" * size)}, tls=context)
+        for tls, words in ((context, ()), (None, ("-d", "x" * 20_000, "--interval", "0.7"))):
+            cold, *warm = far(None, *words, tls=tls)
             assert not any(expected & names(step) for step in warm)
             found |= names(cold)
         if expected <= found:
