@@ -63,7 +63,7 @@ SILENCES = {
 @pytest.mark.parametrize("name", SILENCES)
 def test_a_long_silence_is_named_with_its_place(call_tool, authority, tls, name, secure):
     parts, text = SILENCES[name]
-    limit = ("-m", "1") if 60.0 in parts else ()
+    limit = ("-m", "2") if 60.0 in parts else ()
     with scripted(pausing(*parts), tls=tls if secure else None) as server:
         words = (*limit, "--cacert", authority.file, server.url())
         found = by_id(ask(call_tool, *words, code=75 if limit else 0))["stalled"]
@@ -163,7 +163,7 @@ def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
     lab.start()
     url = lab.http()
     lab.way.change(rules=[Rule("up", "data", 2, times=99)])
-    document = lab.ask("--reuse", "--count", 3, "--interval", "0.3", "-m", "2", url + "/", code=75)
+    document = lab.ask("--reuse", "--count", 3, "--interval", "0.3", "-m", "3", url + "/", code=75)
     first, second, third = (run["steps"][-1] for run in document["runs"])
     assert second["error"]["kind"] == "timeout" and second["network"]["reused"]
     hint = (
@@ -190,7 +190,7 @@ def test_a_forgotten_connection_that_the_kernel_gives_up_is_called_that_too(lab)
 def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
     replies = iter([Reply(), Reply(wait=60)])
     url = lab.start().serve(http_server({"/": lambda _: next(replies)}, host=ANY)).url("/", FAR)
-    document = lab.ask("--reuse", "--count", 2, "--interval", "0", "-m", "1", url, code=75)
+    document = lab.ask("--reuse", "--count", 2, "--interval", "0", "-m", "2", url, code=75)
     assert "forgotten" not in document["runs"][1]["steps"][0]["error"]["hint"]
 
 

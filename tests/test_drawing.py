@@ -348,7 +348,7 @@ def test_a_response_and_a_request_body_have_a_rate_where_they_took_their_time(ru
 
 @pytest.mark.parametrize(
     ("answer", "options", "code"),
-    [("", ("-m", "1"), 75), ("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", (), 0)],
+    [("", ("-m", "2"), 75), ("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", (), 0)],
 )
 def test_a_body_that_was_not_sent_whole_has_no_rate(run_tool, tmp_path, answer, options, code):
     (tmp_path / "body").write_bytes(bytes(40_000_000))

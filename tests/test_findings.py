@@ -319,7 +319,7 @@ def test_a_slow_resolver_is_named_in_place_of_what_it_is_part_of(lab):
 def test_a_request_that_nobody_acknowledges_is_seen_in_a_failed_step(lab):
     url = lab.start().http()
     lab.way.change(rules=drop("up", times=9))
-    text = lab.read("-m", 1, url + "/", code=75)["loss wait"]["text"]
+    text = lab.read("-m", 2, url + "/", code=75)["loss wait"]["text"]
     assert "segments had to be sent again" in text and "own time" not in text
 
 
