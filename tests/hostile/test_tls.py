@@ -1,4 +1,4 @@
-"""TLS that is none, that stops, that lies, and certificates made to be printed."""
+"""TLS that is none, that stops, that lies, and certificates that are too much."""
 
 from __future__ import annotations
 
@@ -237,23 +237,6 @@ def test_tls_that_breaks_after_the_handshake_is_reported(play, case):
 
 
 # --- certificates and contexts --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["\x1b[31mred\x07", "[red]x[/red]", "\u202egpj.exe", "null\0byte"], ids=ascii
-)
-def test_a_certificate_with_a_name_made_to_be_printed_is_printed_safely(play, authority, name):
-    context = authority.context(common_name=name)
-    play(Case(f"CN {name!r}", HELLO, None, 200, 6, over="https"), tls=context)
-
-
-def test_an_issuer_made_to_be_printed_is_printed_safely(play, authority):
-    other = authority.trustme.CA(organization_name="\x1b[2J[red]", organization_unit_name="\x9b\u202e\n")
-    leaf = other.issue_cert("127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    leaf.configure_cert(context)
-    case = Case("issuer", HELLO, "tls", over="https")
-    play(case, tls=context)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1500, None), (4000, "tls")])
