@@ -23,33 +23,13 @@ FORM = "application/x-www-form-urlencoded"
 # Each as it is pasted: the words of a browser's "Copy as cURL", with httphases in place of curl. Below each:
 # the method and the target that have to arrive, fields and their values, and the body.
 PASTED = {
-    # Chrome: ANSI-C quoting where there is a ' or a !, --data-raw, -b for cookies, --compressed, empty fields
-    # with a semicolon, patterns of curl escaped.
+    # Chrome: ANSI-C quoting where there is a ' or a !, --data-raw, --compressed, patterns of curl escaped.
     "chrome-patterns": (
         r"""httphases 'http://shop.example/list?ids\[\]=1&ids\[\]=2&f=\{a,b\}' \
   -H 'accept: */*' \
   --compressed""",
         ("GET", "/list?ids[]=1&ids[]=2&f={a,b}", b""),
         {"accept": "*/*"},
-    ),
-    "chrome-cookies": (
-        r"""httphases 'http://shop.example/basket' \
-  -H 'accept: application/json' \
-  -b 'sid=8f2c; theme="dark"; last=%2Fen%2F' \
-  -H 'if-none-match: W/"5f-18c"' \
-  --compressed""",
-        ("GET", "/basket", b""),
-        {"cookie": 'sid=8f2c; theme="dark"; last=%2Fen%2F', "if-none-match": 'W/"5f-18c"'},
-    ),
-    "chrome-json": (
-        r"""httphases 'http://shop.example/api/orders' \
-  -H 'accept: application/json, text/plain, */*' \
-  -H 'content-type: application/json' \
-  -H 'origin: http://shop.example' \
-  --data-raw '{"items":[{"id":7,"n":2}],"note":"a & b"}' \
-  --compressed""",
-        ("POST", "/api/orders", b'{"items":[{"id":7,"n":2}],"note":"a & b"}'),
-        {"content-type": "application/json", "content-length": "41"},
     ),
     "chrome-quotes": (
         r"""httphases 'http://shop.example/say' \
@@ -59,8 +39,7 @@ PASTED = {
         ("POST", "/say", b'it\'s ! 50% "off"\\n\n\ttab'),
         {"content-type": "text/plain;charset=UTF-8"},
     ),
-    # Firefox: words without quotes where they need none, -I for HEAD, --globoff for brackets, --data-binary
-    # for multipart bodies, --compressed where the answer was, its own Accept-Encoding besides.
+    # Firefox: -I for HEAD, --globoff for brackets, --compressed with its own Accept-Encoding besides.
     "firefox-page": (
         r"""httphases 'http://shop.example/en/' \
   --compressed \
@@ -91,7 +70,7 @@ PASTED = {
         ("PUT", "/say", "über 日".encode()),
         {"content-length": "9"},
     ),
-    # Safari: the method always, --data for forms, --data-binary for what is none, all fields with -H.
+    # Safari: the method always, --data for forms, all fields with -H.
     "safari-form": (
         r"""httphases 'http://shop.example/search' \
 -X 'POST' \
