@@ -23,14 +23,9 @@ def part(heading):
     return found[1]
 
 
-def first_cells(text):
-    """Return the first cells of the tables in a text."""
-    return re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
-
-
 def rows(heading):
     """Return the first cells of the tables of a section."""
-    return first_cells(part(heading))
+    return re.findall(r"^\| (.*?) \|", part(heading), re.MULTILINE)
 
 
 def named(text):

@@ -20,16 +20,7 @@ from checks import PHASES
 from conftest import PATIENCE, TOOL
 from inside import tool
 from mint import Mint
-from servers import (
-    Reply,
-    debian_program,
-    free_port,
-    http_server,
-    redirect,
-    refused_port,
-    scripted,
-    sending,
-)
+from servers import Reply, debian_program, free_port, http_server, redirect, refused_port, scripted, sending
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 
