@@ -8517,7 +8517,7 @@ def json_document(report: Report) -> dict[str, Any]:
         "schema_version": 1,
         "tool_version": __version__,
         "started_at": instant_text(begun.step.started_at),
-        "initial_url": report.samples[0].step.url,
+        "initial_url": shown_url(report.options.request.url, report.options),
         **fields,
     }
 
@@ -10862,7 +10862,8 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
     results.variants = [variant.name for variant in variants]
     runs = live.planned
     if runs > MAX_COUNT:
-        raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower --count, or raise --interval")
+        advice = "--count" if series.duration is None else "--duration, or raise --interval"
+        raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
     if options.tracing and runs > MAX_TRACES:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
     for variant, turn in each_turn(variants, results, live):

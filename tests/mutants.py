@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("tool.py", "tests", "pyproject.toml", "README.md")
+COPIED = ("tool.py", "tests", "pyproject.toml", "README.md", "LICENSE", "build_zipapp.sh")
 BANNER = re.compile(r"# \d+[a-z]?\. (\w[\w/ ]*?)[.,] ")
 KILLERS = {  # first word of a banner -> the files of tests/ that know most of its section
     "Imports": "test_startup test_failures test_terminal",

@@ -128,6 +128,7 @@ def test_a_side_or_round_that_was_not_measured_is_not_compared(start_tool, tmp_p
     told, document = flat(out.decode()), json.loads(path.read_text())
     assert f"Stopped after {answered} of {9 * len(names)} runs." in told
     assert len(document["runs"]) == answered
+    assert document["initial_url"] == first
     there = {target[1].upper() for target in asked[:answered]}
     compared = sorted(there - {"A"}) if "A" in there else []
     assert [(side, each["n"]) for side, each in differences(document).items()] == [
