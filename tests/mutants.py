@@ -42,46 +42,66 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Imports": "test_startup test_failures test_terminal",
     "Numbers": "test_formats test_series",
     "Errors": "test_failures test_exit_codes",
-    "Records": "test_json test_findings test_series test_slo test_redirects",
-    "Foreign": "test_hostile_text test_secrets test_formats",
+    "Records": "test_json test_findings test_series test_slo test_redirects test_properties test_routes",
+    "Foreign": "test_hostile_text test_secrets test_formats test_properties test_response_facts",
     "Local": "test_planted_files test_other_systems test_files_and_signals test_cli",
     "Budgets": "test_slo test_versus",
-    "Names": "test_routes test_names test_redirects test_proxies",
-    "Arguments": "test_cli test_curl test_otlp test_routes test_secrets",
+    "Names": "test_routes test_names test_redirects test_proxies test_properties hostile/test_redirects",
+    "Arguments": "test_cli test_curl test_otlp test_routes test_secrets test_properties test_planted_files",
     "Credentials": "test_secrets test_cli test_proxies",
     "Identity": "test_identity test_unix_socket test_interface",
     "Baseline": "test_baseline",
     "Command": "test_cli test_curl test_identity",
-    "Options": "test_cli test_curl test_otlp test_identity test_series",
+    "Options": "test_cli test_curl test_otlp test_identity test_series test_versus test_redirects",
     "Sides": "test_versus test_secrets test_places",
-    "Clock": "test_history test_findings test_json test_deadline",
-    "Certificates": "test_certificates",
-    "Failures": "test_failures test_tls test_deadline test_names test_stuck",
+    "Clock": "test_history test_findings test_json test_deadline test_reuse test_timing_truth",
+    "Certificates": "test_certificates test_properties hostile/test_tls",
+    "Failures": (
+        "test_failures test_tls test_deadline test_names test_stuck hostile/test_names hostile/test_proxies"
+    ),
     "Alerts": "test_tls test_certificates test_failures test_identity",
-    "Lookup": "test_names test_addresses test_stuck",
-    "Streams": "test_http1 test_tls hostile/test_tls test_timing_truth test_findings",
+    "Lookup": "test_names test_addresses test_stuck hostile/test_names",
+    "Streams": "test_http1 test_tls hostile/test_tls test_timing_truth test_findings hostile/test_http1",
     "Workers": "test_stuck test_deadline hostile/test_system",
-    "TLS": "test_tls test_certificates test_identity",
-    "Messages": "test_http1 test_response_facts",
-    "Bodies": "test_http1 test_reuse",
-    "Claims": "test_response_facts",
-    "Exchanges": "test_http1 test_response_facts test_deadline",
+    "TLS": "test_tls test_certificates test_identity hostile/test_tls hostile/test_system",
+    "Messages": "test_http1 test_response_facts hostile/test_http1 test_properties",
+    "Bodies": "test_http1 test_reuse hostile/test_http1",
+    "Claims": "test_response_facts test_findings test_properties",
+    "Exchanges": "test_http1 test_response_facts test_deadline hostile/test_http1 test_http2",
     "HTTP/2": "test_http2 hostile/test_http2 test_reuse",
-    "Hops": "test_addresses test_tls test_failures test_unix_socket test_interface test_deadline",
+    "Hops": (
+        "test_addresses test_tls test_failures test_unix_socket test_interface test_deadline "
+        "hostile/test_tls hostile/test_names"
+    ),
     "Proxies": "test_proxies hostile/test_proxies",
-    "Way": "test_addresses test_http2 test_proxies test_reuse",
-    "Step": "test_json test_http1 test_tls test_findings test_deadline test_stuck test_failures test_reuse",
-    "Chain": "test_redirects test_deadline test_reuse test_stuck",
-    "Statistics": "test_statistics test_series test_reuse",
+    "Way": "test_addresses test_http2 test_proxies test_reuse test_tls test_failures test_stuck",
+    "Step": (
+        "test_json test_http1 test_tls test_findings test_deadline test_stuck test_failures "
+        "test_reuse test_good test_response_facts"
+    ),
+    "Chain": (
+        "test_redirects test_deadline test_reuse test_stuck hostile/test_redirects "
+        "hostile/test_system test_series"
+    ),
+    "Statistics": "test_statistics test_series test_reuse test_events test_good",
     "Comparison": "test_versus test_baseline test_backends",
     "Verdict": "test_slo test_exit_codes test_statistics test_series test_certificates",
-    "Findings": "test_findings test_body_findings test_lookup_findings test_series",
-    "Events": "test_events",
-    "Words": "test_formats test_json test_series test_slo",
-    "Documents": "test_json test_har test_prometheus test_otlp test_series test_versus",
-    "Views": "test_formats test_series test_drawing test_versus test_slo test_body_findings test_reuse",
-    "Painters": "test_terminal test_formats test_hostile_text test_drawing",
-    "Main": "test_files_and_signals test_export_files test_exit_codes test_series test_events test_terminal",
+    "Findings": "test_findings test_body_findings test_lookup_findings test_series test_good test_redirects",
+    "Events": "test_events test_series",
+    "Words": "test_formats test_json test_series test_slo test_terminal test_versus test_response_facts",
+    "Documents": (
+        "test_json test_har test_prometheus test_otlp test_series test_versus test_schema "
+        "test_secrets test_good"
+    ),
+    "Views": (
+        "test_formats test_series test_drawing test_versus test_slo test_body_findings test_reuse "
+        "test_terminal test_response_facts test_events test_redirects"
+    ),
+    "Painters": "test_terminal test_formats test_hostile_text test_drawing test_slo",
+    "Main": (
+        "test_files_and_signals test_export_files test_exit_codes test_series test_events "
+        "test_terminal test_cli test_otlp test_planted_files test_versus hostile/test_system"
+    ),
 }
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
