@@ -61,7 +61,10 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     ),
     "Alerts": "test_tls test_certificates test_failures test_identity",
     "Lookup": "test_names test_addresses test_stuck hostile/test_names",
-    "Streams": "test_http1 test_tls hostile/test_tls test_timing_truth test_findings hostile/test_http1",
+    "Streams": (
+        "test_http1 test_tls hostile/test_tls test_timing_truth test_findings "
+        "test_certificates hostile/test_http1"
+    ),
     "Workers": "test_stuck test_deadline hostile/test_system",
     "TLS": "test_tls test_certificates test_identity hostile/test_tls hostile/test_system",
     "Messages": "test_http1 test_response_facts hostile/test_http1 test_properties",
@@ -95,7 +98,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     ),
     "Views": (
         "test_formats test_series test_drawing test_versus test_slo test_body_findings test_reuse "
-        "test_terminal test_response_facts test_events test_redirects"
+        "test_terminal test_response_facts test_events test_redirects test_statistics"
     ),
     "Painters": "test_terminal test_formats test_hostile_text test_drawing test_slo",
     "Main": (
