@@ -70,7 +70,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Messages": "test_http1 test_response_facts hostile/test_http1 test_properties",
     "Bodies": "test_http1 test_reuse hostile/test_http1",
     "Claims": "test_response_facts test_findings test_properties",
-    "Exchanges": "test_http1 test_response_facts test_deadline hostile/test_http1 test_http2",
+    "Exchanges": "test_http1 test_response_facts test_deadline test_proxies hostile/test_http1 test_http2",
     "HTTP/2": "test_http2 hostile/test_http2 test_reuse",
     "Hops": (
         "test_addresses test_tls test_failures test_unix_socket test_interface test_deadline "

@@ -149,9 +149,9 @@ def test_a_phase_that_was_not_reached_has_no_share_and_one_that_failed_is_bad(ru
 
 
 def test_a_lookup_that_failed_has_its_reason_and_no_table_of_dashes(run_tool):
-    lines = run_tool("http://a.invalid/").out.splitlines()
-    assert re.fullmatch(r"  Failed       in dns after \d+\.\d+ ms", lines[1])
-    assert not re.search("Phase|dns \\(dns\\)", "\n".join(lines)) and lines[2].startswith("  Why ")
+    out = run_tool("http://a.invalid/").out
+    assert re.search(r"^  Failed       in dns after \d+\.\d+ ms\n  Why ", out, re.MULTILINE)
+    assert not re.search(r"Phase|dns \(dns\)", out)
 
 
 # --- tones ----------------------------------------------------------------------------------------
