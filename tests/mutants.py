@@ -52,7 +52,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Identity": "test_identity test_unix_socket test_interface",
     "Baseline": "test_baseline",
     "Command": "test_cli test_curl test_identity",
-    "Options": "test_cli test_curl test_otlp test_identity test_series test_versus test_redirects",
+    "Options": "test_cli test_curl test_otlp test_identity test_series test_versus test_redirects test_slo",
     "Sides": "test_versus test_secrets test_places",
     "Clock": "test_history test_findings test_json test_deadline test_reuse test_timing_truth",
     "Certificates": "test_certificates test_properties hostile/test_tls",
@@ -70,11 +70,13 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Messages": "test_http1 test_response_facts hostile/test_http1 test_properties",
     "Bodies": "test_http1 test_reuse hostile/test_http1",
     "Claims": "test_response_facts test_findings test_properties",
-    "Exchanges": "test_http1 test_response_facts test_deadline test_proxies hostile/test_http1 test_http2",
+    "Exchanges": (
+        "test_http1 test_response_facts test_deadline test_proxies test_stuck hostile/test_http1 test_http2"
+    ),
     "HTTP/2": "test_http2 hostile/test_http2 test_reuse",
     "Hops": (
-        "test_addresses test_tls test_failures test_unix_socket test_interface test_deadline "
-        "hostile/test_tls hostile/test_names"
+        "test_addresses test_tls test_failures test_unix_socket test_interface test_deadline test_findings "
+        "test_timing_truth hostile/test_tls hostile/test_names hostile/test_system"
     ),
     "Proxies": "test_proxies hostile/test_proxies",
     "Way": "test_addresses test_http2 test_proxies test_reuse test_tls test_failures test_stuck",
@@ -91,7 +93,9 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Verdict": "test_slo test_exit_codes test_statistics test_series test_certificates",
     "Findings": "test_findings test_body_findings test_lookup_findings test_series test_good test_redirects",
     "Events": "test_events test_series",
-    "Words": "test_formats test_json test_series test_slo test_terminal test_versus test_response_facts",
+    "Words": (
+        "test_formats test_json test_series test_slo test_terminal test_versus test_response_facts test_good"
+    ),
     "Documents": (
         "test_json test_har test_prometheus test_otlp test_series test_versus test_schema "
         "test_secrets test_good"

@@ -282,10 +282,11 @@ def test_whatever_a_file_lacks_or_holds_instead_the_program_ends_well(call_tool,
 
 
 @pytest.mark.parametrize(("columns", "without"), [(60, ()), (80, ("rich",))])
-def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export, columns, without):
+def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export, tmp_path, columns, without):
     path = changed(scaled(export(*of_many(site.url())), 0.001), "label", "tuesday")
     words = ("--baseline", path, *of_many("--slo", "ttfb=+1%", site.url("/slow")))
-    result = run_tool(*words, terminal="out", columns=columns, without=without)
+    now = tmp_path / "now.json"
+    result = run_tool("--json", now, *words, terminal="out", columns=columns, without=without)
     assert result.code == 4
     lines = [line.rstrip("\r") for line in lines_of(result.out) if not line.startswith("Run ")]
     assert [line for line in lines if cells(line) > columns] == []
@@ -296,7 +297,10 @@ def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export, column
     told = text.replace(" ", "")
     for each in (path.name, json.loads(path.read_bytes())["started_at"], "labeltuesday", f",{site.url()}"):
         assert each in told
-    assert re.search(r"ttfb: \+[\d.]+ % \(\+[\d.]+ to \+[\d.]+ %\), allowed \+1 %", text)
+    found = re.search(r"ttfb: \+([\d.]+) % \(\+[\d.]+ to \+[\d.]+ %\), allowed \+1 %", text)
+    more = json.loads(now.read_bytes())["comparisons"][-1]["ttfb_ms"]["median_ms"]
+    before = json.loads(path.read_bytes())["statistics"][-1]["ttfb_ms"]["median"]
+    assert float(found[1]) == pytest.approx(100 * more / before, rel=0.001)
 
 
 def test_whose_it_is_and_of_what_is_told_only_where_it_differs(call_tool, site, export):

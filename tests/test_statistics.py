@@ -238,6 +238,7 @@ def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
     assert (when, why) == ("every 3rd run, 3.0 s apart", "it fits")
     assert [text.endswith(": always") for text in readings] == [True]
     assert told_of(plain)[2:] == ["most of it wait 40"]
+    assert told_of(made([60_000] + [20_000] * 19))[0] == "1 of 20 runs, 60 ms, the others 20: run 1"
 
 
 def strip_of(values):

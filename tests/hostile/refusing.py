@@ -16,15 +16,16 @@ import socket
 import struct
 import sys
 
-NUMBERS = {  # of sendto, setsockopt and getsockopt
-    "x86_64": {"sendto": 44, "setsockopt": 54, "getsockopt": 55},
-    "aarch64": {"sendto": 206, "setsockopt": 208, "getsockopt": 209},
+NUMBERS = {  # of socket, sendto, setsockopt and getsockopt
+    "x86_64": {"socket": 41, "sendto": 44, "setsockopt": 54, "getsockopt": 55},
+    "aarch64": {"socket": 198, "sendto": 206, "setsockopt": 208, "getsockopt": 209},
 }
 LOAD, EQUAL, SET, RETURN = 0x20, 0x15, 0x45, 0x06  # instructions of the classic BPF
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, MODE_FILTER = 22, 38, 2
 
 REFUSALS = {
+    "unix": ("socket", [(0, EQUAL, socket.AF_UNIX)], errno.EACCES),
     "nodelay": ("setsockopt", [(1, EQUAL, socket.IPPROTO_TCP)], errno.ENOPROTOOPT),
     "timestamps": ("setsockopt", [(1, EQUAL, socket.SOL_SOCKET), (2, EQUAL, 35)], errno.ENOPROTOOPT),
     "tcp_info": ("getsockopt", [(1, EQUAL, socket.IPPROTO_TCP)], errno.ENOPROTOOPT),

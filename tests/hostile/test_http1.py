@@ -275,18 +275,21 @@ ENDLESS = [
 ]
 
 RESETS = [
-    Case(f"a reset {name}", then(sent, reset=True), "network", None, size, phase=phase)
-    for name, sent, size, phase in (
-        ("instead of an answer", b"", None, "wait"),
-        ("in the status line", b"HTTP/1.", None, "wait"),
-        ("in the head", OK + b"Server: x", None, "xfer"),
-        ("after the head", OK + b"Content-Length: 9\r\n\r\n", 0, "xfer"),
-        ("in the body", OK + b"Content-Length: 9\r\n\r\nhello", 5, "xfer"),
-        ("in a body without length", OK + b"\r\nhello", 5, "xfer"),
-        ("between chunks", CHUNKED + b"1\r\nx\r\n", 1, "xfer"),
-        ("after interim responses", b"HTTP/1.1 100 C\r\n\r\n", None, "wait"),
+    Case(f"a reset {name}", then(sent, reset=True), "network", None, size, phase=phase, says=says)
+    for name, sent, size, phase, says in (
+        ("instead of an answer", b"", None, "wait", "before any answer came"),
+        ("in the status line", b"HTTP/1.", None, "wait", "before any answer came"),
+        ("in the head", OK + b"Server: x", None, "xfer", "in the middle of the header"),
+        ("after the head", OK + b"Content-Length: 9\r\n\r\n", 0, "xfer", "after 0 bytes of the body"),
+        ("in the body", OK + b"Content-Length: 9\r\n\r\nhello", 5, "xfer", "after 5 bytes of the body"),
+        ("in a body without length", OK + b"\r\nhello", 5, "xfer", "after 5 bytes of the body"),
+        ("between chunks", CHUNKED + b"1\r\nx\r\n", 1, "xfer", "after 1 bytes of the body"),
+        ("after interim responses", b"HTTP/1.1 100 C\r\n\r\n", None, "wait", "before any answer came"),
     )
-] + [Case("a reset before the request", lambda peer: peer.reset(), "network")]
+] + [
+    Case("a reset before the request", lambda peer: peer.reset(), "network"),
+    Case("a reset on a port of TLS, perhaps", then(reset=True), "network", hint="try https://"),
+]
 
 FAMILY = list(itertools.chain(STATUS_LINES, GOOD, HEADERS, LENGTHS, CHUNKS, TRUNCATIONS, ENDLESS, RESETS))
 

@@ -90,6 +90,7 @@ LEGAL = [
     fine("no SETTINGS at all", answer(HELLO, first=b"")),
     fine("unknown settings", settings((0x99, 7), (0xFFFF, 0xFFFFFFFF)) + HELLO),
     fine("RST_STREAM of a stream that never was", frame(RST_STREAM, bytes(4), 0, 3) + HELLO),
+    fine("a thousand header fields", head(STATUS_200 + field(b"x", b"y") * 1000) + BODY),
     fine("a header table of nothing", settings((1, 0)) + HELLO),
     fine("no concurrent streams", settings((3, 0)) + HELLO),
     fine("the largest window", settings((4, 0x7FFFFFFF)) + HELLO),

@@ -263,21 +263,33 @@ def test_an_upload_takes_no_memory_beyond_its_body(launch, tmp_path, authority, 
 REFUSALS = ["nodelay,timestamps,more,eor", "nodelay,timestamps,tcp_info,more,eor"]
 
 
+def launch_refused(launch, names: str, *arguments: str):
+    """Run the program where the kernel refuses what is named; skip where it has no such filters."""
+    outcome = launch(*arguments, prefix=(sys.executable, str(Path(__file__).with_name("refusing.py")), names))
+    if outcome.code == 77:
+        pytest.skip("this kernel has no seccomp filters")
+    return outcome
+
+
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("over", ["http", "https"])
 @pytest.mark.parametrize("names", REFUSALS)
 def test_a_socket_option_that_is_refused_costs_its_figure_and_not_the_connection(
     launch, contexts, names, over
 ):
-    prefix = (sys.executable, str(Path(__file__).with_name("refusing.py")), names)
     with scripted(sending(HELLO), tls=contexts[over]) as server:
-        outcome = launch(server.url(), "-k", *METRICS, "--json", "-", prefix=prefix)
-    if outcome.code == 77:
-        pytest.skip("this kernel has no seccomp filters")
+        outcome = launch_refused(launch, names, server.url(), "-k", *METRICS, "--json", "-")
     check_decent(outcome, [0])
     [step] = check_document(json.loads(outcome.text("out")))["steps"]
     figures = step["network"]["tcp_rtt_ms"], step["network"]["tcp_retransmits"]
     assert (figures == (None, None)) == ("tcp_info" in names)
+
+
+@pytest.mark.needs("linux")
+def test_unix_sockets_that_a_policy_forbids_are_a_failed_connection(launch, tmp_path):
+    outcome = launch_refused(launch, "unix", "--unix-socket", str(tmp_path / "s"), "http://a/", *METRICS)
+    check_decent(outcome, [75])
+    assert "error=network" in outcome.out and "permission denied" in outcome.err
 
 
 # --- surroundings ---------------------------------------------------------------------------------

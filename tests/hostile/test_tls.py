@@ -224,7 +224,9 @@ AFTER += [
         Case("no answer and a close_notify", whole(b""), "protocol"),
         Case("no answer and no close_notify", b"", "protocol"),
         Case("a record for every byte", in_single_bytes, None, 200, 5000),
-        Case("a reset after the request", reset_after_request, "network", phase="wait"),
+        Case(
+            "a reset after the request", reset_after_request, "network", phase="wait", hint="look at its log"
+        ),
         Case("a body without end over TLS", flood_body, "timeout"),
         Case("HTTP/2 frames where HTTP/1.1 was agreed", b"\0\0\0\4\0\0\0\0\0" * 9, "protocol", phase="wait"),
     )
