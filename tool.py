@@ -10499,7 +10499,7 @@ class Results:
         self.events: list[SeriesEvent] = []
         self._watches: dict[str | None, Watch] = {}  # by variant
         self._single = options.series.single
-        self._shows_findings = options.style == "waterfall" and not self._single  # the report shows findings
+        self._shows_findings = options.style == "waterfall" and not self._single
         self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
         self._urls: dict[tuple[str | None, int], str] = {}  # the first of each step of a variant
         self._listings = listings(options)
@@ -10681,7 +10681,7 @@ class LiveReport:
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
-        self._has_reader = not (gives_way and self.stream is None)  # somebody reads the report
+        self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
         self._summed = 0  # when (perf_counter_ns)
         self._tells_all = True  # each run, not only what has changed with it

@@ -91,17 +91,23 @@ def test_of_several_conditions_the_first_in_order_decides(call_tool, site, path,
     assert result.code == code, said
 
 
+def run_with(code, run_tool, server, folder, traceback):
+    """Run the program behind some code that Python runs first, with tracebacks or without."""
+    (folder / "sitecustomize.py").write_text(code)
+    env = {"PYTHONPATH": str(folder), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
+    return run_tool("--compact", server.url(), env=env)
+
+
 @pytest.mark.parametrize("traceback", [False, True])
 def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceback):
     """The error is brought in from outside: a class of the standard library that does not work."""
-    (tmp_path / "sitecustomize.py").write_text(
+    code = (
         "import argparse\n"
         "def broken(self, *args, **kwargs):\n    raise LookupError('not thought of')\n"
         "argparse.ArgumentParser.parse_args = broken\n"
         "argparse.ArgumentParser.parse_known_args = broken\n"
     )
-    env = {"PYTHONPATH": str(tmp_path), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
-    result = run_tool("--compact", server.url(), env=env)
+    result = run_with(code, run_tool, server, tmp_path, traceback)
     assert (result.code, result.out) == (70, "")
     assert "LookupError" in result.err
     first, *others = result.err.splitlines()
@@ -116,15 +122,14 @@ def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceb
 def test_what_python_can_only_ignore_is_said_to_who_asks_for_tracebacks(
     run_tool, server, tmp_path, traceback
 ):
-    (tmp_path / "sitecustomize.py").write_text(
+    code = (
         "import argparse\n"
         "class Broken:\n    def __del__(self):\n        raise LookupError\n"
         "parse = argparse.ArgumentParser.parse_known_args\n"
         "def parsing(*args, **kwargs):\n    Broken()\n    return parse(*args, **kwargs)\n"
         "argparse.ArgumentParser.parse_known_args = parsing\n"
     )
-    env = {"PYTHONPATH": str(tmp_path), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
-    result = run_tool("--compact", server.url(), env=env)
+    result = run_with(code, run_tool, server, tmp_path, traceback)
     assert result.code == 0
     assert ("Exception ignored" in result.err and "LookupError" in result.err) is traceback
     assert traceback or result.err == ""
