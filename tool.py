@@ -60,8 +60,8 @@ explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
 hosts of the command line, those that redirects lead to with -L, the resolver, the proxies and the collector.
-It keeps nothing from one start to the next. tests/TOUCHES.md has every function with its reason; README,
-"What it touches", ten entries about it and the worst a hostile server can do:
+It keeps nothing from one start to the next. README, "What it touches", says the same to users, and the worst
+that a hostile server can do:
 
     network         13, 19, 20 open it, for streams to send and receive; http.client in 16 only writes bytes
     opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30

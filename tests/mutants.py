@@ -53,7 +53,7 @@ KILLERS = {  # first word of a banner -> the files of tests/ that know most of i
     "Baseline": "test_baseline",
     "Command": "test_cli test_curl test_identity",
     "Options": "test_cli test_curl test_otlp test_identity test_series test_versus test_redirects test_slo",
-    "Sides": "test_versus test_secrets test_places",
+    "Sides": "test_versus test_secrets",
     "Clock": "test_history test_findings test_json test_deadline test_reuse test_timing_truth",
     "Certificates": "test_certificates test_properties hostile/test_tls",
     "Failures": (

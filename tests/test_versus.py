@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import ssl
 import sys
@@ -727,3 +728,37 @@ SENTENCES = {
 def test_a_sentence_says_which_is_better_and_by_which_phases(sentence):
     found = tool.compare(*SENTENCES[sentence], 1)
     assert tool.verdict_sentence(found).partition("in the usual time")[0] == sentence
+
+
+# --- what a side may change ---------------------------------------------------------------------
+
+SIDE_VALUES = {  # what changes the request or its way; an option that is not here is a flag
+    "-X": "OPTIONS",
+    "-d": "x",
+    "--data-raw": "x",
+    "-H": "X-A: b",
+    "-A": "x",
+    "-e": "x",
+    "-b": "a=b",
+    "-u": "a:b",
+    "--url": "http://other.test/",
+    "-m": "3",
+    "--resolve": "here.test:80:192.0.2.1",
+    "-x": "http://proxy.test:3128",
+    "--unix-socket": "/socket",
+    "--interface": "lo",
+    "--cacert": "{pem}",
+    "--cert": "{pem}",
+}
+CHANGES_NOTHING = ("-g", "--key", "--key-password-file")  # the last two belong to --cert
+SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in tool.OPTIONS[group]]
+
+
+@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}))
+def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
+    """A field of Options that `choose_options` fills, not `own_options`, is the same for all sides."""
+    value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))
+    words = shlex.join([option, value] if value else [option])
+    options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
+    base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
+    assert base != side
