@@ -280,6 +280,8 @@ MAX_EVENTS = 1000  # in an export
 COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_HEADER_LINES = 1000
+MAX_COOKIES = 50  # of a domain
+MAX_COOKIE = 4096  # bytes; of its attributes too
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
@@ -6299,46 +6301,93 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
+class Cookie(NamedTuple):
+    """A cookie that a response set, and which URLs it goes to."""
+
+    name: str
+    pair: bytes  # empty: it is over
+    domain: str
+    below: bool  # it goes to the hosts below its domain too
+    path: str
+    secure: bool
+    refused: str  # the attribute for which it is not taken at all, "" for none
+
+    def obstacle(self, url: Url) -> str:
+        """Name the attribute that keeps it from going to a URL, "" if none does (RFC 6265 section 5.4)."""
+        host, path = server_name(url.host), url.target.partition("?")[0]
+        if host != self.domain and not (self.below and host.endswith(f".{self.domain}")):
+            return "Domain"
+        if path != self.path and not path.startswith(self.path.rstrip("/") + "/"):
+            return "Path"
+        return "Secure" if self.secure and not url.secure else self.refused
+
+
+def is_over(age: str, date: str) -> bool:
+    """Tell whether a Max-Age or else an Expires has a cookie removed; what cannot be read has not."""
+    if re.fullmatch("-?[0-9]+", age):
+        return age.startswith("-") or not age.strip("0")
+    try:
+        end = datetime.datetime.strptime(date.replace("-", " "), "%a, %d %b %Y %H:%M:%S GMT")
+    except ValueError:
+        return False
+    return end.replace(tzinfo=datetime.timezone.utc) <= wall_clock()
+
+
+def read_cookie(line: bytes, url: Url) -> Cookie | None:
+    """Read a Set-Cookie of a URL's response; None where it is no cookie, or a large one (RFC 6265 section 5;
+    prefixes are of the draft that follows it, 6265bis section 4.1.3).
+    """
+    pair, _, rest = line.partition(b";")
+    name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
+    if not (name and equals) or len(pair) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
+        return None
+    wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?![^;])"
+    found = re.findall(wanted, ";" + decode(rest[:MAX_COOKIE]))
+    said = {key.lower(): text.strip(BLANK) for key, text in found}
+    host, domain = server_name(url.host), said.get("domain", "").lower().removeprefix(".")
+    path, secure, refused = said.get("path", ""), "secure" in said, ""
+    below = "." in domain and not is_ip(host)
+    if domain not in ("", host) and not (below and host.endswith(f".{domain}")):
+        refused = "Domain"
+    prefix = name.lower().partition(b"-")[0]
+    if prefix in (b"__secure", b"__host") and not (secure and url.secure):
+        refused = "Secure"
+    elif prefix == b"__host" and (domain or path != "/"):
+        refused = "Domain" if domain else "Path"
+    if not path.startswith("/"):
+        path = url.target.partition("?")[0].rpartition("/")[0] or "/"
+    kept = b"" if is_over(said.get("max-age", ""), said.get("expires", "")) else name + b"=" + value
+    return Cookie(decode(name), kept, domain or host, below, path, secure, refused)
+
+
 class Cookies:
     """What the steps of a chain set, for those after them: some pages are shown only to whoever brings their
-    cookie back. Each host has a jar (RFC 6265) of its own, so that no host gets what another has set.
+    cookie back.
     """
 
     def __init__(self) -> None:
-        self._jars: dict[str, Any] = {}
-        self._module: Any = None  # http.cookiejar, once it is needed
+        self._kept: dict[str, dict[tuple[str, str], Cookie]] = {}  # by domain
 
     def take(self, url: Url, headers: Sequence[Header]) -> None:
-        """Keep what a response sets."""
-        lines = values_of(headers, "set-cookie")
-        self._module = self._module or (optional("http.cookiejar") if lines else None)
-        if lines and self._module:
-            fields = self._module.http.client.HTTPMessage()
-            for line in lines:
-                fields["Set-Cookie"] = line.decode("latin-1")
-            jar = self._jars.setdefault(url.host, self._module.CookieJar())
-            answer = self._module.urllib.response.addinfo(io.BytesIO(), fields)
-            jar.extract_cookies(answer, self._asking(url))
+        """Keep the first MAX_COOKIES that a response sets, and no more of any domain."""
+        for line in values_of(headers, "set-cookie")[:MAX_COOKIES]:
+            cookie = read_cookie(line, url)
+            if cookie and not cookie.refused:
+                kept, place = self._kept.setdefault(cookie.domain, {}), (cookie.name, cookie.path)
+                if place in kept or len(kept) < MAX_COOKIES:
+                    kept[place] = cookie
 
     def add(self, request: Request) -> Request:
         """Return a request with the cookies for its URL, but for those whose names the user gave."""
-        if request.url.host not in self._jars:
-            return request
-        asking = self._asking(request.url)
-        self._jars[request.url.host].add_cookie_header(asking)
         given = cookie_names(request.headers, "cookie")
-        pairs = asking.get_header("Cookie", "").encode("latin-1").split(b"; ")
-        fields = [("Cookie", pair) for pair in pairs if pair]
-        added = [field for field in fields if not set(cookie_names([field], "cookie")).intersection(given)]
+        known = (each for kept in self._kept.values() for each in kept.values())
+        fitting = (each for each in known if each.name not in given and not each.obstacle(request.url))
+        added = [each.pair for each in fitting if each.pair]
         if not added:
             return request
         others = without_fields(request.headers, ["cookie"])
-        whole = b"; ".join(values_of((*request.headers, *added), "cookie"))
+        whole = b"; ".join([*values_of(request.headers, "cookie"), *added])
         return request._replace(headers=(*others, ("Cookie", whole)))
-
-    def _asking(self, url: Url) -> Any:
-        """Return a request as http.cookiejar takes it."""
-        return self._module.urllib.request.Request(url.text)
 
 
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
@@ -7831,16 +7880,24 @@ def repeated_steps(run: Run) -> dict[int, int]:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set;
-    empty where there is none.
+    """Name the first step of a loop, which repeats an earlier one, the cookies that the redirects set, and
+    what kept them from going back; empty where there is none.
     """
     last = run.steps[-1].answer
     repeated = repeated_steps(run)
     if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
         return ""
     number, first = next(iter(repeated.items()))
-    headers = [field for step in run.steps if step.response for field in step.response.headers]
-    names = list(dict.fromkeys(cookie_names(headers, "set-cookie")))
+    url = run.steps[number - 1].request.url
+    kept_back = {
+        cookie.name: cookie.obstacle(url)
+        for step in run.steps
+        if step.response
+        for line in values_of(step.response.headers, "set-cookie")
+        for cookie in [read_cookie(line, step.request.url)]
+        if cookie
+    }
+    names = [f"{name}, kept back by its {why}" if why else name for name, why in kept_back.items()]
     cookies = f"; its redirects set cookies ({clip(and_more(names, 3), MAX_FOREIGN)})" if names else ""
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 

@@ -198,6 +198,9 @@ def test_a_page_that_asks_for_its_own_cookie_is_reached(call_tool):
     assert "hunter2" not in result.out + result.err and "a loop" not in result.out + result.err
 
 
+LONG = "x" * 4096
+
+
 @pytest.mark.parametrize(
     ("cookies", "given", "sent"),
     [
@@ -205,11 +208,22 @@ def test_a_page_that_asks_for_its_own_cookie_is_reached(call_tool):
         (["id=1; Path=/", "b=2"], [], ["id=1; b=2"]),
         (["id=1; Path=/"], ["-b", "id=mine"], ["id=mine"]),
         (["id=1; Path=/"], ["-b", "other=mine"], ["other=mine; id=1"]),
-        (["id=1; Path=/elsewhere"], [], []),
-        (["id=1; Secure"], [], []),
-        (["id=1; Max-Age=0"], [], []),
-        (["id=1; Domain=other.test"], [], []),
-        (["=", ";;;", "\xff=\xfe"], [], None),
+        (["id=1", "id=2; path=", "id=3;Path=/end", "id=4; Path=/en", "id=5; Path=/end/"], [], ["id=2; id=3"]),
+        (["id=1; Max-Age", "b=2; Max-Age=-1", f"c=3; Max-Age={'9' * 400}"], [], ["id=1; c=3"]),
+        (["id=1", "id=2; Max-Age=00"], [], []),
+        (["id=1; Expires=Wed, 21-Oct-2015 07:28:00 GMT; Max-Age=1"], [], ["id=1"]),
+        (
+            ["id=1; Expires=Wed, 21 Oct 2015 07:28:00 GMT", "b=2; Expires=Wed, 21 Oct 5000 07:28:00 GMT"],
+            [],
+            ["b=2"],
+        ),
+        (["id=1; Expires=0", "b=2; Expires=Wed, 99 Oct 2015 07:28:00 GMT"], [], ["id=1; b=2"]),
+        (["id=1; Secure", "b=2; Domain=other.test", "c=3; Domain=0.0.1"], [], []),
+        (["__Host-id=1; Path=/", "__Secure-id=1", "__host-id=1; Secure; Path=/"], [], []),
+        ([f"id={LONG}", f"b={LONG[4:]}", "a\tb=1"], [], [f"b={LONG[4:]}; a\tb=1"]),
+        ([f"{number}=1" for number in range(60)], [], ["; ".join(f"{number}=1" for number in range(50))]),
+        (["=", ";;;", "=1", "1"], [], []),
+        (["\xff=\xfe"], [], ["\xff=\xfe"]),
     ],
 )
 def test_the_cookies_that_a_step_sets_go_back_as_a_browser_sends_them(call_tool, cookies, given, sent):
@@ -217,31 +231,51 @@ def test_the_cookies_that_a_step_sets_go_back_as_a_browser_sends_them(call_tool,
         assert follow(call_tool, server, *given)[0].code == 0
         first, second = server.requests
     assert first.values("Cookie") == given[1:]
-    assert sent is None or second.values("Cookie") == sent
+    assert second.values("Cookie") == sent
 
 
-def test_a_cookie_goes_to_no_other_host_and_comes_back_to_its_own(call_tool):
+def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(call_tool, tls):
     def place(name, path):
         return server.url(path, host=name)
 
+    hop = ["id=1; Path=/", "all=2; Domain=.A.test; Path=/", "tld=3; Domain=test", "down=4; Domain=c.b.a.test"]
+    safe = [
+        "safe=5; Secure; Path=/",
+        "__Host-h=6; Secure; Path=/",
+        "__Secure-s=7; Secure; Domain=a.test; Path=/",
+    ]
+    bad = ["__Host-d=1; Secure; Path=/; Domain=b.a.test", "__Host-p=1; Secure", "__Secure-i=1"]
     routes = {
-        "/start": lambda request: setting(place("b.a.test", "/there"), "id=1; Domain=a.test; Path=/"),
-        "/there": lambda request: setting(place("a.test", "/end"), "at=b; Path=/"),
+        "/start": lambda request: setting(place("a.test", "/there"), *hop, *safe, *bad),
+        "/there": lambda request: setting(
+            place("b.a.test", "/end"), "at=a; Path=/", "all=8; Domain=a.test; Path=/"
+        ),
         "/end": Reply(),
     }
-    with http_server(routes) as server:
+    with http_server(routes, tls=tls) as server:
         names = ("a.test", "b.a.test")
         options = [word for name in names for word in ("--resolve", f"{name}:{server.port}:127.0.0.1")]
-        assert call_tool("-L", "--compact", *options, place("a.test", "/start")).code == 0
-        assert [request.values("Cookie") for request in server.requests] == [[], [], ["id=1"]]
+        assert call_tool("-L", "-k", "--compact", *options, place("b.a.test", "/start")).code == 0
+        assert [request.values("Cookie") for request in server.requests] == [
+            [],
+            ["all=2; __Secure-s=7"],
+            ["id=1; safe=5; __Host-h=6; all=8; __Secure-s=7"],
+        ]
 
 
-def test_a_loop_that_goes_on_all_the_same_names_the_cookies(call_tool):
-    with http_server({"/start": setting("/start", "seen=hunter2", "lang=en")}) as server:
-        result, _ = follow(call_tool, server)
-    said = "step 2 asks what step 1 asked: a loop; its redirects set cookies (seen, lang)"
-    assert result.code == 47
-    assert f"stopped after 10 redirects; {said}" in result.err and "hunter2" not in result.out + result.err
+def test_a_loop_that_goes_on_all_the_same_names_the_cookies_and_what_keeps_them_back(call_tool):
+    cookies = ["seen=hunter2", "lang=en; Path=/other", "tz=1; Secure", "a=1; Domain=other.test"]
+    for count, names in (
+        (2, "seen, lang, kept back by its Path"),
+        (4, "seen, lang, kept back by its Path, tz, kept back by its Secure and 1 more"),
+    ):
+        with http_server({"/start": setting("/start", *cookies[:count])}) as server:
+            result, _ = follow(call_tool, server)
+        said = f"step 2 asks what step 1 asked: a loop; its redirects set cookies ({names})"
+        assert result.code == 47
+        assert (
+            f"stopped after 10 redirects; {said}" in result.err and "hunter2" not in result.out + result.err
+        )
 
 
 # --- where a chain ends ---------------------------------------------------------------------------
