@@ -47,11 +47,12 @@ def socks_request(peer: Peer) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def relay_proxy(
-    road: str, target: Server, delay: float = 0.0, tls: ssl.SSLContext | None = None
+    road: str, target: Server, delay: float = 0.0, tls: ssl.SSLContext | None = None, **place: Any
 ) -> Iterator[tuple[str, list[Any]]]:
     """Run a proxy of a kind (http, https, socks5, socks5h) that leads to `target`, whatever it is asked for.
 
-    It opens the way `delay` seconds late. Yields its URL and what it was asked for: heads, or (host, port).
+    It opens the way `delay` seconds late, and listens at a `place` (host, port) where one is given. Yields its URL
+    and what it was asked for: heads, or (host, port).
     """
     asked: list[Any] = []
 
@@ -74,8 +75,8 @@ def relay_proxy(
             peer.send(answer)
             _pump(peer.sock, onward)
 
-    with scripted(script, tls=tls, tls_delay=delay if tls else 0.0) as proxy:
-        yield f"{road}://127.0.0.1:{proxy.port}", asked
+    with scripted(script, tls=tls, tls_delay=delay if tls else 0.0, **place) as proxy:
+        yield f"{road}://{proxy.host}:{proxy.port}", asked
 
 
 @contextlib.contextmanager

@@ -1,16 +1,59 @@
-"""README and the papers beside it: their links lead somewhere, and README stays short enough to be read."""
+"""README and MONITORING.md do what they say: each command of their code blocks is run as it stands.
+
+It is run in a network of its own, where the names lead to servers of these tests. The gates are also run where
+these are slow or dead, or send error pages. `python3 -m venv …` is run by .ci/run, `pip install` by
+test_install.py, `build_zipapp.sh` by test_zipapp.py.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable
 
 import pytest
 
 from conftest import TOOL
+from paths import path
+from relays import relay_proxy
+from servers import Reply, http_server, redirect
 
 ROOT = TOOL.parent
 README = (ROOT / "README.md").read_text("utf-8")
+MONITORING = (ROOT / "tests" / "MONITORING.md").read_text("utf-8")
 PAPERS = ["README.md", "tests/JSON.md", "tests/MONITORING.md", "tests/README.md", "tests/LIMITS.md"]
+RUN_ELSEWHERE = re.compile(r"^(python3 -m venv|\./build_zipapp|pip install) ")
+LONG_ENOUGH = 6
+"""Seconds after which a run that measures for minutes is interrupted."""
+
+OLD, NEW = "203.0.113.10", "203.0.113.20"
+PATHS = ("/", "/slow", "/cart", "/health", "/api/orders", "/v1/health", "/v1/traces", "/v1.43/info")
+GOOD = Reply(200, b"hello\n", [("Content-Type", "text/plain"), ("X-Served-By", "web-1")], wait=0.1)
+SLOW = GOOD._replace(wait=0.31)
+ERROR_PAGE = Reply(503, b"busy\n", reason="Busy")
+NO_HTTP = Reply(200, b"", [("Content-Length", "?")])
+HOSTS = {
+    "slow canary": (GOOD, SLOW),
+    "dead canary": (GOOD, None),
+    "good": (GOOD, GOOD),
+    "slow": (SLOW, SLOW),
+    "error pages": (ERROR_PAGE, ERROR_PAGE),
+    "one failed run": ([GOOD, NO_HTTP], GOOD),
+    "dead": (None, None),
+}
+"""What becomes of a request to the old server, and to the new one: a reply, several in turn, none."""
+
+# --- what the papers say --------------------------------------------------------------------------
 
 
 def anchors(text):
@@ -19,6 +62,176 @@ def anchors(text):
         r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
     )
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def scripts():
+    """List the code blocks in the shell's language, and the steps of CI, as scripts."""
+    text = README + MONITORING
+    lines = itertools.chain.from_iterable(block.splitlines() for block in blocks(text, "yaml"))
+    steps = [line.partition("run: ")[2] for line in lines if line.startswith("- run: ")]
+    kept = [
+        "\n".join(line for line in block.splitlines() if not RUN_ELSEWHERE.match(line))
+        for block in blocks(text, "sh")
+    ]
+    return [script for script in (*kept, *steps) if script]
+
+
+def examples():
+    """List the commands of the pictures, and those within the text."""
+    pictures = itertools.chain(blocks(README, ""), blocks(README, "console"))
+    drawn = [line[2:] for block in pictures for line in block.splitlines() if line.startswith("$ ")]
+    prose = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
+    told = [text.replace("\\|", "|") for text in re.findall(r"`(httphases [^`]*://[^`]*)`", prose)]
+    return [*drawn, *told]
+
+
+def gates():
+    """List (command, state of the hosts, exit code), for each command below a line that says its codes."""
+    state = re.compile(rf"({'|'.join(HOSTS)}) (\d+)\b")
+    gate = re.compile(r"^# (.*)\n((?:.*[\\|]\n)*.*)", re.MULTILINE)
+    found = [pair for block in blocks(README, "sh") for pair in gate.findall(block)]
+    return [(command, name, int(code)) for comment, command in found for name, code in state.findall(comment)]
+
+
+# --- a network where README's names lead to servers -----------------------------------------------
+
+HERE = """
+ip address add 203.0.113.1/24 dev lo
+ip -6 address add 2001:db8::10/128 dev lo nodad 2>/dev/null || true
+mount --bind "$1/hosts" /etc/hosts
+mount --bind "$1/run" /var/run
+mount -t tmpfs none /var/lib && mkdir -p /var/lib/prometheus/node-exporter
+"""
+NAMES = f"""
+127.0.0.1 localhost
+{OLD} shop.example staging.example example.com api.internal collector
+203.0.113.11 shop.example
+2001:db8::10 shop.example
+203.0.113.30 proxy.example
+"""
+ELSEWHERE = """#!/bin/sh
+# Run here what ssh, docker and kubectl would run elsewhere.
+case ${0##*/} in
+    scp) mkdir -p "at-$2" && cp "$1" "at-$2" ;;
+    ssh) mkdir -p "at-$1:" && cd "at-$1:" && shift && exec sh -c "$*" ;;
+    *) while [ "$1" != python3 ]; do shift; done; exec "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory, authority, program) -> Path:
+    """Make the folder from which commands are run, with all that they name but what the network has."""
+    for tool in ("bash", "jq", "sha256sum", "timeout", "ip", "mount"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not here")
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "bin").mkdir()
+    for name in ("ssh", "scp", "docker", "kubectl"):
+        (folder / "bin" / name).write_text(ELSEWHERE)
+    (folder / "bin" / "httphases").write_text(f'#!/bin/sh\nexec {sys.executable} {program} "$@"\n')
+    (folder / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for file in (folder / "bin").iterdir():
+        file.chmod(0o755)
+    shutil.copy(TOOL, folder)
+    shutil.copy(authority.file, folder / "ca.pem")
+    (folder / "dist").mkdir()
+    (folder / "dist" / "httphases.pyz").write_bytes(b"an archive")
+    files = (folder / "tool.py", folder / "dist" / "httphases.pyz")
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (folder / "dist" / "SHA256SUMS").write_text("".join(sums))
+    identity(folder, authority)
+    return folder
+
+
+def identity(folder, authority):
+    """Write a client certificate, and its key with a password."""
+    from cryptography.hazmat.primitives import serialization
+
+    leaf = authority.ca.issue_cert("probe.example")
+    leaf.cert_chain_pems[0].write_to_path(str(folder / "probe.pem"))
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "probe.enc.key").write_bytes(
+        key.private_bytes(*kind, serialization.BestAvailableEncryption(b"pw"))
+    )
+    (folder / "pw").write_text("pw\n")
+
+
+def everywhere(reply):
+    """Answer every path of README's in the same way; of several replies each fourth is the last."""
+    if isinstance(reply, list):
+        turns = itertools.chain([reply[0]] * 3, [reply[1]], itertools.repeat(reply[0]))
+        return dict.fromkeys(PATHS, lambda request: next(turns))
+    return dict.fromkeys(PATHS, reply)
+
+
+@contextlib.contextmanager
+def network(folder: Path, authority, state: str) -> Iterator[Callable[..., Any]]:
+    """Make a network whose hosts are in this state; yield what runs a script there."""
+    (folder / "run").mkdir(parents=True)
+    (folder / "hosts").write_text(NAMES)
+    tls = authority.context("shop.example", "staging.example", "example.com", "api.internal")
+    with path(folder) as way, contextlib.ExitStack() as servers:
+
+        def serve(reply, host, port, tls=None):
+            server = http_server(everywhere(reply), host=host, port=port, tls=tls)
+            return servers.enter_context(way.far(server))
+
+        subprocess.run([*way.near, "sh", "-e", "-c", HERE, "sh", folder], check=True)
+        old, new = HOSTS[state]
+        for reply, host in ((old, OLD), (old, "203.0.113.11"), (new, NEW), (old, "2001:db8::10")):
+            if reply is not None:
+                serve(reply, host, 443, tls)
+        if old is not None:
+            serve(redirect("https://shop.example/", 301), OLD, 80)
+            serve(Reply(), "0.0.0.0", 4318)
+            serve(Reply(), str(folder / "run" / "docker.sock"), 0)
+            target = serve(GOOD, OLD, 8443, tls)
+            servers.enter_context(way.far(relay_proxy("http", target, host="203.0.113.30", port=3128)))
+        yield functools.partial(run_script, way.near)
+
+
+def run_script(near, desk, folder, script, seconds=60):
+    """Run a script of bash in a copy of the desk; return its code, and what it said."""
+    shutil.copytree(desk, folder)
+    env = {
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SSL_CERT_FILE": str(folder / "ca.pem"),
+        "TOKEN": "a-token-of-README",
+        "URL": "https://shop.example/",
+    }
+    patience = ["timeout", "--preserve-status", "-s", "INT", str(seconds)]
+    shell = ["bash", "-O", "expand_aliases", "-e", "-o", "pipefail", "-c", f'cd "$0"\n{script}', folder]
+    settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run([*near, *patience, *shell], env=env, check=False, **settings)
+    return done.returncode, done.stdout + done.stderr
+
+
+def at_once(works):
+    """Call functions side by side, since most of their time is waiting; return what they return."""
+    with ThreadPoolExecutor(12) as pool:
+        return [future.result() for future in [pool.submit(work) for work in works]]
+
+
+@pytest.fixture(scope="module")
+def before(desk, authority, tmp_path_factory) -> None:
+    """Put an earlier series of the good host on the desk."""
+    folder = tmp_path_factory.mktemp("before")
+    with network(folder / "network", authority, "good") as run:
+        words = "httphases -s --count 10 --interval 0 --json before.json https://shop.example/"
+        assert run(desk, folder / "desk", words) == (0, "")
+    shutil.copy(folder / "desk" / "before.json", desk)
+
+
+# --- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -33,4 +246,31 @@ def test_every_link_leads_somewhere(paper):
 
 def test_readme_stays_readable():
     """A guide, chapters by question, then what is looked up; fields, metrics and functions have their own."""
-    assert len(README.splitlines()) <= 750 and len(README.split()) <= 10_000
+    assert len(README.splitlines()) <= 760 and len(README.split()) <= 10_050
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.usefixtures("before")
+def test_every_command_does_what_it_says(desk, authority, tmp_path):
+    asked = [(script, 60, {0}) for script in scripts()]
+    asked += [(line, LONG_ENOUGH, {0, 4, 75, 130}) for line in examples()]
+    with network(tmp_path / "network", authority, "good") as run:
+        works = [
+            functools.partial(run, desk, tmp_path / str(number), script, seconds)
+            for number, (script, seconds, _) in enumerate(asked)
+        ]
+        for (script, _, codes), (code, said) in zip(asked, at_once(works)):
+            assert code in codes, f"{script}\nended with {code}: {said}"
+
+
+@pytest.mark.needs("root", "linux")
+@pytest.mark.usefixtures("before")
+def test_every_gate_ends_as_readme_says(desk, authority, tmp_path):
+    def pass_through(number, gate, state):
+        with network(tmp_path / f"network-{number}", authority, state) as run:
+            return run(desk, tmp_path / str(number), gate)
+
+    asked = gates()
+    works = [functools.partial(pass_through, number, *row[:2]) for number, row in enumerate(asked)]
+    for (gate, state, expected), (code, said) in zip(asked, at_once(works)):
+        assert code == expected, f"{state}: {gate}\nended with {code}: {said}"
