@@ -615,6 +615,22 @@ def parse_compact(line: str) -> dict[str, str]:
     return match.groupdict()
 
 
+def summaries(text: str) -> list[dict[str, str]]:
+    """Read the Summary lines: their tokens by name, in order, and the number under `step`."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"Summary (\d+): (.*)", line)
+        if match:
+            pairs = [token.partition("=")[::2] for token in match[2].split(" ")]
+            assert len(dict(pairs)) == len(pairs), f"a key is there twice: {line}"
+            found.append({"step": match[1], **dict(pairs)})
+    return found
+
+
+def run_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("Run ") and " Step " in line]
+
+
 # --- what is said to people -----------------------------------------------------------------------
 
 
@@ -623,6 +639,10 @@ NOTICE = (
     r"times that end on this machine may be too long"
 )
 UNREST = re.compile(rf"httphases: warning: {NOTICE}\n|\bNote {NOTICE}")
+
+
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What may not stand raw in a JSON document: what moves a terminal's cursor or turns its text around."""
 
 
 def calm(text: str) -> str:

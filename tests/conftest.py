@@ -37,6 +37,7 @@ from unittest import mock
 import pytest
 
 from checks import ACCIDENT, BELOW_400, calm, check_document, check_schema, parse_metrics, surprises
+from laboratory import Lab
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
@@ -482,6 +483,14 @@ def server() -> Iterator[Server]:
     """Serve `hello` over plain HTTP/1.1 at every path."""
     with http_server() as running:
         yield running
+
+
+@pytest.fixture
+def lab(run_tool: Callable[..., Result], authority: Authority, tmp_path: Path) -> Iterator[Lab]:
+    """Give a laboratory whose path `start` opens."""
+    made = Lab(run_tool, authority, tmp_path)
+    with made.open:
+        yield made
 
 
 # --- certificates ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import ipaddress
 import ssl
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,19 @@ def _alternatives(sans: tuple[str, ...]) -> list[Any]:
         except ValueError:
             names.append(x509.DNSName(san.removeprefix("dns:")))  # which may look like an address
     return names
+
+
+def hostile_certificate(folder: Path, text: str) -> Path:
+    """Make a self-signed certificate whose names all hold `text`; return a PEM file of it and its key."""
+    mint = Mint(folder)
+    from cryptography import x509
+
+    kinds = (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the names are longer than they ought to be
+        name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
+    plain = "".join(char for char in text if char.isascii())
+    return mint.file(mint.issue(None, subject=name, sans=("dns:" + plain,)))
 
 
 def server_context(pem: Path) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -348,6 +349,39 @@ def sending(response: bytes | str) -> Script:
     return script
 
 
+OK = "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Failing:
+    """A script that fails at the runs in `bad` (counted from 1): it hangs up without a word."""
+
+    def __init__(self, *bad):
+        self.bad, self.count = bad, itertools.count(1)
+
+    def __call__(self, peer):
+        peer.read_request()
+        if next(self.count) in self.bad:
+            return
+        peer.send(OK)
+        peer.read_to_end()
+
+
+class Holding:
+    """Answer the first `answered` requests, and hold the next until the end; `held` says when."""
+
+    def __init__(self, answered):
+        self.answered, self.count, self.held = answered, itertools.count(), threading.Event()
+
+    def __call__(self, peer):
+        peer.read_request()
+        if next(self.count) >= self.answered:
+            self.held.set()
+            peer.wait(60)
+            return
+        peer.send(OK)
+        peer.read_to_end()
+
+
 # --- an ordinary HTTP/1.1 server ------------------------------------------------------------------
 
 
@@ -367,6 +401,12 @@ class Reply(NamedTuple):
 def redirect(location: str, status: int = 302) -> Reply:
     """Make a redirect to `location`."""
     return Reply(status, b"moved\n", [("Location", location)], "Moved")
+
+
+def every(*replies):
+    """Answer with one reply after the other, round and round."""
+    turn = itertools.cycle(replies)
+    return lambda request: next(turn)
 
 
 Route = Union[Reply, Callable[[Request], Reply]]

@@ -398,3 +398,31 @@ def test_late_rounds_and_opened_connections_are_told(run_tool):
 def test_the_waterfall_of_addresses_has_no_lines_of_runs(run_tool, style, told):
     result, _ = ask(run_tool, [ok()] * 3, style, "--count", 2, "--interval", 0, terminal="out")
     assert len(re.findall(r"^Run \d+ ", result.out, re.MULTILINE)) == told
+
+
+# --- good and bad ones --------------------------------------------------------------------------------
+
+
+def test_an_error_page_that_comes_soon_makes_no_other_address_slow(run_tool):
+    result, addresses = ask(run_tool, [ok(wait=0.1), {"routes": {"/": Reply(503)}}], columns=200)
+    words = flat(result.out)
+    assert "slower than" not in words and "faster than" not in words
+    assert f"{addresses[1]} answers 503, {addresses[0]} 200: the times are of different work" in words
+    assert f"{addresses[1]}: no answer was good, so the statistics are of all answers" in words
+
+
+def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones_on_a_kept_one(run_tool):
+    replies = itertools.chain([Reply(wait=0.05)], itertools.repeat(Reply(503)))
+    members = [{"routes": {"/": lambda request: next(replies)}}, ok(wait=0.05)]
+    result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
+    words = flat(result.out)
+    assert "no answer was good" not in words
+    total = re.search(rf"{re.escape(addresses[0])} 200, 503 .*?([\d.]+) {re.escape(addresses[1])} 200", words)
+    assert float(total[1]) >= 49
+
+
+def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
+    failing, _ = ask(run_tool, [None, None], columns=200, expected=75)
+    assert "Status" in failing.out and "wait" not in failing.out
+    some, _ = ask(run_tool, [None, ok()], columns=200, expected=75)
+    assert "wait" in some.out and "dns" not in some.out and "tls" not in some.out

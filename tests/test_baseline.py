@@ -9,11 +9,10 @@ import re
 import threading
 
 import pytest
-from test_series import summaries
-from test_terminal import cells, lines_of
 
-from checks import check_usage_error, flat
+from checks import check_usage_error, flat, summaries
 from inside import tool
+from screens import cells, lines_of
 from servers import Reply, http_server, redirect, refused_port
 
 KEYS = ("dns_ms", "connect_ms", "tls_ms", "wait_ms", "xfer_ms", "ttfb_ms", "total_ms", "send_ms")

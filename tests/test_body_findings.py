@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from test_findings import RTT, by_id, costs, lab, on_a_path
 
 from checks import flat
+from laboratory import RTT, by_id, costs, on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http2_server, http_server, scripted
 
-assert lab  # a fixture
 HEAD = "HTTP/1.1 200 Fine\r\nContent-Length: {}\r\n\r\n"
 NEVER_OF_A_BODY = {"stalled", "slow_body", "loss xfer", "loss wait", "http2_window", "tcp_window"}
 

@@ -8,12 +8,12 @@ import io
 import re
 
 import pytest
-from test_terminal import SGR, cells, lines_of
 
 from checks import flat
 from conftest import PATIENCE, has
 from inside import tool
 from mint import Mint
+from screens import SGR, cells, lines_of
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")

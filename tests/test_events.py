@@ -12,12 +12,12 @@ import signal
 import time
 
 import pytest
-from test_statistics import sample
-from test_terminal import SGR
 
 from checks import EDGE, check_document, check_usage_error, flat, parse_metrics
 from conftest import PATIENCE, with_resolver
 from inside import tool
+from samples import sample
+from screens import SGR
 from servers import Reply, dns_server, free_port, http_server, redirect, scripted
 
 # --- what is an event, and what is not ------------------------------------------------------------

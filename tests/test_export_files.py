@@ -8,53 +8,21 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import stat
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checks import calm, check_document
-from conftest import PATIENCE, TOOL
+from confined import mounted, run_under, without_privilege
+from conftest import PATIENCE
 from servers import Reply, http_server
 
 OLD = '{"old": true}\n'
-CAPABILITIES = "-dac_override,-dac_read_search,-fowner,-chown"
-
-
-def run_under(prefix: Sequence[str], arguments: Sequence[Any], env: dict[str, str]) -> Any:
-    """Run the program behind a command that changes what it may do."""
-    command = [*prefix, sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, check=False, env=env, timeout=PATIENCE, stdin=subprocess.DEVNULL
-    )
-
-
-def mounted(folder: Path, options: str) -> list[str]:
-    """Make the prefix of a command that sees `folder` through a mount of its own."""
-    prefix = ["unshare", "--mount", "sh", "-c", f'mount {options} "{folder}" && exec "$@"', "sh"]
-    return possible(prefix, "needs the right to mount")
-
-
-def without_privilege() -> list[str]:
-    """Make the prefix of a command that root runs with the rights of any other user."""
-    prefix = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
-    return possible(prefix, "needs setpriv and root") if os.geteuid() == 0 else []
-
-
-def possible(prefix: list[str], reason: str) -> list[str]:
-    """Return `prefix`, or skip the test where it does not work."""
-    trial = [*prefix, "true"]
-    if not shutil.which(prefix[0]) or subprocess.run(trial, capture_output=True, check=False).returncode:
-        pytest.skip(reason)
-    return prefix
 
 
 @pytest.fixture

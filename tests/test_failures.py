@@ -19,11 +19,11 @@ import sys
 from typing import Any, Callable, NamedTuple
 
 import pytest
-from hostile.frames import frame, read_frames
 
 import tool
 from checks import check_document, flat
 from conftest import PATIENCE, has
+from frames import frame, read_frames
 from paths import path
 from servers import (
     SERVFAIL,

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import re
 
 import pytest
-from test_backends import ask, ok
-from test_series import every, summaries
-from test_statistics import sample
 
-from checks import check_usage_error, flat, parse_metrics
-from conftest import TOOL
-from servers import Reply, http_server, redirect, refused_port
-
-tool = importlib.import_module(TOOL.stem)
+from checks import check_usage_error, flat, parse_metrics, summaries
+from inside import tool
+from samples import sample
+from servers import Reply, every, http_server, redirect, refused_port
 
 QUICK = ("--interval", "0")
 OFTEN = ("--count", "20", *QUICK)
@@ -201,34 +195,6 @@ def test_a_redirect_on_the_way_is_good_whatever_is_expected(run_tool, tmp_path):
         result = run_tool(*options, server.url()).warned(f"in 2 of 4 runs the last status, 200, {UNEXPECTED}")
         document = result.json(path, [401])
     assert [(each["n"], each["bad_status"]) for each in document["statistics"]] == [(4, 0), (2, 2)]
-
-
-# --- every address --------------------------------------------------------------------------------
-
-
-def test_an_error_page_that_comes_soon_makes_no_other_address_slow(run_tool):
-    result, addresses = ask(run_tool, [ok(wait=0.1), {"routes": {"/": Reply(503)}}], columns=200)
-    words = flat(result.out)
-    assert "slower than" not in words and "faster than" not in words
-    assert f"{addresses[1]} answers 503, {addresses[0]} 200: the times are of different work" in words
-    assert f"{addresses[1]}: {NONE_GOOD}" in words
-
-
-def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones_on_a_kept_one(run_tool):
-    replies = itertools.chain([Reply(wait=0.05)], itertools.repeat(Reply(503)))
-    members = [{"routes": {"/": lambda request: next(replies)}}, ok(wait=0.05)]
-    result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
-    words = flat(result.out)
-    assert NONE_GOOD not in words
-    total = re.search(rf"{re.escape(addresses[0])} 200, 503 .*?([\d.]+) {re.escape(addresses[1])} 200", words)
-    assert float(total[1]) >= 49
-
-
-def test_a_column_in_which_nothing_stands_is_left_out(run_tool):
-    failing, _ = ask(run_tool, [None, None], columns=200, expected=75)
-    assert "Status" in failing.out and "wait" not in failing.out
-    some, _ = ask(run_tool, [None, ok()], columns=200, expected=75)
-    assert "wait" in some.out and "dns" not in some.out and "tls" not in some.out
 
 
 # --- the progress line ----------------------------------------------------------------------------

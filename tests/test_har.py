@@ -11,7 +11,7 @@ from typing import Any, Callable
 import pytest
 
 from checks import EDGE, exact
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Failing, Reply, http_server, redirect, refused_port, scripted, sending
 
 jsonschema = pytest.importorskip(
     "jsonschema", reason="jsonschema, which validates the archives, is not installed"
@@ -209,6 +209,32 @@ def test_a_request_over_http2_that_fails_is_not_called_http1(call_tool, tmp_path
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:
         [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
     assert entry["request"]["httpVersion"] == "HTTP/2"
+
+
+def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
+    path = tmp_path / "out.har"
+    with scripted(Failing(2)) as server:
+        options = (
+            "--metrics-only",
+            "--count",
+            "3",
+            "--interval",
+            "0",
+            "--har",
+            path,
+            "--json",
+            "-",
+            server.url(),
+        )
+        runs = run_tool(*options).json()["runs"]
+    document = json.loads(path.read_text())
+    assert not list(VALIDATOR.iter_errors(document))
+    log = document["log"]
+    ids = [page["id"] for page in log["pages"]]
+    assert len(set(ids)) == 3
+    assert [entry["pageref"] for entry in log["entries"]] == ids
+    assert [entry["response"]["status"] for entry in log["entries"]] == [200, 0, 200]
+    assert [entry["startedDateTime"] for entry in log["entries"]] == [run["started_at"] for run in runs]
 
 
 # --- where it goes, and what may be in it ---------------------------------------------------------

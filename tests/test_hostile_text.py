@@ -8,15 +8,14 @@ import contextlib
 import json
 import re
 import unicodedata
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile.runner import UNSAFE
 
-from mint import Mint, server_context
+from checks import UNSAFE
+from mint import hostile_certificate, server_context
 from servers import Server, http_server, redirect, scripted, sending
 
 ESCAPES = (
@@ -164,19 +163,6 @@ def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, name
 
 
 # --- certificates ---------------------------------------------------------------------------------
-
-
-def hostile_certificate(folder: Path, text: str) -> Path:
-    """Make a self-signed certificate whose names all hold `text`; return a PEM file of it and its key."""
-    mint = Mint(folder)
-    from cryptography import x509
-
-    kinds = (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the names are longer than they ought to be
-        name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
-    plain = "".join(char for char in text if char.isascii())
-    return mint.file(mint.issue(None, subject=name, sans=("dns:" + plain,)))
 
 
 NAMES = {

@@ -14,12 +14,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from hostile.frames import CONTINUATION, DATA, END_HEADERS, HEADERS, PING, frame
 
 import servers
 from checks import EDGE, flat
 from conftest import PATIENCE
 from conversations import converse, conversing
+from frames import CONTINUATION, DATA, END_HEADERS, HEADERS, PING, frame
 from inside import failure, here, only_step, tool
 from relays import halving_relay
 from servers import debian_program, free_port, scripted

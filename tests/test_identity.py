@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hostile.frames import settings
 
 from checks import check_usage_error, flat
 from conftest import PATIENCE, TOOL
 from conversations import PREFACE
+from frames import settings
 from inside import failure, here, only_step
 from relays import relay_proxy
 from servers import Peer, Reply, debian_program, free_port, http_server, scripted

@@ -6,14 +6,13 @@ import json
 import signal
 
 import pytest
-from test_findings import by_id, costs, lab, on_a_path
 
 from checks import flat
 from conftest import PATIENCE
+from laboratory import by_id, costs, on_a_path
 from paths import FAR, NEAR, OTHERS, silent
 from servers import dns_server
 
-assert lab  # a fixture
 SEARCH = "ns.svc.cluster.test svc.cluster.test cluster.test example.net"
 SHOP = {"shop.example": [FAR], "six.test": ["2001:db8::2"], "alias.example": "shop.example"}
 

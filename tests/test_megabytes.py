@@ -17,11 +17,10 @@ import time
 from typing import Callable
 
 import pytest
-from test_hostile_text import hostile_certificate
 
 from conftest import WITHOUT, block
 from inside import tool
-from mint import server_context
+from mint import hostile_certificate, server_context
 from servers import http_server, scripted, sending
 
 MEGABYTE = (1 << 20) - 2000

@@ -10,7 +10,9 @@ import json
 import random
 
 import pytest
-from hostile.frames import (
+
+from checks import UNSAFE, check_document
+from frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -26,9 +28,6 @@ from hostile.frames import (
     read_frames,
     settings,
 )
-from hostile.runner import UNSAFE
-
-from checks import check_document
 from servers import Peer, scripted
 
 HTTP1 = [

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_export_files import possible
 
 from checks import calm, check_document
+from confined import possible
 from conftest import PATIENCE, TOOL
 from servers import http_server
 

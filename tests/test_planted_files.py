@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_export_files import run_under, without_privilege
 
 from checks import flat
+from confined import run_under, without_privilege
 from inside import tool
 from servers import http_server
 

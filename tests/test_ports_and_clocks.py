@@ -8,13 +8,10 @@ import json
 import re
 import socket
 
-from test_findings import lab, on_a_path
-
 from checks import flat
+from laboratory import on_a_path
 from paths import FAR
 from servers import http_server
-
-assert lab  # a fixture
 
 
 @on_a_path

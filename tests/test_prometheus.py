@@ -14,13 +14,22 @@ import urllib.request
 from datetime import datetime, timezone
 
 import pytest
-from test_series import Holding
 
 from checks import PHASES
 from conftest import PATIENCE, TOOL
 from inside import tool
 from mint import Mint
-from servers import Reply, debian_program, free_port, http_server, redirect, refused_port, scripted, sending
+from servers import (
+    Holding,
+    Reply,
+    debian_program,
+    free_port,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+    sending,
+)
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 

@@ -17,16 +17,15 @@ import threading
 from typing import NamedTuple
 
 import pytest
-from hostile.frames import END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, STATUS_200, frame
-from test_series import OK, run_lines, summaries
 
-from checks import flat
+from checks import flat, run_lines, summaries
 from conftest import PATIENCE
 from conversations import conversing
+from frames import END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, STATUS_200, frame
 from inside import here
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
-from servers import Reply, free_port, http_server, nginx, redirect, refused_port, scripted
+from servers import OK, Reply, free_port, http_server, nginx, redirect, refused_port, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 

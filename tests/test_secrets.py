@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from test_terminal import TERMINAL, Screen
 
 from conftest import TOOL
 from conversations import conversing
 from inside import here, only_step, tool
+from screens import TERMINAL, Screen
 from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, redirect, refused_port, scripted, sending
 
 MARK = "Tr0ub4dor"

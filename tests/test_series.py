@@ -13,12 +13,9 @@ import platform
 import re
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
-from test_har import VALIDATOR
-from test_terminal import cells, lines_of
 
 from checks import (
     EDGE,
@@ -28,10 +25,24 @@ from checks import (
     flat,
     parse_compact,
     parse_metrics,
+    run_lines,
+    summaries,
 )
 from conftest import PATIENCE
 from inside import tool
-from servers import Reply, dns_server, http_server, redirect, refused_port, scripted
+from screens import cells, lines_of
+from servers import (
+    OK,
+    Failing,
+    Holding,
+    Reply,
+    dns_server,
+    every,
+    http_server,
+    redirect,
+    refused_port,
+    scripted,
+)
 
 SUMMARY_KEYS = [
     "runs",
@@ -44,44 +55,7 @@ SUMMARY_KEYS = [
         for statistic in ("min", "median", "p95", "max")
     ),
 ]
-OK = "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nok"
 QUICK = ("--interval", "0")
-
-
-def summaries(text: str) -> list[dict[str, str]]:
-    """Read the Summary lines: their tokens by name, in order, and the number under `step`."""
-    found = []
-    for line in text.splitlines():
-        match = re.fullmatch(r"Summary (\d+): (.*)", line)
-        if match:
-            pairs = [token.partition("=")[::2] for token in match[2].split(" ")]
-            assert len(dict(pairs)) == len(pairs), f"a key is there twice: {line}"
-            found.append({"step": match[1], **dict(pairs)})
-    return found
-
-
-def run_lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("Run ") and " Step " in line]
-
-
-def every(*replies):
-    """Answer with one reply after the other, round and round."""
-    turn = itertools.cycle(replies)
-    return lambda request: next(turn)
-
-
-class Failing:
-    """A script that fails at the runs in `bad` (counted from 1): it hangs up without a word."""
-
-    def __init__(self, *bad):
-        self.bad, self.count = bad, itertools.count(1)
-
-    def __call__(self, peer):
-        peer.read_request()
-        if next(self.count) in self.bad:
-            return
-        peer.send(OK)
-        peer.read_to_end()
 
 
 def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, server):
@@ -406,22 +380,6 @@ needs_calls = pytest.mark.skipif(
 )
 
 
-class Holding:
-    """Answer the first `answered` requests, and hold the next until the end; `held` says when."""
-
-    def __init__(self, answered):
-        self.answered, self.count, self.held = answered, itertools.count(), threading.Event()
-
-    def __call__(self, peer):
-        peer.read_request()
-        if next(self.count) >= self.answered:
-            self.held.set()
-            peer.wait(60)
-            return
-        peer.send(OK)
-        peer.read_to_end()
-
-
 @pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term", "hup"])
 def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number, code):
     script, path, archive = Holding(3), tmp_path / "out.json", tmp_path / "out.har"
@@ -583,21 +541,6 @@ def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool, ser
     single = run_tool("--metrics-only", "--json", "-", server.url())
     assert not {"runs", "count", "interval_s", "statistics"} & set(single.json())
     assert single.err.startswith("Step 1: ")
-
-
-def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
-    path = tmp_path / "out.har"
-    with scripted(Failing(2)) as server:
-        options = ("--metrics-only", "--count", "3", *QUICK, "--har", path, "--json", "-", server.url())
-        runs = run_tool(*options).json()["runs"]
-    document = json.loads(path.read_text())
-    assert not list(VALIDATOR.iter_errors(document))
-    log = document["log"]
-    ids = [page["id"] for page in log["pages"]]
-    assert len(set(ids)) == 3
-    assert [entry["pageref"] for entry in log["entries"]] == ids
-    assert [entry["response"]["status"] for entry in log["entries"]] == [200, 0, 200]
-    assert [entry["startedDateTime"] for entry in log["entries"]] == [run["started_at"] for run in runs]
 
 
 # --- peers that are no friends, and memory --------------------------------------------------------

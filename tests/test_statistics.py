@@ -5,7 +5,6 @@ Medians and percentiles are computed a second time for every document, by checks
 
 from __future__ import annotations
 
-import datetime
 import math
 import random
 from fractions import Fraction
@@ -16,6 +15,7 @@ from hypothesis import strategies as some
 
 from checks import SUPPORT
 from inside import tool
+from samples import NOW, sample, with_times
 
 times = some.integers(0, 10**8)
 lists = some.lists(times, min_size=1, max_size=250)
@@ -50,36 +50,6 @@ def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_al
 
 
 # --- many samples, one summary --------------------------------------------------------------------
-
-NOW = datetime.datetime(2026, 1, 1).astimezone()
-
-
-def sample(run, total, *, error=None, status=200, reused=None, number=1, url="http://a.test/", variant=None):
-    known = None if reused else 0
-    timing = tool.Timing(known, known, known, total, 0, total, 0, total)
-    if error:
-        timing = timing._replace(xfer=None, ttfb=None)
-    step = tool.Step(
-        number=number,
-        url=url,
-        request=tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None),
-        sent_headers=(),
-        route=tool.Route(None, None),
-        started_at=NOW + datetime.timedelta(seconds=run),
-        timing=timing,
-        network=tool.Network(None, None, (), (), tool.NO_TLS, None, None, reused),
-        response=None if error else tool.Response(status, "", "HTTP/1.1", ()),
-        body_bytes=0,
-        interim=(),
-        error=error and tool.Failure(error, "wait", "no answer", "try again"),
-        starved_us=0,
-        evidence=tool.Evidence(),
-    )
-    return tool.Sample(step, tool.Turn(run, run, variant=variant), judged=not error, last=True)
-
-
-def with_times(each, **times):
-    return each._replace(step=each.step._replace(timing=each.timing._replace(**times)))
 
 
 def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_findings import lab, on_a_path
 
+from laboratory import on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http_server, scripted
 
-assert lab  # a fixture
 BODY = Reply(body=b"x" * 100_000)
 ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {FAR}"

@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 import pytest
-from test_export_files import possible
 
 from checks import check_usage_error
+from confined import possible
 from conftest import PATIENCE, TOOL
 from inside import failure, here, only_step, tool
 from mint import Handshake, Mint, server_context, tls_record

@@ -13,12 +13,12 @@ import sys
 import threading
 
 import pytest
-from test_statistics import sample, with_times
-from test_terminal import SGR
 
 from checks import EDGE, check_usage_error, flat, parse_compact
 from conftest import PATIENCE
 from inside import tool
+from samples import sample, with_times
+from screens import SGR
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
 
 SECRET = "hunter2hunter2"

@@ -4,5 +4,4 @@ The promise, proved for every case by `runner.check_manners`: the program ends b
 specified exit code, in at most 100 MiB, without a traceback, with nothing raw from its peer on a stream, and
 with everything reported that it had measured.
 
-`python tests/hostile/summary.py` runs it all and prints the cases by family, the slowest and the largest.
 """

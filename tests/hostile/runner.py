@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
-from checks import check_document, parse_compact, parse_metrics
-from servers import Peer
+from checks import UNSAFE, check_document, parse_compact, parse_metrics
+from servers import Peer, Script
 
 PEAK_MIB = 100
 PATIENCE = 90.0
@@ -19,8 +18,6 @@ PATIENCE = 90.0
 SHORT, FAR, LONG = 0.4, 4.0, 30.0
 """The -m of a case that is to run into it, of one that is to come to some phase before, and of one that is to
 end without."""
-UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What may not stand raw in a JSON document: what moves a terminal's cursor or turns its text around."""
 STYLES = (("--metrics-only",), ("--compact",), ())
 
 
@@ -71,9 +68,6 @@ class Launcher:
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
-
-
-Script = Callable[[Peer], None]
 
 
 class Case(NamedTuple):

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from hostile.runner import Case, Script, check_manners
-from servers import Peer, scripted
+from hostile.runner import Case, check_manners
+from servers import Peer, Script, scripted
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"Content-Length: 6\r\n\r\nhello\n"

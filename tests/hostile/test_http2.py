@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from hostile.frames import (
+from frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -33,8 +33,8 @@ from hostile.frames import (
     read_through,
     settings,
 )
-from hostile.runner import Case, Script
-from servers import Peer
+from hostile.runner import Case
+from servers import Peer, Script
 
 pytestmark = pytest.mark.needs("h2")
 

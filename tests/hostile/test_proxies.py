@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from hostile.runner import Case, Script
-from servers import Peer
+from hostile.runner import Case
+from servers import Peer, Script
 
 OK = b"HTTP/1.1 200 Connection established\r\n\r\n"
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from checks import check_document, parse_metrics
-from hostile.runner import Case, Script, check_manners
-from servers import Peer, scripted
+from hostile.runner import Case, check_manners
+from servers import Peer, Script, scripted
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 

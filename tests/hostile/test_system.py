@@ -18,7 +18,7 @@ import pytest
 
 from checks import calm, check_document, parse_metrics
 from conftest import PATIENCE
-from hostile.frames import DATA, END_STREAM, WINDOW_UPDATE, frame, head, read_frames, read_upload, settings
+from frames import DATA, END_STREAM, WINDOW_UPDATE, frame, head, read_frames, read_upload, settings
 from hostile.runner import PEAK_MIB
 from servers import Reply, http_server, redirect, scripted, sending
 

@@ -7,9 +7,9 @@ import ssl
 
 import pytest
 
-from hostile.runner import Case, Script
+from hostile.runner import Case
 from mint import Handshake, tls_record
-from servers import Peer
+from servers import Peer, Script
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\nhello\n"

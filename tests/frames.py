@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from hostile.runner import Script
-from servers import Peer
+from servers import Peer, Script
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE = range(6)
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(6, 10)
