@@ -1135,19 +1135,20 @@ def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
     return [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
 
 
-DIGITS = {10: b"0123456789", 16: b"0123456789ABCDEFabcdef"}
-
-
 def is_token(text: bytes) -> bool:
     """Tell whether a text is a token (RFC 9110 section 5.6.2)."""
     return bool(text) and not text.translate(None, TOKEN)
 
 
-def parse_length(text: bytes, base: int) -> int | None:
-    """Read a length as RFC 9112 sections 6.2 and 7.1 have it: digits alone, none of int()'s +5, 1_0, 0x5."""
-    if not 1 <= len(text) <= 15 or text.translate(None, DIGITS[base]):
+def parse_digits(text: bytes | str, base: int = 10, most: int = 10**15 - 1) -> int | None:
+    """Read a whole number from outside: ASCII digits alone, none of what int() takes too (+5, 1_0, 0x5) or
+    str.isdigit() (５, ²). None for all else, and for more than `most`.
+    """
+    digits = decode(text) if isinstance(text, bytes) else text
+    if not re.fullmatch("[0-9]{1,15}" if base == 10 else "[0-9A-Fa-f]{1,15}", digits):
         return None
-    return int(text, base)
+    number = int(digits, base)
+    return number if number <= most else None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1315,8 +1316,8 @@ STANDARD_DESCRIPTORS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr"
 def descriptor_of(path: str) -> int | None:
     """Return the number of the descriptor that a path to be written stands for, None for any other path."""
     folder, _, number = path.rpartition("/")
-    if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() and len(number) < 10:
-        return int(number)
+    if folder in ("/dev/fd", "/proc/self/fd"):
+        return parse_digits(number, most=(1 << 31) - 1)
     return STANDARD_DESCRIPTORS.get(path)
 
 
@@ -1608,10 +1609,10 @@ def parse_host(text: str) -> str:
 
 def parse_port(text: str) -> int:
     """Read a port from 1 to 65535; raises UsageError."""
-    digits = text.lstrip("0")  # int() refuses thousands of digits, zeros too
-    if not re.fullmatch("[0-9]{1,5}", digits) or int(digits) > 65535:
+    port = parse_digits(text.lstrip("0"), most=65535)
+    if port is None:
         raise UsageError(f"port '{clip(text, MAX_FOREIGN)}' is not a number from 1 to 65535")
-    return int(digits)
+    return port
 
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
@@ -1962,8 +1963,9 @@ def parse_time(option: str, text: str | None, otherwise: float, expected: str, z
 
 def parse_count(option: str, text: str) -> int:
     """Read how many runs (--count) or days are wanted; raises UsageError."""
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_COUNT:
-        return int(text)
+    count = parse_digits(text, most=MAX_COUNT)
+    if count:
+        return count
     what = f"number of {'runs' if option == '--count' else 'days'}, a whole one from 1 to {MAX_COUNT}"
     raise UsageError(f"{option} '{clip(text)}': expected a {what}")
 
@@ -2749,7 +2751,7 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, headers: tu
         raise UsageError(f"method '{method}' is not one of {', '.join(METHODS)}")
     request = Request(method.upper(), url, headers, body, content_type)
     size = len(request.data)
-    if any(parse_length(value, 10) != size for value in values_of(headers, "content-length")):
+    if any(parse_digits(value) != size for value in values_of(headers, "content-length")):
         raise UsageError(f"-H: 'Content-Length' is not the body's, of {size} bytes: leave it out")
     return request
 
@@ -4724,7 +4726,7 @@ def connection_tokens(headers: Iterable[Header]) -> set[str]:
 def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
     """Return the different lengths that Content-Length names (RFC 9110 section 8.6), None for no length."""
     parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
-    return {parse_length(part.strip(b" \t"), 10) for part in parts}
+    return {parse_digits(part.strip(b" \t")) for part in parts}
 
 
 def content_length(headers: Sequence[Header]) -> int | None:
@@ -4766,7 +4768,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
             if not line:
                 raise
         size = line.partition(b";")[0].strip(b" \t")
-        length = parse_length(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
+        length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
             raise protocol_error("a chunk size is no hexadecimal number: '{}'", foreign(size))
         if not length:
@@ -4875,7 +4877,7 @@ def read_keep_alive(headers: Iterable[Header]) -> int | None:
     for name, _ in read_list(b",".join(values_of(headers, "keep-alive"))):
         key, _, value = name.partition("=")
         if key.strip(BLANK).lower() == "timeout":
-            return parse_length(value.strip(BLANK).encode(), 10)
+            return parse_digits(value.strip(BLANK).encode())
     return None
 
 
@@ -4911,7 +4913,7 @@ def read_cache(headers: Sequence[Header]) -> CacheUse | None:
         for name in (*CACHE_FIELDS, "Age", "Via")
     }
     # RFC 9111 section 5.1: the first value counts.
-    age = parse_length(b",".join(lines["Age"]).partition(b",")[0].strip(), 10)
+    age = parse_digits(b",".join(lines["Age"]).partition(b",")[0].strip())
     if age is None:
         lines["Age"] = []
     statuses = {name: read(b"".join(lines[name][-1:])) for name, read in CACHE_FIELDS.items()}
@@ -9252,7 +9254,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
         delay = clip(response.get("retry-after") or "", MAX_FOREIGN)
-        retry = delay and f"retry after {delay}{' s' if delay.isdecimal() else ''}"
+        retry = delay and f"retry after {delay}{'' if parse_digits(delay) is None else ' s'}"
         media = clip(response.get("content-type") or "")
         yield "Response", ", ".join(filter(None, (status, retry, body, media)))
         location = response.get("location")
@@ -10161,7 +10163,9 @@ def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Paint
     """Return the painter for a stream; rich tells how many colours it has."""
     tones: Mapping[str, str] = {}
     if rich and not environ.get("NO_COLOR"):
-        colours = optional("rich.console").Console(file=stream, force_jupyter=False).color_system
+        # With a size of its own it does not read COLUMNS and LINES, where it takes ² for a number.
+        console = optional("rich.console").Console(file=stream, force_jupyter=False, width=80, height=25)
+        colours = console.color_system
         tones = {None: tones, "standard": COLOURS}.get(colours, SHADES)
     return Painter(stream, choose_width(stream, environ), tones)
 

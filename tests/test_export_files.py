@@ -172,6 +172,13 @@ def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
         assert calm(err.decode()).startswith("Step 1: 200")
 
 
+@pytest.mark.parametrize("number", ["１", "99999999999"])
+def test_a_number_of_a_descriptor_is_of_ascii_digits(run_tool, server, number):
+    result = run_tool("--compact", "--json", f"/dev/fd/{number}", server.url())
+    assert result.code == 73 and result.out.startswith("Step 1: 200")
+    assert f"cannot write --json '/dev/fd/{number}'" in result.err
+
+
 def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

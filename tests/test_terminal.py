@@ -79,9 +79,9 @@ def test_a_terminal_narrower_than_60_columns_gets_60(run_tool, server, without):
 
 
 def test_the_environment_decides_before_the_terminal_unless_it_says_no_width(run_tool, server):
-    widths = {"132": 120, "": 90, "0": 90, "10001": 90, "8e1": 90, "\u0668\u0660": 90, "1_00": 90}
+    widths = {"132": 120, "": 90, "0": 90, "10001": 90, "8e1": 90, "\u0668\u0660": 90, "1_00": 90, "²": 90}
     for value, expected in widths.items():
-        result = run_tool(server.url(), terminal="out err", columns=90, env={"COLUMNS": value})
+        result = run_tool(server.url(), terminal="out err", columns=90, env={"COLUMNS": value, "LINES": "²"})
         assert max(cells(line.rstrip("\r")) for line in lines_of(result.out)) == expected, value
 
 
