@@ -301,6 +301,7 @@ MAX_FIELD_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Stat
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
+MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
 MAX_PATTERN = 1000  # characters of a credential that re looks for: compiling longer ones takes seconds
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
@@ -381,8 +382,8 @@ def time_text(us: float) -> str:
 
 
 def length_text(us: float) -> str:
-    """Return a time in seconds from one on, in ms below."""
-    return f"{us / 1e6:.1f} s" if us >= 1e6 else time_text(us)
+    """Return a time in seconds from one on, in ms below; what would be rounded to 1000 ms is a second."""
+    return f"{us / 1e6:.1f} s" if us >= 999_500 else time_text(us)
 
 
 def size_text(count: int) -> str:
@@ -1305,7 +1306,7 @@ def masked(value: Any, secrets: Secrets) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Put an error in the system's own words, or name the limit of this machine that made it."""
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
@@ -1453,7 +1454,7 @@ def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
 def suggest(word: str, others: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
     """Ask whether the nearest of other words was meant, with `mark` before it; "" if none is so `alike`."""
     difflib = optional("difflib")  # only for slips, so not imported at every start
-    near = difflib.get_close_matches(word.lower(), others, 1, alike) if difflib else []
+    near = difflib.get_close_matches(word[:MAX_NAMED].lower(), others, 1, alike) if difflib else []
     return f"; did you mean {mark}{near[0]}?" if near else ""
 
 
@@ -1462,7 +1463,7 @@ BUDGET_KEYS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] fo
 
 def parse_budget(key: str, amount: str) -> float | Allowance:
     """Read MS, or +MS and +N% for a relative budget; raises SloError."""
-    relative, shown = amount.startswith("+"), f"SLO value '{amount}' of '{key}'"
+    relative, shown = amount.startswith("+"), f"SLO value '{clip(amount, MAX_NAMED)}' of '{key}'"
     phase, dot, _ = key.partition(".")
     if relative and dot:
         raise SloError(f"{shown}: relative budgets are of medians, expected {phase}")
@@ -1485,9 +1486,9 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
     thresholds: dict[str, float | Allowance] = {}
     for entry in entries:
         name, equals, amount = (part.strip() for part in entry.partition("="))
+        key, name = name.lower(), clip(name, MAX_NAMED)
         if not equals:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
-        key = name.lower()
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
@@ -2252,7 +2253,7 @@ TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be 
 
 def checked_number(value: float) -> int:
     """Return a count, or a time in us from one in ms; raises ValueError or TypeError where it is none."""
-    if not 0 <= value < TOO_MUCH:
+    if not (isinstance(value, float) and 0 <= value < TOO_MUCH):
         raise ValueError("no count and no time")
     return round(value)
 
@@ -2267,7 +2268,8 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
     try:
         # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is not JSON.
         export = json.loads(data, parse_int=float, parse_constant=int)
-        if export["schema_version"] != 1:
+        version = export["schema_version"]
+        if version is True or version != 1:
             raise UsageError(f"{shown}: its schema_version is not 1")
         if "steps" in export:
             raise UsageError(f"{shown} is of a single run: one of --count 20 can be compared with")
@@ -10333,7 +10335,7 @@ def replace_file(
     folder: int, name: str, found: os.stat_result | None, mode: int | None, data: Iterable[bytes]
 ) -> None:
     """Write a new file beside the old one that was `found`, and rename it; raises OSError, and leaves nothing
-    then. Without a `mode` it has that of any new file (umask).
+    then, or says what it had to leave. Without a `mode` it has that of any new file (umask).
 
     An old file of our own keeps its mode (of that 0666: no set-uid bit, whoever set it) and its group; where
     that cannot be had, no group gets rights.
@@ -10344,11 +10346,12 @@ def replace_file(
     if found and found.st_uid == os.geteuid():
         mode, group = found.st_mode & 0o666, found.st_gid
 
-    def undo() -> None:
+    def undo() -> bool:
         try:
             os.unlink(temporary, dir_fd=folder)
-        except OSError:
-            pass
+        except OSError as error:
+            return error.errno == errno.ENOENT
+        return True
 
     UNFINISHED.append(undo)
     try:
@@ -10363,8 +10366,10 @@ def replace_file(
             os.fchmod(new, mode)
         write_all(new, data)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        undo()
+    except BaseException as error:
+        if not undo():
+            why = f"{reason_of(error)}, and '{temporary}' cannot be removed either"
+            raise OSError(getattr(error, "errno", 0), why) from None
         raise
     finally:
         UNFINISHED.remove(undo)

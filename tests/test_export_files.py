@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import stat
+import subprocess
 import sys
 import termios
 import time
@@ -41,6 +42,19 @@ def check_old_or_new(path: Path) -> None:
 
 
 # --- places that cannot be written ----------------------------------------------------------------
+
+
+@pytest.mark.needs("root", "linux")
+def test_what_has_to_stay_where_nothing_may_be_removed_is_named(run_tool, server, folder):
+    if subprocess.run(["chattr", "+a", folder], capture_output=True).returncode:
+        pytest.skip("this file system has no folders to which only can be added")
+    try:
+        result = run_tool("--compact", "--json", folder / "out.json", server.url())
+    finally:
+        subprocess.run(["chattr", "-a", folder], check=True)
+    [left] = set(os.listdir(folder)) - {"out.json"}
+    assert (result.code, (folder / "out.json").read_text()) == (73, OLD)
+    assert f"Operation not permitted, and '{left}' cannot be removed either" in result.err
 
 
 @pytest.mark.needs("linux")

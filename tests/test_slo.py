@@ -9,6 +9,7 @@ import re
 import pytest
 
 from checks import check_usage_error, flat
+from confined import run_under
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 
@@ -66,6 +67,15 @@ def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happ
 
 
 # --- budgets in a file ----------------------------------------------------------------------------
+
+
+def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(base_environment, tmp_path):
+    path = write(tmp_path, "x" * 10_000_000 + "=5")
+    prefix = ["sh", "-c", 'ulimit -v 300000; exec "$@"', "sh"]
+    done = run_under(prefix, ["--slo-file", path, "http://127.0.0.1:9/"], base_environment)
+    assert (done.returncode, done.stdout) == (64, b"")
+    said = flat(done.stderr.decode()).replace(" ", "")
+    assert f"UnknownSLOkey'{'x' * 100}…(10000000characters)'" in re.sub("[│╭─╮╰╯]", "", said)
 
 
 @pytest.mark.parametrize(
