@@ -213,11 +213,10 @@ except (ImportError, OSError, MemoryError) as unloaded:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+    from typing import Any, NamedTuple, NoReturn, TypeVar
 
     Thing = TypeVar("Thing")
     StepKind = tuple[str | None, int]  # variant, step number
-    Detail: TypeAlias = "str | int | Foreign"
     TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
 
@@ -303,6 +302,7 @@ MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich dr
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
+MAX_KEPT = 2 * MAX_FIELD  # characters of them that are kept until they are masked
 MAX_PATTERN = 1000  # characters of a credential that re looks for: compiling longer ones takes seconds
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
@@ -419,23 +419,12 @@ def clip(text: str, most: int = MAX_TEXT) -> str:
     return f"{text[:most]}… ({len(text)} characters)"
 
 
-class Foreign(NamedTuple):
-    """Words of the other side, or of a URL, within a message; in a step's record they are masked."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return clip(self.text)
-
-
 class ToolError(Exception):
-    """Say in one sentence what went wrong. If there are `details`, each {} of it stands for one."""
+    """Say in one sentence what went wrong; what others said in it is marked by `foreign`."""
 
-    def __init__(self, template: str, *details: Detail) -> None:
-        self.template = template
-        self.details = details
-        self.message = template.format(*details) if details else template
-        super().__init__(self.message)
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class UsageError(ToolError):
@@ -449,8 +438,8 @@ class SloError(UsageError):
 class NetworkError(ToolError):
     """The step failed: exit 75. `kind` is the vocabulary of the JSON export, `hint` one thing to try next."""
 
-    def __init__(self, kind: str, template: str, hint: str, *details: Detail) -> None:
-        super().__init__(template, *details)
+    def __init__(self, kind: str, message: str, hint: str) -> None:
+        super().__init__(message)
         self.kind = kind
         self.hint = hint
 
@@ -1252,20 +1241,31 @@ class Secrets(NamedTuple):
 NO_SECRETS = Secrets(())
 
 
-def foreign(text: bytes | str) -> Foreign:
-    """Mark what comes from outside, so that it is masked and clipped when it is shown."""
+# Unicode keeps these for use inside a program. They stand around foreign words until those are shown.
+FOREIGN_BEGINS, FOREIGN_ENDS = "\ufdd0", "\ufdd1"
+
+
+def foreign(text: bytes | str) -> str:
+    """Return words of the other side, or of a URL, for a message or a hint: `shown_words` masks them there.
+
+    Of a megabyte so much is kept that a credential which begins in what will be seen is whole.
+    """
     if isinstance(text, bytes):
         text = decode(text)
-    return Foreign(text)
+    text = text[:MAX_KEPT].replace(FOREIGN_BEGINS, "").replace(FOREIGN_ENDS, "")
+    return FOREIGN_BEGINS + text + FOREIGN_ENDS
 
 
-def masked_message(error: NetworkError, secrets: Secrets) -> str:
-    """Return an error's message; in what the other side said no secret of the user's is left."""
-    words = [
-        clip(secrets.mask(detail.text), MAX_FOREIGN) if isinstance(detail, Foreign) else detail
-        for detail in error.details
-    ]
-    return error.template.format(*words)
+def shown_words(text: str, secrets: Secrets) -> str:
+    """Return a message or a hint as it is shown: in what is foreign there no secret of the user's is left.
+
+    It is masked first and then clipped, because half a credential is not found.
+    """
+    return re.sub(
+        f"{FOREIGN_BEGINS}([^{FOREIGN_ENDS}]*){FOREIGN_ENDS}",
+        lambda words: clip(secrets.mask(words[1]), MAX_FOREIGN),
+        text,
+    )
 
 
 # By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
@@ -1663,7 +1663,7 @@ def no_scheme(text: str) -> UsageError:
         return UsageError("the URL has no scheme: expected https://host/path")
     shown = mask_location(text)
     meant = foreign(f"https://{shown.removeprefix('//')}")
-    return UsageError("URL '{}' has no scheme: did you mean '{}'?", foreign(shown), meant)
+    return UsageError(f"URL '{foreign(shown)}' has no scheme: did you mean '{meant}'?")
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -1671,32 +1671,32 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
 
     With `drop_userinfo`, for a Location, user:password@ is left out; otherwise it is an error.
     """
-    shown = foreign(mask_location(text))
+    shown = f"URL '{foreign(mask_location(text))}'"
     if len(text) > MAX_URL:
-        raise UsageError(f"URL '{{}}' is longer than {MAX_URL} characters", shown)
+        raise UsageError(f"{shown} is longer than {MAX_URL} characters")
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise UsageError("URL '{}' holds a control character", shown)
+        raise UsageError(f"{shown} holds a control character")
     parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
     if not parts:
         raise no_scheme(text)
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     if scheme not in ("http", "https"):
-        message = "URL '{}' has the scheme '{}': only http and https can be measured"
-        raise UsageError(message, shown, foreign(scheme))
+        raise UsageError(f"{shown} has the scheme '{foreign(scheme)}': only http and https can be measured")
     _, at, authority = authority.rpartition("@")
     try:
         host, port = split_authority(authority, DEFAULT_PORTS[scheme])
     except UsageError as error:
         if "@" not in text:
-            raise UsageError("URL '{}': {}", shown, foreign(error.message)) from None
+            raise UsageError(f"{shown}: {foreign(error.message)}") from None
         # A password with / ? or # in it, as people write them: say nothing of its parts.
-        shown = foreign(f"{scheme}://***@{text.rpartition('@')[2]}")
+        _, _, rest = text.rpartition("@")
+        shown = f"URL '{foreign(f'{scheme}://***@{rest}')}'"
         if drop_userinfo:
-            raise UsageError("URL '{}' cannot be read", shown) from None
+            raise UsageError(f"{shown} cannot be read") from None
         at = "@"
     if at and not drop_userinfo:
-        message = "URL '{}' holds a user name or password: expected it in a header, "
-        raise UsageError(message + '-H "Authorization: Basic …" (or Bearer …)', shown)
+        header = '-H "Authorization: Basic …" (or Bearer …)'
+        raise UsageError(f"{shown} holds a user name or password: expected it in a header, {header}")
     path, mark, query = target.partition("?")
     path = remove_dot_segments(path if path.startswith("/") else f"/{path}")
     return Url(scheme, host, port, percent_encode(path + mark + query))
@@ -1806,9 +1806,9 @@ def resolve_reference(base: str, reference: str) -> str:
     return f"{scheme}://{authority}{remove_dot_segments(path)}{mark}{query}"
 
 
-def redirect_error(message: str, *details: Detail) -> NetworkError:
+def redirect_error(message: str) -> NetworkError:
     hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
-    return NetworkError("redirect", message, hint, *details)
+    return NetworkError("redirect", message, hint)
 
 
 def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
@@ -1818,22 +1818,22 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     text = re.sub(r"(?i)^(https?:)///+", r"\1//", text)  # browsers and curl skip the slashes too many
-    shown = foreign(mask_location(decode(locations[0])))
+    shown = f"'{foreign(mask_location(decode(locations[0])))}'"
     if not text.partition("#")[0]:
         return url
     if re.match(r"\\[/\\]|/\\", text):
         # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
-        message = "the redirect's Location '{}' has a backslash where // would name another host"
-        raise redirect_error(message, shown)
+        raise redirect_error(
+            f"the redirect's Location {shown} has a backslash where // would name another host"
+        )
     try:
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!//)", text)
         if scheme:
-            message = "'{}' has the scheme '{}': only http:// and https:// can be followed"
-            raise UsageError(message, shown, foreign(scheme[1]))
+            named = f"{shown} has the scheme '{foreign(scheme[1])}'"
+            raise UsageError(f"{named}: only http:// and https:// can be followed")
         return parse_url(resolve_reference(url.text, text), drop_userinfo=True)
     except UsageError as error:
-        message = f"the redirect cannot be followed: {error.template}"
-        raise redirect_error(message, *error.details) from None
+        raise redirect_error(f"the redirect cannot be followed: {error.message}") from None
 
 
 def next_request(request: Request, status: int, url: Url) -> Request:
@@ -2234,12 +2234,12 @@ def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, st
 def parse_collector(text: str) -> Url:
     """Return where traces are sent; raises UsageError."""
     if re.match(r"(?i)https?://[^/?#\\]*@", text):
-        message = "--otlp '{}' holds a user name or password: give it as a header, in " + HEADERS_VARIABLE
-        raise UsageError(message, foreign(mask_location(text)))
+        shown = f"--otlp '{foreign(mask_location(text))}'"
+        raise UsageError(f"{shown} holds a user name or password: give it as a header, in {HEADERS_VARIABLE}")
     try:
         url = parse_url(text)
     except UsageError as error:
-        raise UsageError(f"--otlp: {error.template}", *error.details) from None
+        raise UsageError(f"--otlp: {error.message}") from None
     path, mark, query = url.target.partition("?")
     path = path.rstrip("/").removesuffix(TRACES_PATH) + TRACES_PATH
     return url._replace(target=path + mark + query)
@@ -3388,11 +3388,10 @@ RESET_HINTS = {
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 RAISE_M = "raise -m if that is to be expected."
-NO_CONNECTION = (
-    "no connection to {} within {}",
-    "Nothing came back: a firewall drops packets, the host is down, or the service is too busy.",
+NO_CONNECTION_HINT = (
+    "Nothing came back: a firewall drops packets, the host is down, or the service is too busy."
 )
-LOOKUP_FAILED = ("{} could not be looked up: {}", "Check the resolver of this machine.")
+LOOKUP_HINT = "Check the resolver of this machine."
 
 
 def words_of_system(error: Exception) -> str:
@@ -3403,7 +3402,7 @@ def words_of_system(error: Exception) -> str:
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say which limit of this machine was met, None where it was no limit."""
     refusal = refusal_of(error)
-    return NetworkError("network", "{}", REFUSED_HINT, refusal) if refusal else None
+    return NetworkError("network", refusal, REFUSED_HINT) if refusal else None
 
 
 def explain_unprepared(error: BaseException) -> NetworkError | None:
@@ -3411,11 +3410,11 @@ def explain_unprepared(error: BaseException) -> NetworkError | None:
     if not isinstance(error, UsageError):
         return explain_refusal(error)
     hint = "Correct the variable, or name a CA bundle with --cacert."
-    return NetworkError("tls", "{}", hint, error.message)
+    return NetworkError("tls", error.message, hint)
 
 
-def protocol_error(message: str, *details: Detail, hint: str = BROKEN_SERVER) -> NetworkError:
-    return NetworkError("protocol", message, hint, *details)
+def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
+    return NetworkError("protocol", message, hint)
 
 
 def family_option(options: Options) -> str:
@@ -3430,12 +3429,12 @@ def explain_servers(resolver: Resolver | None, listed: str, took: float) -> tupl
     C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
     """
     if took >= SHORTEST_TIMEOUT:
-        message = "{} could not be looked up: the name servers gave no usable answer in time: "
+        message = "could not be looked up: the name servers gave no usable answer in time: "
         hint = f"Check that those in /etc/resolv.conf{listed} can be reached: `nslookup NAME` asks them."
         if not resolver or resolver.asks_both:
             hint += " Or try -4 or -6: it may be that the question for one family alone is not answered."
         return message + "they are silent, or refuse, or fail", hint
-    message = "{} could not be looked up: nothing listens at the name server{}, or it fails or refuses"
+    message = f"could not be looked up: nothing listens at the name server{listed}, or it fails or refuses"
     hint = "/etc/resolv.conf names it. "
     if resolver and all(server.startswith("127.") or server == "::1" for server in resolver.servers):
         hint = "Check that what should answer there runs (systemd-resolved, dnsmasq), and that "
@@ -3452,25 +3451,26 @@ def explain_lookup(
     Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
-    message, hint = LOOKUP_FAILED
-    why, listed = reason_of(error), f" ({clip(', '.join(resolver.servers))})" if resolver else ""
+    message, hint = f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT
+    listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
     if error.errno == socket.EAI_AGAIN:
-        why, (message, hint) = listed, explain_servers(resolver, listed, took)
+        what, hint = explain_servers(resolver, listed, took)
+        message = f"{host} {what}"
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
-        message = f"{{}} has no {wanted} address, which {option} asks for, or no such name exists"
+        message = f"{host} has no {wanted} address, which {option} asks for, or no such name exists"
         hint = f"Check the spelling, or leave out {option} to use whatever addresses it has."
     elif error.errno == no_data:
-        message = "no address was found for {}"
+        message = f"no address was found for {host}"
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
     elif error.errno == socket.EAI_NONAME:
-        message = "the name {} was not found"
+        message = f"the name {host} was not found"
         hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
     if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
         was = "was" if host.count(".") < resolver.ndots else "may have been"
         domains = clip(", ".join(resolver.search))
         hint += f" It {was} asked for with {domains} behind it too (search in /etc/resolv.conf)."
-    return NetworkError("dns", message, hint.replace("NAME", clip(host)), host, why)
+    return NetworkError("dns", message, hint.replace("NAME", clip(host)))
 
 
 def own_machine(host: str, ip: str) -> str:
@@ -3542,16 +3542,16 @@ def not_http(line: bytes) -> NetworkError:
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
     elif line.startswith(b"HTTP/"):
-        message, hint = "the answer's status line is not as HTTP has it: '{}'", BROKEN_SERVER
+        message, hint = f"the answer's status line is not as HTTP has it: '{foreign(line)}'", BROKEN_SERVER
     else:
-        message = "the answer does not start like HTTP: '{}'"
+        message = f"the answer does not start like HTTP: '{foreign(line)}'"
         hint = "Check that the port belongs to an HTTP server."
-    return protocol_error(message, foreign(line), hint=hint)
+    return protocol_error(message, hint)
 
 
-def broken_http2(words: Detail) -> NetworkError:
+def broken_http2(words: str) -> NetworkError:
     """Say which rule a server broke, in this program's words or in h2's."""
-    return protocol_error("the server broke the rules of HTTP/2: {}", words, hint=HTTP2_HINT)
+    return protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT)
 
 
 def socks_reply(error: Any) -> int | None:
@@ -3563,20 +3563,19 @@ def socks_reply(error: Any) -> int | None:
 def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
     """Put an error of PySocks in words; `tried` addresses were asked for."""
     code = socks_reply(error)
-    message, details = "the proxy {} hung up during the negotiation", [proxy.shown]
+    message = "hung up during the negotiation"
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
     if code is not None:
-        message = f"the proxy {{}} refused: {error.msg[6:].lower()} (SOCKS reply {code})"
+        message = f"refused: {error.msg[6:].lower()} (SOCKS reply {code})"
         hint = SOCKS_HINTS.get(code, "Look at the proxy's log.")
     elif type(error).__name__ == "SOCKS5AuthError":
-        message = "the proxy {} refused the credentials, or the lack of them"
+        message = "refused the credentials, or the lack of them"
         hint = f"Check the user name and password in the proxy URL: {proxy.scheme}://user:password@host:port."
     elif "closed unexpectedly" not in error.msg:
-        message = "the proxy {} does not answer like SOCKS5: {}"
-        details.append(error.msg.lower())
+        message = f"does not answer like SOCKS5: {error.msg.lower()}"
     if tried > 1:
         message += f" ({tried} addresses tried)"
-    return NetworkError("proxy", message, hint, *details)
+    return NetworkError("proxy", f"the proxy {proxy.shown} {message}", hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3681,20 +3680,22 @@ def certificate_name(certificate: Certificate) -> str:
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = wall_clock(), failure.code == 9
-    verdict, by_how_much, hint = "expired", "expired {} ago", "Renew it on the server."
+    verdict, hint = "expired", "Renew it on the server."
     if early:
-        verdict, by_how_much = "is not valid yet", "is not valid yet for another {}"
+        verdict = "is not valid yet"
         hint = "Check the clock of this machine, then the certificate on the server."
     hint = f"{hint} {INSECURE_HINT}"
     moments = [each.not_before if early else each.not_after for each in failure.chain]
     for each, moment in zip(failure.chain, moments):
         if moment and (moment > now) == early:
+            days = in_days(moment, now)
+            by_how_much = f"is not valid yet for another {days}" if early else f"expired {days} ago"
             message = f"the certificate {by_how_much}"
             if each is not failure.certificate:
-                message = f"{FURTHER_UP} {by_how_much}: {{}}"
+                message = f"{FURTHER_UP} {by_how_much}: {foreign(certificate_name(each))}"
             if early:
                 message += f" (notBefore {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
-            return NetworkError("tls", message, hint, in_days(moment, now), foreign(certificate_name(each)))
+            return NetworkError("tls", message, hint)
     if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
         where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
         if failure.options.ca_bundle is not None:
@@ -3721,13 +3722,14 @@ def name_error(failure: TlsFailure) -> NetworkError:
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
-    message, hint = "the certificate was issued for {}, not {}", f"Ask for one of its names{way}."
+    shown = foreign(and_more(names, 5))
+    message, hint = f"the certificate was issued for {shown}, not {host}", f"Ask for one of its names{way}."
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
-        message = "the certificate has {} as its common name alone, and only subjectAltName counts"
+        message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
         if certificate.names:
-            message = "the certificate has {} as a DNS name, not as an IP address"
+            message = f"the certificate has {shown} as a DNS name, not as an IP address"
         hint = f"Give the server a certificate with {host} in its subjectAltName."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", foreign(and_more(names, 5)), host)
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
@@ -3736,9 +3738,9 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
         if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
-    issuer = f" ({clip(last.issuer)})" if last.issuer else ""
+    issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
     whose = "certificate's issuer" if last is own else "issuer at the end of the certificate's chain"
-    message = ISSUER_VERDICTS.get(failure.code, f"the {whose} is unknown{{}}")
+    message = ISSUER_VERDICTS.get(failure.code, f"the {whose} is unknown{issuer}")
     lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
     alone = "The server sent its own certificate alone: its intermediate may be missing there, or"
     if failure.options.ca_bundle is not None:
@@ -3760,7 +3762,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     else:
         hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
         hint += "if not, the server may not send its intermediate certificates."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}", foreign(issuer))
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
 def tls_reason(failure: TlsFailure) -> str:
@@ -3808,18 +3810,18 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
-        return NetworkError("tls", "{}", INSECURE_HINT, VERDICTS.get(failure.code, rejected))
+        return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     reason, stray = tls_reason(failure), failure.stream.stray
     words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        return NetworkError("tls", "{} (alert {})", hint, words, reason)
+        return NetworkError("tls", f"{words} (alert {reason})", hint)
     if reason == "NO_TLS" and (stray == b"HTTP/" or stray[:1] == b"<"):  # a page of errors alone is HTTP/0.9
         hint = "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
         if failure.options.unix_socket is not None:  # it has no port
             hint = "Ask for http://; for https://, also behind a redirect, name a socket with TLS."
         return NetworkError("tls", "the server speaks plain HTTP here, not TLS", hint)
-    message = "{}: it began with '{}'" if stray else "{}"
-    return NetworkError("tls", message, hint, words, foreign(stray))
+    began = f": it began with '{foreign(stray)}'" if stray else ""
+    return NetworkError("tls", words + began, hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3834,7 +3836,7 @@ def literal_peer(literal: str, port: int) -> Peer:
         scope = int(zone or 0) if re.fullmatch("[0-9]{0,10}", zone) else socket.if_nametoindex(zone)
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
-        raise NetworkError("dns", "{}: this machine has no interface '{}'", hint, literal, zone) from None
+        raise NetworkError("dns", f"{literal}: this machine has no interface '{zone}'", hint) from None
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
@@ -3888,7 +3890,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     if literal and not is_ip(literal, options.family):
         family, option = FAMILY_NAMES[options.family], family_option(options)
         hint = f"It is an address of the other family: leave out {option}."
-        raise NetworkError("dns", "{} is no {} address, and {} asks for one", hint, host, family, option)
+        raise NetworkError("dns", f"{host} is no {family} address, and {option} asks for one", hint)
     if literal:
         return [literal_peer(literal, port)]
     try:
@@ -3897,7 +3899,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     except socket.gaierror:
         raise  # it is explained when the clock has stopped
     except (OSError, UnicodeError) as error:
-        raise NetworkError("dns", *LOOKUP_FAILED, host, reason_of(error)) from None
+        raise NetworkError("dns", f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4679,7 +4681,7 @@ def read_headers(reader: Reader) -> tuple[Header, ...]:
         field = field.rstrip(b" \t")
         # As curl and browsers do, any name of visible ASCII is taken: not every server keeps to tokens.
         if not colon or not re.fullmatch(rb"[!-~]+", field):
-            raise protocol_error("a header line of the response is malformed: '{}'", foreign(line))
+            raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
         fields.append((field.decode("ascii"), [content.strip(b" \t")]))
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
@@ -4710,7 +4712,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             if not b"HTTP/".startswith(start[:5].upper()):
                 raise not_http(start) from None
             message = "the server hung up in the middle of its header"
-            raise protocol_error(message, hint=CLOSED_EARLY) from None
+            raise protocol_error(message, CLOSED_EARLY) from None
         if final:
             return response._replace(headers=headers)
         if response.status == 101:
@@ -4734,13 +4736,12 @@ def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
 def content_length(headers: Sequence[Header]) -> int | None:
     """Return the announced length; raises NetworkError when it is malformed or contradicts itself."""
     lengths = announced_lengths(headers)
+    shown = foreign(b", ".join(values_of(headers, "content-length")))
     if None in lengths:
-        fault = "the response's Content-Length is not a length: '{}'"
-    elif len(lengths) > 1:
-        fault = "the response has conflicting Content-Length values: {}"
-    else:
-        return next(iter(lengths), None)
-    raise protocol_error(fault, foreign(b", ".join(values_of(headers, "content-length"))))
+        raise protocol_error(f"the response's Content-Length is not a length: '{shown}'")
+    if len(lengths) > 1:
+        raise protocol_error(f"the response has conflicting Content-Length values: {shown}")
+    return next(iter(lengths), None)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4772,7 +4773,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
         size = line.partition(b";")[0].strip(b" \t")
         length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
-            raise protocol_error("a chunk size is no hexadecimal number: '{}'", foreign(size))
+            raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
         if not length:
             read_headers(reader)
             return
@@ -4801,12 +4802,12 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
                 log.received += reader.skip(BUFFER)
             if reader.stream.truncated:  # over TLS only close_notify proves that it was all (section 9.8)
                 ended = f"the connection ended after {log.received} bytes without close_notify"
-                raise protocol_error(f"{ended}: the body may be cut", hint=CLOSED_EARLY)
+                raise protocol_error(f"{ended}: the body may be cut", CLOSED_EARLY)
     except EOFError:
         message = f"the body ended after {log.received} of {length} bytes"
         if last == b"chunked":
             message = f"the chunked body broke off after {log.received} bytes, before its end"
-        raise protocol_error(message, hint=CLOSED_EARLY) from None
+        raise protocol_error(message, CLOSED_EARLY) from None
 
 
 def proxy_authorization(request: Request, proxy: Proxy) -> list[Header]:
@@ -5014,7 +5015,7 @@ class Exchange(Stage):
         except OSError as error:
             return f"the connection broke while it was idle: {words_of_system(error)}"
         except NetworkError as error:
-            return clip(masked_message(error, self.options.secrets))
+            return shown_words(error.message, self.options.secrets)
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -5034,20 +5035,20 @@ class Exchange(Stage):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
-            return protocol_error("the server hung up without an answer", hint=CLOSED_EARLY)
+            return protocol_error("the server hung up without an answer", CLOSED_EARLY)
         response, words = history.response, words_of_system(error)
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
-            message = "answered {} {}, then {} after {} bytes of the body"
+            answer = f"answered {response.status} {foreign(response.reason)}"
             hint = "The answer says why: not all that was sent is read then, which cuts the connection."
             if response.status == 407:
                 hint = PROXY_HINTS[407]
-            said = (response.status, foreign(response.reason), words, history.received)
-            return NetworkError("network", message, hint, *said)
+            message = f"{answer}, then {words} after {history.received} bytes of the body"
+            return NetworkError("network", message, hint)
         if history.phase == "xfer":  # from the first byte on
             where = "in the middle of the header"
             if response:
                 where = f"after {history.received} bytes of the body"
-            return NetworkError("network", f"{{}} {where}", CLOSED_EARLY, words)
+            return NetworkError("network", f"{words} {where}", CLOSED_EARLY)
         where = "before any answer came"
         hint = "The server may have crashed or been restarted, or a device in between cut the connection"
         hint += ": look at its log." if self.request.url.secure else ", or the port speaks TLS: try https://."
@@ -5057,7 +5058,7 @@ class Exchange(Stage):
                 hint = (
                     "The server broke off while taking the body: look at its limit for bodies, and its log."
                 )
-        return NetworkError("network", f"{{}} {where}", hint, words)
+        return NetworkError("network", f"{words} {where}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
@@ -5066,17 +5067,17 @@ class Exchange(Stage):
                 came = "not even its header is whole"
             elif missing is not None:
                 came = f"{history.received} of {history.received + missing} bytes of the body came"
-            message = f"the response was not complete within {{}}: {came}"
+            message = f"the response was not complete within {limit}: {came}"
             hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
         elif history.sent is None:
-            message = "the request could not be sent whole within {}"
+            message = f"the request could not be sent whole within {limit}"
             hint = f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}"
         else:
             interim = ", ".join(map(str, history.interim[-3:]))
             came = f"only interim responses ({interim})" if interim else "no response"
-            message = f"{came} came within {{}}"
+            message = f"{came} came within {limit}"
             hint = f"The server is connected but does not answer: look at its load and log; {RAISE_M}"
-        return self.blame(NetworkError("timeout", message, hint, limit), history)
+        return self.blame(NetworkError("timeout", message, hint), history)
 
 
 KEPT_HINT = (
@@ -5101,9 +5102,10 @@ def explain_length(history: Log, flows: bool) -> str:
     missing, received, response = missing_bytes(history), history.received, history.response
     if missing is not None and 0 < missing < 10:
         return f"The server said {received + missing} and sent {received}: look at its Content-Length."
-    media = clip(((response and response.get("content-type")) or "").partition(";")[0], MAX_FOREIGN)
+    media = ((response and response.get("content-type")) or "").partition(";")[0]
     if missing is None and media.lower().startswith(ENDLESS):
-        return f"It is a stream ({media}), which has no end by design: ttfb is what counts, and -m ends it."
+        kind = f"It is a stream ({foreign(media)}), which has no end by design"
+        return f"{kind}: ttfb is what counts, and -m ends it."
     if flows or missing is not None or response is None or response.http_version == "HTTP/2":
         return ""
     if values_of(response.headers, "transfer-encoding"):
@@ -5158,7 +5160,7 @@ class Http1Exchange(Exchange):
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
         if self.log.stale:
-            raise protocol_error("the answer came before the request: it is none to this one", hint=KEPT_HINT)
+            raise protocol_error("the answer came before the request: it is none to this one", KEPT_HINT)
         if response.status == 101:
             protocol = clip(response.get("upgrade") or "another protocol", MAX_FOREIGN)
             self.log.response = response._replace(odd=f"then {protocol}, as the request asked")
@@ -5420,7 +5422,7 @@ class Http2Exchange(Exchange):
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
-            return clip(masked_message(self.reader.goaway, self.options.secrets))
+            return shown_words(self.reader.goaway.message, self.options.secrets)
         if not self.reader.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
@@ -5447,7 +5449,7 @@ class Http2Exchange(Exchange):
             if not self.log.response:
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
-            raise protocol_error(ended, hint=CLOSED_EARLY) from None
+            raise protocol_error(ended, CLOSED_EARLY) from None
         response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
@@ -5506,8 +5508,7 @@ class Http2Exchange(Exchange):
         began = self.reader.stream.began
         length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
-            message = "the server agreed on HTTP/2 but answers in HTTP/1"
-            raise protocol_error(message, hint="Ask with --http1.1.")
+            raise protocol_error("the server agreed on HTTP/2 but answers in HTTP/1", "Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
         if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
@@ -5569,7 +5570,7 @@ class Http2Exchange(Exchange):
         self._chatter += 1
         if self._chatter > MAX_HTTP2_CHATTER + (len(self.request.data) + self.log.received) // 1024:
             message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
-            raise protocol_error(message, hint=HTTP2_HINT)
+            raise protocol_error(message, HTTP2_HINT)
 
     def _count_data(self, length: int, flags: int) -> None:
         """Pass over a DATA frame (RFC 9113 section 6.1), and over those after it that came whole."""
@@ -5591,14 +5592,14 @@ class Http2Exchange(Exchange):
 
     def _reset(self, code: str) -> NetworkError:
         hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
-        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint=hint)
+        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
         """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
-        words = ": {}" if payload[8:].strip() else ""
+        words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
-        self.reader.goaway = protocol_error(message, foreign(payload[8:]), hint=self._reset(code).hint)
+        self.reader.goaway = protocol_error(message, self._reset(code).hint)
         if last < self._stream:
             raise self.reader.goaway
 
@@ -5656,21 +5657,20 @@ class Hop(Stage):
         hint = found.hint
         if history.connected.peer and found.kind in ("network", "protocol"):
             hint = PROXY_ADDRESS_HINT
-        message = "the proxy {} cannot be used: " + found.template
-        return NetworkError("proxy", message, hint, self.proxy.shown, *found.details)
+        return NetworkError("proxy", f"the proxy {self.proxy.shown} cannot be used: {found.message}", hint)
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        message = "{} during the negotiation with the proxy"
-        return NetworkError("network", message, PROXY_ADDRESS_HINT, words_of_system(error))
+        message = f"{words_of_system(error)} during the negotiation with the proxy"
+        return NetworkError("network", message, PROXY_ADDRESS_HINT)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
-            message = "the resolver gave no answer for {} within {}"
+            message = f"the resolver gave no answer for {self.place[0]} within {limit}"
             hint = "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them."
-            return NetworkError("timeout", message, hint, self.place[0], limit)
+            return NetworkError("timeout", message, hint)
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
-        message, hint = "the proxy {} did not open the way within {}", f"Look at the proxy's log; {RAISE_M}"
-        return NetworkError("timeout", message, hint, self.proxy.shown, limit)
+        message = f"the proxy {self.proxy.shown} did not open the way within {limit}"
+        return NetworkError("timeout", message, f"Look at the proxy's log; {RAISE_M}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5868,9 +5868,7 @@ class Tcp(Hop):
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = sorted((dial for dial in history.dials if dial.error), key=lambda dial: dial.ended or 0)
-        message = "no connection to {}: {}"
-        if len(failed) > 1:
-            message += f" ({len(failed)} addresses tried)"
+        tried = f" ({len(failed)} addresses tried)" if len(failed) > 1 else ""
         hint = CONNECT_HINTS.get(getattr(error, "errno", 0), "Check the network of this machine.")
         words, used_up = words_of_system(error), ""
         first = history.dials[0].peer if history.dials else None
@@ -5882,13 +5880,14 @@ class Tcp(Hop):
             hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
         if used_up:
             hint = "`ss -tan` or `netstat -tan` lists them: keep connections in use, or give more ports."
-        return NetworkError("network", message, hint, self._where(failed[:1]), used_up or words)
+        message = f"no connection to {self._where(failed[:1])}: {used_up or words}{tried}"
+        return NetworkError("network", message, hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "dns":
             return super().stuck(limit, history)
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
-        return NetworkError("timeout", *NO_CONNECTION, where, limit)
+        return NetworkError("timeout", f"no connection to {where} within {limit}", NO_CONNECTION_HINT)
 
     def _note_gap(self, since: int, filled: int) -> None:
         """Note a gap in the log of the request under way: a kept hop gets a new `log` for each."""
@@ -5912,6 +5911,7 @@ class Unix(Hop):
         super().__init__(setup)
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
+        self._where = f"the unix socket {clip(self._path)}"
         self._stream = SocketStream(timestamps=False)
         self._unmade: OSError | None = None
 
@@ -5942,12 +5942,10 @@ class Unix(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         hint = UNIX_HINTS.get(getattr(error, "errno", 0), "Check the path, and the service behind it.")
         words = refusal_of(error) or reason_of(error).lower()
-        return NetworkError(
-            "network", "no connection to the unix socket {}: {}", hint, clip(self._path), words
-        )
+        return NetworkError("network", f"no connection to {self._where}: {words}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        return NetworkError("timeout", *NO_CONNECTION, f"the unix socket {self._path}", limit)
+        return NetworkError("timeout", f"no connection to {self._where} within {limit}", NO_CONNECTION_HINT)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6002,7 +6000,7 @@ class Tls(Hop):
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
-            return NetworkError("network", "{} during the TLS handshake", HUNG_UP, words_of_system(error))
+            return NetworkError("network", f"{words_of_system(error)} during the TLS handshake", HUNG_UP)
         tap, sent = self.stream.tap, None
         if self.options.identity or self.proxy:
             sent = "sent" in tap.happened
@@ -6012,9 +6010,9 @@ class Tls(Hop):
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
             return super().stuck(limit, history)
-        message = "the TLS handshake was not finished within {}"
+        message = f"the TLS handshake was not finished within {limit}"
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        return NetworkError("timeout", message, hint, limit)
+        return NetworkError("timeout", message, hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6039,8 +6037,8 @@ class Tunnel(Hop):
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            message = "the proxy {} hung up without answering CONNECT"
-            raise NetworkError("proxy", message, PROXY_ADDRESS_HINT, self.proxy.shown) from None
+            message = f"the proxy {self.proxy.shown} hung up without answering CONNECT"
+            raise NetworkError("proxy", message, PROXY_ADDRESS_HINT) from None
         if not 200 <= response.status < 300:
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
@@ -6048,12 +6046,13 @@ class Tunnel(Hop):
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
                 hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
-            message, reason = "the proxy {} refused the tunnel: {} {}", foreign(response.reason)
-            raise NetworkError("proxy", message, hint, self.proxy.shown, response.status, reason)
+            answer = f"{response.status} {foreign(response.reason)}"
+            raise NetworkError("proxy", f"the proxy {self.proxy.shown} refused the tunnel: {answer}", hint)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
-            message = "the proxy {} answered CONNECT with a page of its own, as a web server would"
+            shown = f"the proxy {self.proxy.shown}"
+            message = f"{shown} answered CONNECT with a page of its own, as a web server would"
             hint = "That address most likely belongs to a web server: check host and port of the proxy."
-            raise NetworkError("proxy", message, hint, self.proxy.shown)
+            raise NetworkError("proxy", message, hint)
         self.opened_at = below.arrived
         return below
 
@@ -6610,11 +6609,12 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
     error = history.error
     if error:
-        failure = Failure(error.kind, history.phase, masked_message(error, secrets), error.hint)
+        failure = Failure(error.kind, history.phase, error.message, error.hint)
         if error.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
             failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
-        message, hint = (text.replace(url.host, host) for text in (failure.message, failure.hint))
-        failure = failure._replace(message=message, hint=secrets.mask(hint))
+        words = (shown_words(text, secrets) for text in (failure.message, failure.hint))
+        message, hint = (text.replace(url.host, host) for text in words)
+        failure = failure._replace(message=message, hint=hint)
     sent = headers_to_send(current.request, current.route)
     if history.exchange:
         sent = history.exchange.headers
@@ -6842,9 +6842,9 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
                 history.fail(refused, time.perf_counter_ns())
             elif history.done is None and history.stopped is None:
                 limit = f"{options.max_time:g} s"
-                message = "the time of {} was over before this step began"
+                message = f"the time of {limit} was over before this step began"
                 hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
-                late = NetworkError("timeout", message, hint, limit)
+                late = NetworkError("timeout", message, hint)
                 if current.way and history.start:
                     late = current.way.stuck(limit, history)
                 history.fail(late, deadline)
@@ -11035,6 +11035,11 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     return run_series(options, pool, rich)
 
 
+def usage_words(error: UsageError) -> str:
+    """Return what is wrong with the command line, without the credentials of URLs in it."""
+    return clip(mask_urls(shown_words(error.message, NO_SECRETS)))
+
+
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Name an internal error and its place in one line; the traceback only when it is asked for."""
     frame = error.__traceback__
@@ -11061,12 +11066,12 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), (clip(mask_urls(error.message)),))
+        panel = Panel(Span("SLO Error", "bad"), (usage_words(error),))
         painter = choose_painter(sys.stderr, environ, has_rich())
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE
     except UsageError as error:
-        say(f"error: {clip(mask_urls(error.message))}")
+        say(f"error: {usage_words(error)}")
         return ExitCode.USAGE
     except Exception as error:
         refusal = refusal_of(error)

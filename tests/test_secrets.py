@@ -17,7 +17,7 @@ import pytest
 
 from conftest import TOOL
 from conversations import conversing
-from inside import here, only_step, tool
+from inside import failure, here, only_step, tool
 from screens import TERMINAL, Screen
 from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, redirect, refused_port, scripted, sending
 
@@ -324,6 +324,19 @@ def test_what_a_digest_says_of_the_place_is_no_secret():
     )
     words = "the realm, all of it is at /index.html"
     assert told(words, "-H", header) == words
+
+
+def test_the_words_of_this_program_stay_though_a_credential_is_one_of_them():
+    answer = "HTTP/1.1 407 no user \ufdd0 with this password\r\nContent-Length: 0\r\n\r\n"
+    with scripted(sending(answer.encode())) as server:
+        words = (f"http://user:password@{server.authority}", f"http://{server.authority}")
+        [refused, asked] = [
+            failure(here("-x", proxy, "https://a.test/"), "proxy")["error"] for proxy in words
+        ]
+    shown = f"the proxy http://{server.authority} refused the tunnel: 407 no"
+    assert refused["message"] == f"{shown} user  with this ***"
+    assert refused["hint"].startswith("The proxy refused the user name and password: ")
+    assert "http://user:password@host:port" in asked["hint"]
 
 
 # --- proxies --------------------------------------------------------------------------------------
