@@ -310,8 +310,6 @@ UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a p
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
-LEAST_PAUSE_NS = 20_000_000  # ns of silence within a response that count
-MAX_PAUSES = 10_000  # of a step; beyond, only a longer pause than all before is kept
 WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -321,6 +319,7 @@ SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
+SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
 JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
 SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
@@ -403,11 +402,6 @@ def plural(count: int, noun: str, one: str = "1") -> str:
     if count == 1:
         return f"{one} {noun}"
     return f"{count} {noun}s"
-
-
-def rate_text(count: int, us: int) -> str:
-    rate = count * 8 / max(1, us)
-    return f"{rate:.1f} Mbit/s" if rate >= 0.1 else f"{rate * 1000:.1f} kbit/s"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -523,15 +517,13 @@ class ProxyScheme(NamedTuple):
     reach: tuple[str, ...]  # the hops to the proxy
     opener: str  # the hop in which the proxy opens a way to the target
     resolves: bool  # the proxy looks up the target's name, not this machine
-    trips: int  # round trips that opening a way may take: TLS 1.2 to the proxy and a password included
 
 
-# The trips: one for CONNECT, two for TLS 1.2 before it; three for SOCKS with a password (RFC 1928, 1929).
 PROXY_SCHEMES = {
-    "http": ProxyScheme(80, ("tcp",), "tunnel", resolves=True, trips=1),
-    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", resolves=True, trips=3),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks5", resolves=False, trips=3),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", resolves=True, trips=3),
+    "http": ProxyScheme(80, ("tcp",), "tunnel", resolves=True),
+    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", resolves=True),
+    "socks5": ProxyScheme(1080, ("tcp",), "socks5", resolves=False),
+    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", resolves=True),
 }
 
 
@@ -802,7 +794,6 @@ class Failure(NamedTuple):
     phase: str
     message: str
     hint: str
-    evidence: tuple[tuple[str, int | None], ...] = ()  # of a time-out: what the kernel had counted
 
 
 class Network(NamedTuple):
@@ -831,7 +822,6 @@ class Counters(NamedTuple):
     segment_in: int  # bytes of the largest that came; less than 600 where all were small
     rtt_us: int | None  # the smallest round trip so far
     quiet_us: int  # since the newest data came
-    beyond_gap: int  # segments that came there behind one that is missing, as the other side says (RFC 2018)
     retransmits: int
     sent: int | None  # bytes that have left, each counted once
     acknowledged: int  # bytes of these
@@ -857,7 +847,6 @@ class Pause(NamedTuple):
 
     us: int
     received: int  # bytes of the body before it
-    burst: int  # bytes that had come together just before it, as they were on the wire
 
 
 class Resolver(NamedTuple):
@@ -881,7 +870,7 @@ class Evidence(NamedTuple):
     request_bytes: int = 0
     sent_whole: bool = False  # the kernel took the last byte of the request
     gaps: tuple[tuple[str, int], ...] = ()  # the phase, and for how long (us) bytes waited for a late segment
-    pauses: tuple[Pause, ...] = ()  # from the first byte on; of short ones only the longest so far
+    pause: Pause = Pause(0, 0)  # the longest one from the first byte on
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
@@ -3002,7 +2991,6 @@ class Log:
         self.dials: tuple[Dial, ...] = ()
         self.connected = Connected(0, None, None, None)  # the newest connection
         self.opened: tuple[tuple[int, int], ...] = ()  # of each hop: it was answered, the next flight left
-        self.hello_bytes: int | None = None  # of the ClientHello for the target
         self.tls: TlsInfo | None = None  # of the handshake with the target, also of one that failed
         self.cert_notes: Sequence[str] = ()  # of its HandshakeTap, also of an earlier run on the connection
         self.exchange: Exchange | None = None
@@ -3012,7 +3000,7 @@ class Log:
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
         self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
-        self.pauses: tuple[Pause, ...] = ()  # within the response
+        self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed, or had looked up all, where nothing else was wanted
@@ -3025,12 +3013,10 @@ class Log:
         dials[number] = Dial(begun, peer, ended, error)
         self.dials = tuple(dials)
 
-    def note_pause(self, since: int, until: int, burst: int) -> int:
-        """Note a pause between two arrivals; return how long (ns) the next has to be to be worth it."""
-        if (since, until) not in self.gaps[-1:]:
-            self.pauses += (Pause((until - since) // 1000, self.received, burst),)
-        few = len(self.pauses) < MAX_PAUSES
-        return min(until - since, LEAST_PAUSE_NS) if few else until - since
+    def note_pause(self, since: int, until: int) -> None:
+        """Keep the longest pause between two arrivals. Where a segment was missing it is none."""
+        if until - since > self.pause.us * 1000 and (since, until) not in self.gaps[-1:]:
+            self.pause = Pause((until - since) // 1000, self.received)
 
     def count(self, field: str) -> None:
         """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
@@ -3154,7 +3140,6 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segment_in=counter(20),  # tcpi_rcv_mss
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         quiet_us=counter(QUIET) * 1000,
-        beyond_gap=counter(28),  # tcpi_sacked
         retransmits=counter(100),  # tcpi_total_retrans
         sent=None if all_sent is None or again is None else all_sent - again,
         acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
@@ -3498,42 +3483,27 @@ def no_port_left(peer: Peer) -> str:
     return f"{full} (ip_local_port_range, TIME_WAIT)" if count else ""
 
 
-def explain_resent(pending: int, last: Counters, facts: Mapping[str, int], lost: str) -> str:
-    """Say what it means that bytes were sent again and never acknowledged; `lost` says why."""
-    resent = f"{pending} bytes were not acknowledged, though sent again ({facts['retransmits']} segments)"
-    if last.beyond_gap:
-        return f"{resent}, while what came behind them was: {lost}."
-    if pending <= last.segment:
-        return f"{resent}: lost on the way; check routing and firewalls."
-    others = ", while smaller segments were" if facts["acknowledged_bytes"] else ""
-    return f"{resent}{others}: {lost}."
-
-
-def explain_silence(phase: str, host: str, last: Counters, facts: Mapping[str, int], missing: float) -> str:
-    """Say what a time-out means by what the kernel had counted by then; empty where that tells nothing.
-    `missing`: bytes of the body, infinite where its length is not known.
-
-    Full segments that get lost while smaller ones pass look like packets that are too large for the path. If
-    none of a server's segments passes, it looks like a program that is silent: both are named then.
+def explain_silence(phase: str, host: str, last: Counters, since: Counters | None, pending: int) -> str:
+    """Say what a time-out means by what the kernel had counted by then, `since` the phase began: something
+    was lost (`pending` bytes were not acknowledged), or the program is silent. Empty where neither is known:
+    an upload waits for the other side's window.
     """
-    lost, causes = "they were lost", "look at its load and log"
-    large = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1400 {host}"
-    pending, on_loopback = facts["sent_bytes"] - facts["acknowledged_bytes"], last.segment > JUMBO_FRAME
-    if last.beyond_gap or (pending > 0 and facts["retransmits"]):
-        return explain_resent(pending, last, facts, lost if on_loopback else f"{large}; or {lost}")
-    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
-    if not (on_loopback or full_came or missing < last.segment):
-        lost, causes = f"{large}; or {lost}", f"{causes}; or {large}"
-    if facts["out_of_order"]:
-        return f"What came out of order waits for segments before it: {lost}."
-    if pending > 0 or phase == "upload":  # an acknowledged upload waits for the other side's window
+    large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {host}."
+    large = "" if last.segment > JUMBO_FRAME else large
+    if pending > 0 and last.since(since, "retransmits"):
+        lost = f"{pending} bytes were sent again and not acknowledged: they were lost on the way"
+        return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
+    if last.since(since, "disorder"):
+        return f"What came waits for a segment before it, which was lost on the way.{large}"
+    if pending > 0 or phase == "upload":
         return ""
-    found = "nothing came back"
-    if facts["received_bytes"] or phase == "xfer":
-        found = f"nothing more came for {last.quiet_us / 1_000_000:.1f} s"
+    more = "came back"
+    if phase == "xfer" or last.since(since, "received"):
+        more = f"more came for {last.quiet_us / 1e6:.1f} s"
+    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
     return (
-        f"All that was sent was acknowledged, and {found}: the machine answers, the program behind it does "
-        f"not: {causes}.{'' if phase == 'tls' else f' Or {RAISE_M}'}"
+        f"All that was sent was acknowledged, and nothing {more}: the machine answers, the program behind "
+        f"the port does not: look at its load and log; or {RAISE_M}{'' if full_came else large}"
     )
 
 
@@ -3908,7 +3878,6 @@ GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost t
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY_NS = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
-NEVER = 1 << 62  # ns
 FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
@@ -3952,7 +3921,7 @@ class Stream:
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
-        """Add the pauses between arrivals to a log from now on: a response has begun."""
+        """Note the pauses between arrivals in a log from now on: a response has begun."""
         self._inner.watch(log)
 
     def read_into(self, view: memoryview) -> int:
@@ -4004,13 +3973,11 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
-        self._log: Log  # of the response that is watched
-        self._worth = NEVER  # ns of a pause that is added to it
-        self._burst = 0  # bytes that have come since the newest pause
+        self._log: Log | None = None  # of the response that is watched
         self.note_gap: Callable[[int, int], object] = nobody
 
     def watch(self, log: Log) -> None:
-        self._log, self._worth = log, 0
+        self._log = log
 
     def push(self) -> int:
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
@@ -4033,11 +4000,8 @@ class SocketStream(Stream):
         late, long = noticed - arrived > FRESH_NS, noticed - called > JIFFY_NS
         if late or long:
             arrived = self._in_order(arrived, noticed, late, long)
-        if self._waited:
-            if arrived - self.arrived > self._worth:
-                self._worth = self._log.note_pause(self.arrived, arrived, self._burst)
-            self._burst = 0
-        self._burst += count
+        if self._waited and self._log:
+            self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
@@ -4232,7 +4196,6 @@ class TlsStream(Stream):
             self._try_handshake()
         except ssl.SSLError as error:
             self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
-        self.hello_bytes = self._outgoing.pending
 
     def shake_hands(self, inner: Stream) -> None:
         """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
@@ -4973,6 +4936,21 @@ def missing_bytes(history: Log) -> int | None:
     return None if length is None else length - history.received
 
 
+def what_came(history: Log) -> str:
+    """Say how much of a response has come, and by its framing what is missing."""
+    response, received, missing = history.response, history.received, missing_bytes(history)
+    if response is None:
+        return "not even its header is whole"
+    if missing is not None:
+        return f"{received} of {received + missing} bytes of the body came"
+    end = ""
+    if response.http_version == "HTTP/2":
+        end = ", not the end of its stream"
+    elif values_of(response.headers, "transfer-encoding"):
+        end = ", not its last chunk"
+    return f"{received} bytes of the body came{end}"
+
+
 class Exchange(Stage):
     """One request and its response. It is made before the clock starts, with the `reader` of the exchange
     before it on the same connection, if there was one.
@@ -5062,12 +5040,7 @@ class Exchange(Stage):
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
-            came, missing = f"{history.received} bytes of the body came", missing_bytes(history)
-            if not history.response:
-                came = "not even its header is whole"
-            elif missing is not None:
-                came = f"{history.received} of {history.received + missing} bytes of the body came"
-            message = f"the response was not complete within {limit}: {came}"
+            message = f"the response was not complete within {limit}: {what_came(history)}"
             hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
         elif history.sent is None:
             message = f"the request could not be sent whole within {limit}"
@@ -5091,22 +5064,16 @@ FORGOTTEN_HINT = (  # where a request on a kept connection was sent again and ag
 )
 
 
-# Streams of events, of pictures, and of sound or film without a length (a radio).
-ENDLESS = ("text/event-stream", "multipart/x-mixed-replace", "audio/", "video/")
-
-
-def explain_length(history: Log, flows: bool) -> str:
-    """Say why a body does not end, by its type and length; empty where it may be under way.
-    `flows`: some of it came just now.
-    """
-    missing, received, response = missing_bytes(history), history.received, history.response
-    if missing is not None and 0 < missing < 10:
-        return f"The server said {received + missing} and sent {received}: look at its Content-Length."
-    media = ((response and response.get("content-type")) or "").partition(";")[0]
-    if missing is None and media.lower().startswith(ENDLESS):
-        kind = f"It is a stream ({foreign(media)}), which has no end by design"
-        return f"{kind}: ttfb is what counts, and -m ends it."
-    if flows or missing is not None or response is None or response.http_version == "HTTP/2":
+def explain_length(history: Log) -> str:
+    """Say why a body that stopped may have no end, by its length; empty where that tells nothing."""
+    response, missing = history.response, missing_bytes(history)
+    if missing is not None and 0 < missing < SMALL_PACKET:
+        whole = history.received + missing
+        return (
+            f"{missing} of {whole:,} bytes are missing: its Content-Length may be too large, or the program "
+            "behind the port has stopped: look at its log."
+        )
+    if response is None or missing is not None or response.http_version == "HTTP/2":
         return ""
     if values_of(response.headers, "transfer-encoding"):
         return ""
@@ -5969,7 +5936,7 @@ class Tls(Hop):
             role, protocols = "proxy tls", ("http/1.1",)
         self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
         if not proxy:
-            self.log.cert_notes, self.log.hello_bytes = self.stream.tap.happened, self.stream.hello_bytes
+            self.log.cert_notes = self.stream.tap.happened
 
     def source(self) -> bytes:
         return self.stream.ciphertext()
@@ -6494,7 +6461,7 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
 
 def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     """Read what was kept for the findings, and the resolver's settings after a long lookup."""
-    exchange, ends, pauses = history.exchange, history.ends, history.pauses
+    exchange, ends, pause = history.exchange, history.ends, history.pause
     resolver = connected = None
     if (timing.dns or 0) >= LONG_SEARCH_US:
         resolver = read_resolver(options)
@@ -6509,14 +6476,14 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     ended = counters.get("ended")
     if ended and history.phase == "xfer" and history.error:
         # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
-        pauses += (Pause(min(ended.quiet_us, timing.xfer or 0), history.received, 0),)
+        pause = max(pause, Pause(min(ended.quiet_us, timing.xfer or 0), history.received))
     return Evidence(
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None,
         gaps=tuple(gaps),
-        pauses=pauses,
+        pause=pause,
         held_us=exchange.held_ns // 1000 if exchange else 0,
         resolver=resolver,
         canonical_name=history.canonical_name,
@@ -6557,42 +6524,25 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
     )
 
 
-def counted_until(failure: Failure, history: Log, evidence: Evidence) -> dict[str, int]:
-    """Return what the kernel had counted at a time-out, nothing where it does not tell; of a kept connection
-    what was counted since it was taken.
+def explain_time_out(phase: str, host: str, history: Log, evidence: Evidence) -> str:
+    """Say what a time-out in a phase means, by what the kernel had counted and by the length of the body;
+    empty where neither tells. Without a `host`, behind a proxy, only the length does: the kernel knows the
+    proxy's side.
     """
-    last = evidence.ended
+    last, taken = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
+    since = taken if phase == "tls" else evidence.sent or taken
     if not last or last.sent is None:
-        return {}
-    at_start = evidence.connected if history.kept else JUST_CONNECTED
-    at_phase = (evidence.sent or at_start) if failure.phase != "tls" else at_start
-    return {
-        "sent_bytes": last.since(at_start, "sent"),
-        "acknowledged_bytes": last.since(at_start, "acknowledged"),
-        "received_bytes": last.since(at_phase, "received"),
-        "retransmits": last.since(at_phase, "retransmits"),
-        "out_of_order": last.since(at_phase, "disorder"),
-    }
-
-
-def with_counters(failure: Failure, host: str, history: Log, evidence: Evidence) -> Failure:
-    """Return the failure of a time-out with what the kernel had counted, and a hint that says what was seen.
-
-    Without a `host`, behind a proxy, what the counts mean is not said: the other side is the proxy.
-    """
-    facts, last = counted_until(failure, history, evidence), evidence.ended
-    if not last or not facts:
-        return failure._replace(hint=explain_length(history, False) or failure.hint)
-    flows = facts["received_bytes"] > 0 and last.quiet_us < LEAST_QUIET_US
-    hint = explain_length(history, flows)
-    if history.kept and facts["retransmits"] and not facts["acknowledged_bytes"]:
-        hint = FORGOTTEN_HINT.format(history.idle / 1e9)
-    elif host and not (flows or hint):
-        phase = "upload" if failure.phase == "wait" and not history.sent else failure.phase
-        missing = missing_bytes(history)
-        hint = explain_silence(phase, host, last, facts, math.inf if missing is None else missing)
-    seen = *facts.items(), ("client_hello_bytes", history.hello_bytes)
-    return failure._replace(hint=hint or failure.hint, evidence=seen)
+        return explain_length(history)
+    if last.since(since, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
+        return ""
+    acknowledged = last.since(taken, "acknowledged")
+    if history.kept and last.since(since, "retransmits") and not acknowledged:
+        return FORGOTTEN_HINT.format(history.idle / 1e9)
+    told, pending = explain_length(history), last.since(taken, "sent") - acknowledged
+    if told or not host:
+        return told
+    phase = "upload" if phase == "wait" and history.sent is None else phase
+    return explain_silence(phase, host, last, since, pending)
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
@@ -6611,7 +6561,9 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     if error:
         failure = Failure(error.kind, history.phase, error.message, error.hint)
         if error.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
-            failure = with_counters(failure, "" if current.route.proxy else host, history, evidence)
+            asked = "" if current.route.proxy else host
+            hint = explain_time_out(failure.phase, asked, history, evidence)
+            failure = failure._replace(hint=hint or failure.hint)
         words = (shown_words(text, secrets) for text in (failure.message, failure.hint))
         message, hint = (text.replace(url.host, host) for text in words)
         failure = failure._replace(message=message, hint=hint)
@@ -7458,28 +7410,20 @@ def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, pas
 #     costs too little is not told. Where one end cannot tell two causes apart, the text names both; what only
 #     matches a pattern is said to fit it. The tolerances were measured on Linux 6.18, over 2 to 300 ms.
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-FAR_US = 5_000  # of a round trip; below, computing, sending and reading take as long
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
-LARGE_FLIGHT = 8  # segments, under FIRST_WINDOW: 13 kB written piece by piece do not fit that
-LARGE_FLIGHT_TRIPS = 0.8  # round trips that such a flight costs at least
 SLOW_US = 50_000  # less may be computing
 SLOW_TRIPS = 2  # round trips; less may be one flight more
-FITS = (0.95, 1.25)  # least and most of the expected time
 ALL_OF_IT = 0.95  # of a time
-PROXY_US, PROXY_SHARE = 5_000, 0.2  # of its round trips: what a proxy may need to open the way
+PROXY_TRIPS = 3  # that opening a way takes at most: TLS 1.2 before CONNECT, or SOCKS with a password
 HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
 HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
-SET_UP_SHARE = 0.6  # of a step's total, that setting up takes at least
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
-TIME_OUT_US, TIME_OUT_TRIPS = 2_000_000, 4  # a longer silence is not a sender's time-out
-LONG_STEP_US = 200_000  # whose transfer is never left without a word
 LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
-GENERAL = ("setup", "slow_body")  # findings that name no cause
 
 
 def slow_start_trips(segments: int) -> int:
@@ -7540,12 +7484,6 @@ class Case:
         # The time since the other side's last segment, and time without a CPU, was spent on this machine.
         own = max(sent.quiet_us if sent else 0, self.step.starved_us)
         return self.tls - trips * self.trip - own if self.is_direct else 0
-
-    @property
-    def is_here(self) -> bool:
-        """Tell whether the other side is on this machine, so that nothing can be lost on the way."""
-        route, ip = self.step.route, self.step.network.ip or ""
-        return route.unix_socket is not None or (self.is_direct and (ip.startswith("127.") or ip == "::1"))
 
 
 Found = Iterator[Finding]
@@ -7637,12 +7575,12 @@ def long_lookup(case: Case) -> Found:
 
 
 def slow_proxy(case: Case) -> Found:
-    """Find that the proxy took half of connect or more to open the way, and more than its round trips."""
+    """Find that the proxy was slow to open the way: beyond the round trips that any scheme takes."""
     tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
     if not proxy or tcp_us is None:
         return
-    took, least = case.connect - tcp_us, proxy.kind.trips * tcp_us
-    if took >= max(case.connect / 2, least + PROXY_US, least * (1 + PROXY_SHARE)):
+    took = case.connect - tcp_us
+    if took >= SLOW_US + PROXY_TRIPS * tcp_us:
         failed = error and error.phase == "connect"
         what = "did not open the way in this time" if failed else "took this long to open the way"
         text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}"
@@ -7659,17 +7597,13 @@ def old_tls(case: Case) -> Found:
 
 def slow_tls(case: Case) -> Found:
     """Find a handshake without losses that took more than its round trips."""
-    flight = case.grown("received", "connected", "sent")
-    least: float = max(SLOW_US, SLOW_TRIPS * case.trip)
-    causes = "the server, or a box in between, was slow to answer the handshake, or its answer was lost"
-    if case.rtt >= FAR_US and flight >= LARGE_FLIGHT * case.segment:
-        least = LARGE_FLIGHT_TRIPS * case.rtt
-        causes = (
-            f"its {flight / 1000:.0f} kB, certificates for the most part, do not fit the server's first "
-            f"window; or {causes}"
+    if not case.evidence.sent or "tls" in case.lossy:
+        return
+    if case.handshake >= max(SLOW_US, SLOW_TRIPS * case.trip):
+        text = (
+            f"about {time_text(case.handshake)} more than its round trips: the server, or a box in between, "
+            "was slow to answer the handshake, or its answer was lost"
         )
-    if case.evidence.sent and "tls" not in case.lossy and case.handshake >= least:
-        text = f"about {time_text(case.handshake)} more than its round trips: {causes}"
         yield Finding("tls_slow", "tls", case.handshake, "fits", text)
 
 
@@ -7748,113 +7682,44 @@ def closed_window(case: Case) -> Found:
         yield Finding(name, "wait", min(case.wait, us), "seen", text)
 
 
-def slow_start(case: Case) -> Found:
-    """Find a body that took as long as slow start needs for its segments, all in order.
-
-    Not on a kept connection: its window may be anything.
-    """
-    step, ended, answered = case.step, case.evidence.ended, case.evidence.answered
-    if case.rtt < FAR_US or step.network.reused or not answered or not ended:
-        return
-    flights = []
-    if not case.small_request and "wait" not in case.lossy:
-        trips, spent = slow_start_trips(answered.segments_out), case.wait - case.held
-        flights.append(("wait", trips, spent, (trips - 1) * case.rtt, case.evidence.request_bytes))
-    if not step.error and ended.disorder is not None and not case.grown("disorder", "sent", "ended"):
-        trips = slow_start_trips(case.grown("segments_in", "sent", "ended")) - 1  # the first came within wait
-        flights.append(("xfer", trips, case.xfer, case.xfer, step.body_bytes))
-    for phase, trips, spent, cost, size in flights:
-        if FITS[0] * trips * case.rtt <= spent <= FITS[1] * trips * case.rtt:
-            text = (
-                f"this fits {plural(trips, 'round trip')} of slow start, whatever the bandwidth; "
-                f"a path or server of {rate_text(size, spent)} would look alike"
-            )
-            yield Finding("slow_start", phase, cost, "fits", text)
-
-
 def silences(case: Case) -> Found:
-    """Find one long silence within the response, or many shorter ones that make up half of it.
+    """Find a long silence within the response."""
+    longest = case.evidence.pause
+    cost = longest.us - case.step.starved_us
+    where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
+    text = f"the server sent nothing for {length_text(longest.us)} {where}"
+    if case.rtt:  # there is a path, on which something may be lost
+        text += ", or what it sent was lost and came again"
+    if cost >= max(SLOW_US, SLOW_TRIPS * case.rtt):
+        yield Finding("stalled", "xfer", cost, "seen", text)
 
-    A slow path delivers full segments one by one, so pauses after full segments are not among the many.
+
+def step_notes(step: Step) -> Iterator[str]:
+    """Say if a step may have been refused for its client certificate or the lack of one, and if its redirect
+    forgets TLS.
     """
-    starved = case.step.starved_us
-    least = max(LEAST_PAUSE_NS // 1000, SLOW_TRIPS * case.rtt)
-    pauses = [pause for pause in case.evidence.pauses if pause.us >= least]
-    if not pauses:
-        return
-    longest, is_unix = max(pauses), case.step.route.unix_socket is not None
-    many = [pause.us for pause in pauses if is_unix or not case.segment or pause.burst % case.segment]
-    cost = sum(many) - starved
-    text = f"the server paused {how_often(len(many))}, {length_text(cost)} of {length_text(case.xfer)} in all"
-    if cost < case.xfer / 2 or longest.us > sum(many) / 2:
-        cost = longest.us - starved
-        where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
-        text = f"the server sent nothing for {length_text(longest.us)} {where}"
-        if cost < SLOW_US:
-            return
-    certainty = "seen"
-    if not case.is_here and longest.us <= max(TIME_OUT_US, TIME_OUT_TRIPS * case.rtt):
-        certainty, text = "fits", f"this fits a pause: {text}, or what it sent was lost and came again"
-    yield Finding("stalled", "xfer", cost, certainty, text)
-
-
-def slow_body(case: Case) -> Found:
-    """Say how fast a body came."""
-    count, total = case.step.body_bytes, case.step.timing.total
-    if count and case.xfer > total / 2 and total > LONG_STEP_US:
-        text = (
-            f"the body came at {rate_text(count, case.xfer)}; nothing here tells whether the path or the "
-            "server limits it: the time fits both"
-        )
-        yield Finding("slow_body", "xfer", case.xfer, "fits", text)
-
-
-def set_up(case: Case) -> Found:
-    """Find that most of the time went into setting the connection up."""
-    cost, total, answer = case.dns + case.connect + case.tls, case.step.timing.total, case.step.answer
-    if answer and answer.status < 400 and cost >= SET_UP_SHARE * total:
-        warm = time_text(total - cost)
-        text = f"setting up is most of it: on a warm connection the request would take about {warm}"
-        yield Finding("setup", None, cost, "seen", text)
-
-
-# A note on one step, or on a number of runs. {}: for how long, which is said of a step alone.
-STARVED = "this process was kept waiting for a CPU{}: times that end on this machine may be too long"
-
-
-def wait_for_cpu(step: Step) -> str:
-    """Say for how long a step waited for a CPU, if that was long and a tenth of its time."""
-    is_long = step.starved_us > max(STARVED_US, step.timing.total // 10)
-    return f" for {step.starved_us / 1000:.1f} ms" if is_long else ""
-
-
-def step_notes(step: Step) -> Iterator[tuple[str, str]]:
-    """Say what makes the times of a step doubtful, if it may have been refused for its client certificate or
-    the lack of one, and if its redirect forgets TLS: each a sentence, and what stands for {} in it.
-    """
-    if wait_for_cpu(step):
-        yield STARVED, wait_for_cpu(step)
     tls, status = step.network.tls, step.answer.status if step.answer else 0
     if tls.wanted and tls.client_cert is None and 400 <= status < 500:
-        yield "the server asked for a client certificate, and none was given: --cert PATH", ""
+        yield "the server asked for a client certificate, and none was given: --cert PATH"
     if tls.client_cert and status in (400, 401, 403, 421):
-        yield "the client certificate of --cert was shown; the server refused the request", ""
+        yield "the client certificate of --cert was shown; the server refused the request"
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
         why = "the server does not know that it is asked over TLS (X-Forwarded-Proto)"
-        yield f"the redirect leads from https to http on the same port: {why}", ""
+        yield f"the redirect leads from https to http on the same port: {why}"
 
 
 def short_of_cpu(case: Case) -> Found:
     """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
-    waited = wait_for_cpu(case.step)
-    if waited:
-        yield Finding("starved", None, case.step.starved_us, "seen", STARVED.format(waited))
+    waited = case.step.starved_us
+    if waited > max(STARVED_US, case.step.timing.total // 10):
+        text = "this process was kept waiting for a CPU: times that end on this machine may be too long"
+        yield Finding("starved", None, waited, "seen", text)
 
 
 RULES = (losses, failed_address, long_lookup, slow_proxy, closed_window, silences, short_of_cpu)
-DIRECT_RULES = (old_tls, slow_tls, held_back, slow_server, slow_start)  # behind a proxy the path is its own
+DIRECT_RULES = (old_tls, slow_tls, held_back, slow_server)  # behind a proxy the path is its own
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
@@ -7863,11 +7728,6 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     rules = (*RULES, *DIRECT_RULES) if case.is_direct else RULES
     least = max(WORTH_US, WORTH_SHARE * step.timing.total)
     made = [found for rule in rules for found in rule(case) if found.cost_us >= least]
-    # What names no cause is left out where a cause explains the body, or more than half of setting up.
-    if all(found.phase != "xfer" for found in made):
-        made += slow_body(case)
-    causes = [found.cost_us for found in made if found.phase in PHASES[:3]]
-    made += [found for found in set_up(case) if found.cost_us >= max(least, 2 * max(causes, default=0))]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
@@ -8145,7 +8005,7 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
 
 
 def note_texts(step: Step) -> Iterator[str]:
-    yield from (f"in step {step.number} {sentence.format(spent)}" for sentence, spent in step_notes(step))
+    yield from (f"in step {step.number} {sentence}" for sentence in step_notes(step))
 
 
 def status_text(state: RunState) -> str:
@@ -8380,7 +8240,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "timing": {f"{key}_ms": step.timing.ms(key) for key in STAT_KEYS},
         "network": network_document(step),
         "response": response_document(step),
-        "error": step.error and {**step.error._asdict(), "evidence": dict(step.error.evidence)},
+        "error": step.error and step.error._asdict(),
         "findings": list(map(finding_document, step_findings(step))),
     }
 
@@ -9244,7 +9104,7 @@ def header_rows(response: Response) -> Iterator[Row]:
 
 
 def response_rows(step: Step) -> Iterator[Row]:
-    """Say what was sent and what came, and what makes the times doubtful."""
+    """Say what was sent and what came, and what is odd about it."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
         whole, spent = step.evidence.sent_whole, f"sent in {ms_text(step.timing.ms('send'))} of the wait"
@@ -9273,9 +9133,8 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
 
 
 def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {}) -> Iterator[Row]:
-    """Show the findings that matter most, what names a cause first; of a series, how `often` each came."""
-    told = [finding for finding in findings if finding.id != "starved"]  # that is a note of its own
-    for finding in sorted(told, key=lambda finding: finding.id in GENERAL)[:SHOWN_FINDINGS]:
+    """Show the findings that cost most; of a series, how `often` each came."""
+    for finding in islice(findings, SHOWN_FINDINGS):
         parts = [finding.phase, often.get(finding) or ms_text(finding.cost_us / 1000)]
         yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
@@ -10583,7 +10442,7 @@ class Results:
         samples = list(self._samples(run))
         self.samples += samples
         run = run._replace(verdict=verdict_on(judge_all(self._at_once, samples)))
-        self.notes.update({sentence for step in run.steps for sentence, _ in step_notes(step)})
+        self.notes.update({sentence for step in run.steps for sentence in step_notes(step)})
         if run.limit_reached:
             self.limited.append(loop_text(run))
         if self.options.tracing:
@@ -10644,7 +10503,7 @@ class Results:
             sent_headers=(),
             network=network._replace(addresses=(), attempts=(), tls=same(tls), peer=same(network.peer)),
             response=response,
-            error=step.error and same(step.error._replace(evidence=())),
+            error=same(step.error),
             evidence=same(Evidence()),
         )
 
@@ -10677,7 +10536,7 @@ class Results:
             yield f"{count}stopped after {MAX_REDIRECTS} redirects{end}"
         if report.single:
             return
-        yield from (f"in {count} of {runs} runs {note.format('')}" for note, count in self.notes.items())
+        yield from (f"in {count} of {runs} runs {note}" for note, count in self.notes.items())
         for summary in report.summaries:
             if summary.none_good and self.options.style != "waterfall":  # which says so itself
                 where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))

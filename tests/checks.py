@@ -634,23 +634,8 @@ def run_lines(text: str) -> list[str]:
 # --- what is said to people -----------------------------------------------------------------------
 
 
-NOTICE = (
-    r"in (?:step \d+|\d+ of \d+ runs) this process was kept waiting for a CPU(?: for \d+\.\d ms)?: "
-    r"times that end on this machine may be too long"
-)
-UNREST = re.compile(rf"httphases: warning: {NOTICE}\n|\bNote {NOTICE}")
-
-
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What may not stand raw in a JSON document: what moves a terminal's cursor or turns its text around."""
-
-
-def calm(text: str) -> str:
-    """Take out of stderr, or of a flat report, what it says of a machine that was short of CPUs.
-
-    Whether it says so depends on what else the machine has to do.
-    """
-    return UNREST.sub("", text)
 
 
 ACCIDENT = re.compile(r"Traceback \(|Exception ignored|\b[A-Z]\w+Warning: |internal error")
@@ -665,7 +650,7 @@ def surprises(arguments: Sequence[str], code: int, said: str) -> list[str]:
 
     The report stands there when standard output holds an export, and the progress of a series on a terminal.
     """
-    lines = [line for line in calm(said).splitlines() if not PROGRESS.fullmatch(line)]
+    lines = [line for line in said.splitlines() if not PROGRESS.fullmatch(line)]
     if code:
         lines = [line for line in lines if not ANSWER.match(line)]
     if "-" in arguments:

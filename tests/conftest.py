@@ -36,7 +36,7 @@ from unittest import mock
 
 import pytest
 
-from checks import ACCIDENT, BELOW_400, calm, check_document, check_schema, parse_metrics, surprises
+from checks import ACCIDENT, BELOW_400, check_document, check_schema, parse_metrics, surprises
 from laboratory import Lab
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
@@ -106,7 +106,7 @@ class Result(NamedTuple):
     """The exit code; negative when a signal ended the process."""
     out: str
     raw: str
-    """All of stderr, for `err` and `said` to read."""
+    """All of stderr, for `err` to read."""
     seconds: float
     kept: float = 0.0
     """Seconds of these for which others had the CPUs that it, or its test, wanted."""
@@ -117,15 +117,10 @@ class Result(NamedTuple):
         return self.seconds - self.kept
 
     @property
-    def said(self) -> str:
-        """Return all of stderr, and note that the test has read it."""
+    def err(self) -> str:
+        """Return stderr, and note that the test has read it."""
         UNREAD[:] = [result for result in UNREAD if result is not self]
         return self.raw
-
-    @property
-    def err(self) -> str:
-        """Return stderr without the notice of a machine that was short of CPUs."""
-        return calm(self.said)
 
     def warned(self, *words: str) -> Result:
         """Prove that stderr has one warning for each of `words`, which it holds, and nothing else."""

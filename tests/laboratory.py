@@ -44,8 +44,10 @@ class Lab:
         server = self.serve(http_server(dict(routes or [("/", SMALL)]), host=ANY, **settings))
         return server.url("", FAR)
 
-    def tls(self, *names: str, version: Any = None) -> ssl.SSLContext:
-        context = self.authority.context(FAR, *names)
+    def tls(self, *hosts: str, version: Any = None, names: int = 0) -> ssl.SSLContext:
+        """Make the context of a server, with so many further names in its certificate."""
+        more = (f"name-{number:04d}.some.long.example.test" for number in range(names))
+        context = self.authority.context(FAR, *hosts, *more)
         if version:
             context.maximum_version = version
         return context
@@ -116,4 +118,4 @@ def by_id(step: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def named(name: str, phase: str | None) -> str:
-    return f"{name} {phase}" if name in ("loss", "slow_start", "nagle") else name
+    return f"{name} {phase}" if name in ("loss", "nagle") else name

@@ -320,8 +320,8 @@ def test_credentials_of_a_spoilt_file_are_not_shown_and_escapes_do_nothing(run_t
     for words in (("--json", "-"), (), ("--compact",), ("--metrics-only",)):
         result = run_tool(*words, "--baseline", path, *of_many(site.url()), without=("rich",))
         assert result.code == 0
-        assert "hidden-word" not in result.out + result.said
-        assert "\x1b" not in result.out + result.said
+        assert "hidden-word" not in result.out + result.err
+        assert "\x1b" not in result.out + result.err
         assert "\u202e" not in result.out or "--json" in words
         assert len(result.out) < 30_000 or "--json" in words
 

@@ -10,12 +10,12 @@ import re
 import pytest
 
 from checks import flat
-from laboratory import RTT, by_id, costs, on_a_path
+from laboratory import RTT, by_id, on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http2_server, http_server, scripted
 
 HEAD = "HTTP/1.1 200 Fine\r\nContent-Length: {}\r\n\r\n"
-NEVER_OF_A_BODY = {"stalled", "slow_body", "loss xfer", "loss wait", "http2_window", "tcp_window"}
+NEVER_OF_A_BODY = {"stalled", "loss xfer", "loss wait", "http2_window", "tcp_window"}
 
 
 def pausing(*parts):
@@ -41,19 +41,19 @@ CHUNKS = "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n" + "x" *
 SILENCES = {
     "within a body": (
         (HEAD.format(3000) + "x" * 1024, 0.6, "x" * 1976),
-        r"the server sent nothing for \d.*s after 1\.0 KB of the body",
+        r"the server sent nothing for \d.*s after 1\.0 KB of the body, or .* was lost and came again",
     ),
     "of seconds, before the body": (
         (HEAD.format(10), 1.1, "x" * 10),
-        r"the server sent nothing for \d+\.\d s before the body",
+        r"the server sent nothing for \d+\.\d s before the body, .*",
     ),
     "after a chunk, whose own bytes do not count": (
         (CHUNKS, 0.6, "0\r\n\r\n"),
-        r"the server sent nothing for .* after 100 B of the body",
+        r"the server sent nothing for .* after 100 B of the body, .*",
     ),
     "in which the time was over": (
         (HEAD.format(3000) + "x" * 1024, 60.0),
-        r"the server sent nothing for .* after 1\.0 KB of the body",
+        r"the server sent nothing for .* after 1\.0 KB of the body, .*",
     ),
 }
 
@@ -70,28 +70,9 @@ def test_a_long_silence_is_named_with_its_place(call_tool, authority, tls, name,
     assert re.fullmatch(text, found["text"])
 
 
-def test_many_short_silences_are_added_up(call_tool):
-    with scripted(pausing(HEAD.format(100), *("x" * 10, 0.06) * 9, "x" * 10)) as server:
-        found = by_id(ask(call_tool, server.url()))["stalled"]
-    assert re.fullmatch(r"the server paused \d times, \d+ ms of \d+ ms in all", found["text"])
-
-
 def test_a_late_end_of_the_connection_is_no_silence(call_tool):
     with scripted(pausing(HEAD.format(5) + "x" * 5, 0.3)) as server:
         assert not NEVER_OF_A_BODY & set(by_id(ask(call_tool, server.url())))
-
-
-@on_a_path
-def test_on_a_path_a_short_silence_may_be_a_loss_and_a_long_one_is_none(lab):
-    lab.start()
-
-    def url(pause):
-        script = pausing(HEAD.format(2000) + "x" * 1000, pause, "x" * 1000)
-        return lab.serve(scripted(script, host=ANY)).url("/", FAR)
-
-    words = ("this fits a pause: the server sent nothing for ", "or what it sent was lost and came again")
-    lab.finds(costs("stalled", "fits", 500, *words), url(0.5))
-    lab.finds(costs("stalled", "seen", 2100, "the server sent nothing for 2.", "after 1000 B"), url(2.1))
 
 
 # --- windows --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from checks import calm, check_usage_error, flat
+from checks import check_usage_error, flat
 from conftest import TOOL
 from inside import tool
 from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, refused_port
@@ -95,7 +95,7 @@ def paste(line, server, environment, command):
         check=False,
         timeout=PATIENCE_WITH_PROGRAMS,
     )
-    assert (done.returncode, calm(done.stderr.decode())) == (0, "")
+    assert (done.returncode, done.stderr.decode()) == (0, "")
     return server.requests[-1]
 
 

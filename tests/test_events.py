@@ -150,7 +150,7 @@ def test_few_runs_get_their_lines_and_many_events_only_where_the_waterfall_is_on
         assert (bool(short) or "Run 2 Step 1: 404 GET" in result.out) is lines, options
         on_stdout = broken_at_2(re.split("\n(?:Step 1|GET)", result.out)[0])
         assert on_stdout is (terminal == "out" and not lines), options
-        assert broken_at_2(result.said) is (terminal == "err"), options
+        assert broken_at_2(result.err) is (terminal == "err"), options
 
 
 def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_tool, tmp_path):
@@ -322,7 +322,7 @@ def test_a_round_that_has_begun_is_finished_and_none_begins_when_the_time_is_ove
         options = ("--all-addresses", *given, "--duration", "1", "--interval", "0.1", "--metrics-only")
         result = run_tool(*options, "--json", "-", server.url(host="two.test"))
     assert [run["round"] for run in json.loads(result.out)["runs"]] == [1, 1]
-    assert "Stopped" not in result.said
+    assert "Stopped" not in result.err
 
 
 def test_without_an_interval_runs_follow_each_other_until_the_time_is_over(run_tool):
@@ -331,7 +331,7 @@ def test_without_an_interval_runs_follow_each_other_until_the_time_is_over(run_t
     document = result.json()
     assert len(document["runs"]) <= 11, "each takes a tenth of a second at least"
     assert document["summary"]["duration_ms"] >= 1000 - EDGE
-    assert "Stopped" not in result.said and "the most there may be" not in result.said
+    assert "Stopped" not in result.err and "the most there may be" not in result.err
 
 
 def test_a_duration_that_is_interrupted_says_so(start_tool, server):

@@ -176,7 +176,6 @@ def test_a_refused_connection_says_where_and_what_to_check(call_tool):
     says(failed.hint, "listens", "port")
     [attempt] = failed.step["network"]["attempts"]
     assert attempt["ip"] == "127.0.0.1" and "refused" in attempt["error"]
-    assert failed.step["error"]["evidence"] == {}, "the counts of a time-out"
 
 
 @pytest.mark.parametrize("ip", ["127.3.2.1", "0.0.0.0"])
@@ -572,8 +571,7 @@ def test_memory_is_said_to_be_short_by_who_lacks_it_alone(error, short):
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mode", [[], ["--metrics-only"]], ids=["drawn", "metrics"])
-def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
+def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
     """A body of tiny chunks keeps a processor busy, which is wanted by somebody else as well."""
 
     def script(peer):
@@ -585,11 +583,11 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path, mode):
     busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
     with scripted(script) as server, subprocess.Popen(busy) as other:
         pin = functools.partial(os.sched_setaffinity, 0, processor)
-        process = start_tool(*mode, "-m", "90", "--json", path, server.url(), preexec_fn=pin)
+        process = start_tool("-m", "90", "--json", path, server.url(), preexec_fn=pin)
         try:
-            out, err = process.communicate(timeout=99)
+            out, _ = process.communicate(timeout=99)
         finally:
             other.kill()
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
-    says(flat((err if mode else out).decode()), r"waiting for a CPU for \d+\.\d ms")
+    says(flat(out.decode()), r"Reading \d+\.\d ms: this process was kept waiting for a CPU")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from checks import calm, flat, parse_compact, parse_metrics, without_readings
+from checks import flat, parse_compact, parse_metrics, without_readings
 from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
@@ -16,7 +16,7 @@ ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
 def words(text):
     """List the words of a report, without those and the letters that depend on how long things took."""
-    steady = re.sub(r" at [\d.]+ [KM]?B/s", "", calm(flat(without_readings(text))))
+    steady = re.sub(r" at [\d.]+ [KM]?B/s", "", flat(without_readings(text)))
     return re.findall(r"(?<![A-Za-z])(?![dctwx]+\b)[A-Za-z]{2,}", steady)
 
 

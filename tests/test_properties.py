@@ -281,7 +281,7 @@ def test_every_credential_is_masked_and_nothing_else(data, secrets):
 some_time = st.none() | st.integers(0, 10**7)
 counter = st.integers(0, 2**32 - 1)
 counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
-pause = st.builds(tool.Pause, st.integers(0, 10**7), counter, counter)
+pause = st.builds(tool.Pause, st.integers(0, 10**7), counter)
 evidence = st.builds(
     tool.Evidence,
     connected=counters,
@@ -291,7 +291,7 @@ evidence = st.builds(
     connected_us=some_time,
     request_bytes=counter,
     gaps=st.lists(st.tuples(st.sampled_from(tool.PHASES), counter)).map(tuple),
-    pauses=st.lists(pause).map(tuple),
+    pause=pause,
     held_us=counter,
     resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",))),
     canonical_name=st.none() | st.text(),

@@ -648,21 +648,6 @@ def names(step):
 
 
 @pytest.mark.needs("root", "linux")
-def test_what_a_new_connection_costs_is_found_on_no_kept_one(far, authority):
-    """Windows of kept ones have grown, or have shrunk again since: from one end that cannot be told."""
-    context, expected, found = authority.context(FAR), {"setup", "tls12", "slow_start"}, set()
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    for _ in range(30):  # a path that a busy machine holds up fits nothing
-        for tls, words in ((context, ()), (None, ("-d", "x" * 20_000, "--interval", "0.7"))):
-            cold, *warm = far(None, *words, tls=tls)
-            assert not any(expected & names(step) for step in warm)
-            found |= names(cold)
-        if expected <= found:
-            return
-    raise AssertionError(found)
-
-
-@pytest.mark.needs("root", "linux")
 def test_retransmits_of_a_warm_step_are_its_own(far):
     for _ in range(30):  # where a busy machine holds up the path, more is sent again
         steps = far(None, rules=[Rule("up", "data", 2)])

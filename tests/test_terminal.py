@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from checks import calm, flat, without_readings
+from checks import flat, without_readings
 from conftest import PATIENCE, with_resolver
 from screens import SGR, TERMINAL, Screen, cells, lines_of
 from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
@@ -104,7 +104,7 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
     with Screen(columns) as screen, scripted(script) as server:
         process = start_tool(*mode, server.url(), stderr=screen.slave, env=TERMINAL)
         out, _ = process.communicate(timeout=PATIENCE)
-    text = calm(screen.text)
+    text = screen.text
     shown = STATUS.findall(text)
     assert STATUS.sub("", text) == "", "something else went to the terminal"
     assert shown[-1] == "", "the last status was not wiped out"
@@ -234,7 +234,7 @@ def words(text: str) -> str:
     """Put a report together without frames, bars, blanks, numbers, and what is said of a busy machine."""
     text = DRAWN.sub("", without_readings(SGR.sub("", text)))
     text = re.sub(r"\b0 +\d+\.\d+ ms", "", text)  # a scale that does not fit is left out
-    return NUMBERS.sub("", calm(flat(text)).replace(" ", ""))
+    return NUMBERS.sub("", flat(text).replace(" ", ""))
 
 
 @pytest.mark.needs("rich")

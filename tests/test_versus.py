@@ -309,7 +309,7 @@ def test_a_failure_of_one_side_shows_no_secret_of_another(measure):
     with scripted(sending(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")) as server:
         words = ("--count", 1, server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
         result, document = measure("--metrics-only", *words, code=75)
-    assert SECRET not in result.out + result.said + json.dumps(document)
+    assert SECRET not in result.out + result.err + json.dumps(document)
 
 
 BAD_WORDS = [
