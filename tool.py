@@ -64,9 +64,9 @@ It keeps nothing from one start to the next. README, "What it touches", says the
 that a hostile server can do:
 
     network         13, 19, 20 open it, for streams to send and receive; http.client in 16 only writes bytes
-    opens files     5, also those that 15 and 30 write; 10 the kernel's figures; 15 the key log; 30
+    opens files     5, also those that 30 writes; 10 the kernel's figures; 30
     looks at files  5, 9, 12, 15, 30
-    changes files   30; the key log is appended to, which counts as opening it
+    changes files   30
     environment     30; what it holds is passed to 7, 8, 9, 13, 15, 29
     threads         15
     signals         30, and 1 during the imports
@@ -2345,7 +2345,7 @@ examples:
 
 A time may have a unit: 300ms, 2s. Reported times are milliseconds, sizes are bytes as
 transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR,
-SSLKEYLOGFILE, NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp
+NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp
 OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 """
 
@@ -4155,16 +4155,6 @@ class HandshakeTap:
         return tuple(islice(each_certificate(*self._certificates), MAX_CHAIN))
 
 
-def stop_logging_keys(context: ssl.SSLContext, error: OSError) -> bool:
-    """Give up SSLKEYLOGFILE where writing it failed, on a full disk perhaps; True: try the call once more."""
-    # OpenSSL reports it as if the handshake or a read had failed.
-    unrelated = isinstance(error, ssl.SSLError) and "system lib" not in str(error)
-    if unrelated or context.keylog_filename is None:
-        return False
-    context.keylog_filename = None  # type: ignore[assignment]
-    return True
-
-
 class TlsStream(Stream):
     """TLS over another stream. It is made before the clock starts, with its ClientHello.
 
@@ -4183,7 +4173,7 @@ class TlsStream(Stream):
         super().__init__()
         self.established = False
         self.stray = b""  # what came in place of the header of a record
-        self._failure: OSError | None = None  # to be raised by the next call
+        self._failure: ssl.SSLError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
@@ -4256,10 +4246,6 @@ class TlsStream(Stream):
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
-        except OSError as error:
-            if not stop_logging_keys(self._tls.context, error):
-                raise
-            return self._try_handshake()
         return True
 
     def _decrypt(self, view: memoryview) -> int | None:
@@ -4279,9 +4265,7 @@ class TlsStream(Stream):
                     break
         except ssl.SSLWantReadError:
             pass
-        except OSError as error:
-            if stop_logging_keys(self._tls.context, error):
-                return count or self._decrypt(view)
+        except ssl.SSLError as error:
             self._failure = error
         # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
         if len(self.tap.happened) > noted and self.alpn == "h2":
@@ -4438,25 +4422,6 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     return context
 
 
-def log_keys(context: ssl.SSLContext, path: str) -> str | None:
-    """Have session keys written where SSLKEYLOGFILE says; return the reason why that cannot be done."""
-    try:
-        check_folders(os.path.dirname(path))
-        # Opened here first: OpenSSL would follow any link, and give a new file to all readers.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            found = os.fstat(descriptor)
-            if not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1):
-                return "it is no regular file of one's own with one name"
-            context.keylog_filename = f"/dev/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as error:
-        return reason_of(error)
-    return None
-
-
 def target_role(url: Url, options: Options) -> str:
     """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
     shown = options.identity and url.origin == options.request.url.origin
@@ -4473,8 +4438,6 @@ class TlsContexts:
         self._options = options
         self._take_store = take_store
         self._makers: dict[str, Worker] = {}
-        self._key_log = options.environ.get("SSLKEYLOGFILE")
-        self._unlogged: str | None = None  # why the key log cannot be opened
 
     def start(self, role: str) -> None:
         """Begin to make the context of a role."""
@@ -4488,8 +4451,6 @@ class TlsContexts:
             assert self._options.identity
             load_identity(context, self._options.identity)
             context.post_handshake_auth = True
-        if self._key_log:
-            self._unlogged = log_keys(context, self._key_log)
         return context
 
     def get(self, role: str, protocols: Sequence[str], patience: float = math.inf) -> ssl.SSLContext:
@@ -4507,15 +4468,6 @@ class TlsContexts:
         context: ssl.SSLContext = maker.result
         context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
         return context
-
-    @property
-    def warning(self) -> str | None:
-        """Say that session keys were not written, None when they were or need not be."""
-        made = [maker.result for maker in list(self._makers.values()) if maker.result]
-        if not self._key_log or all(context.keylog_filename for context in made):
-            return None
-        reason = self._unlogged or "the disk may be full"
-        return f"SSLKEYLOGFILE '{self._key_log}' cannot be written: {reason}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6632,11 +6584,6 @@ class ConnectionPool:
 
     def contexts(self, variant: str | None) -> TlsContexts:
         return self._contexts.get(variant, self._others)
-
-    @property
-    def warnings(self) -> list[str]:
-        found = [contexts.warning for contexts in (self._others, *self._contexts.values())]
-        return list(dict.fromkeys(warning for warning in found if warning))
 
     def take(self, current: CurrentStep, turn: Turn) -> tuple[Way | None, str | None]:
         """Take the connection that the run before left for a step; the first run opens its own."""
@@ -10841,7 +10788,6 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         pool.close()
         gc.unfreeze()
     report = results.report(live.planned, live.skipped)
-    warn(options, *pool.warnings)
     if report.single:
         warn_about(report.single, options, None)
     warn(options, *results.warnings(report))

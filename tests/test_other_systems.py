@@ -17,7 +17,6 @@ import pytest
 from checks import check_document
 from confined import possible
 from conftest import PATIENCE, TOOL
-from servers import http_server
 
 LACKING = """
 import os, runpy, socket, sys
@@ -99,11 +98,3 @@ def test_a_pipe_that_nobody_opens_is_not_waited_for(lacking, server, tmp_path, o
     os.mkfifo(tmp_path / "pipe")
     done = lacking("-m", "600", "--metrics-only", option, f"{at}{tmp_path / 'pipe'}", server.url())
     assert done.returncode == code and said in done.stderr
-
-
-def test_a_key_log_that_cannot_be_is_a_warning(lacking, tls, authority, tmp_path, request):
-    with http_server(tls=tls) as server:
-        env = {"SSLKEYLOGFILE": str(tmp_path / "keys")}
-        done = lacking("--metrics-only", "--cacert", authority.file, server.url(), env=env)
-    assert done.returncode == 0
-    assert ("warning: SSLKEYLOGFILE" in done.stderr) == ("without-proc" in request.node.name)

@@ -21,7 +21,7 @@ from confined import possible
 from conftest import PATIENCE, TOOL
 from inside import failure, here, only_step, tool
 from mint import Handshake, Mint, server_context, tls_record
-from servers import Reply, http_server, scripted
+from servers import http_server, scripted
 
 pytestmark = pytest.mark.needs("trustme")
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -273,54 +273,6 @@ def test_a_store_that_never_ends_is_given_up_with_the_time(run_tool, tls, tmp_pa
     finally:
         os.close(silent)
     check_usage_error(result, "SSL_CERT_FILE", "store")
-
-
-# --- the keys of a session ------------------------------------------------------------------------
-
-
-def test_the_keys_of_a_session_are_appended_where_the_variable_says(run_tool, tls, authority, tmp_path):
-    path = tmp_path / "keys"
-    for count in (1, 2):
-        with http_server(tls=tls) as server:
-            result = run_tool("--cacert", authority.file, server.url(), env={"SSLKEYLOGFILE": str(path)})
-        assert result.code == 0 and result.err == ""
-        assert path.read_text().count("CLIENT_TRAFFIC_SECRET_0 ") == count
-    assert path.stat().st_mode & 0o077 == 0, "whoever reads the keys reads the traffic"
-
-
-def test_a_certificate_that_is_refused_says_nothing_of_the_keys(run_tool, tls, tmp_path):
-    path = tmp_path / "keys"
-    with http_server(tls=tls) as server:
-        result = run_tool("--metrics-only", server.url(), env={"SSLKEYLOGFILE": str(path)})
-    assert result.code == 75 and "error=tls" in result.out
-    assert "certificate" in result.err and "SSLKEYLOGFILE" not in result.err
-    assert path.exists()
-
-
-def test_keys_for_a_pipe_that_nobody_reads_hold_nothing_up(run_tool, tls, authority, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with http_server(tls=tls) as server:
-        env = {"SSLKEYLOGFILE": str(tmp_path / "pipe")}
-        result = run_tool("--cacert", authority.file, server.url(), env=env)
-    assert result.code == 0 and "SSLKEYLOGFILE" in result.err
-
-
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("room", [60, 350, 700])
-def test_a_disk_that_fills_up_among_the_keys_costs_the_keys_alone(start_tool, tls, authority, tmp_path, room):
-    """One line of the log after the other: in the handshake, at its end, and while the answer is read."""
-
-    def limit():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-
-    with http_server({"/": Reply(body=b"x" * 100_000)}, tls=tls) as server:
-        words = ("--metrics-only", "--cacert", authority.file, server.url())
-        process = start_tool(*words, env={"SSLKEYLOGFILE": str(tmp_path / "keys")}, preexec_fn=limit)
-        out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and b"status=200 bytes=100000" in out
-    assert b"warning: SSLKEYLOGFILE" in err
 
 
 # --- client certificates --------------------------------------------------------------------------

@@ -312,7 +312,6 @@ ENVIRONMENTS = {
     "no trust store": {"SSL_CERT_FILE": "/nowhere", "SSL_CERT_DIR": "/nowhere"},
     "an OpenSSL configuration that is not there": {"OPENSSL_CONF": "/nowhere"},
     "resolver options of rubbish": {"RES_OPTIONS": "timeout:x ndots:99999", "LOCALDOMAIN": "\x1b"},
-    "key log in a folder": {"SSLKEYLOGFILE": "/"},
 }
 
 
