@@ -51,8 +51,8 @@ def relay_proxy(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Run a proxy of a kind (http, https, socks5, socks5h) that leads to `target`, whatever it is asked for.
 
-    It opens the way `delay` seconds late, and listens at a `place` (host, port) where one is given. Yields its URL
-    and what it was asked for: heads, or (host, port).
+    It opens the way `delay` seconds late. `place` is the host and port where it listens. Yields its URL and
+    what it was asked for: heads, or (host, port).
     """
     asked: list[Any] = []
 

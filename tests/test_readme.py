@@ -1,7 +1,7 @@
 """README and MONITORING.md do what they say: each command of their code blocks is run as it stands.
 
-It is run in a network of its own, where the names lead to servers of these tests. The gates are also run where
-these are slow or dead, or send error pages. `python3 -m venv …` is run by .ci/run, `pip install` by
+It is run in a network of its own, where the names lead to servers of these tests. The gates are also run
+where these are slow or dead, or send error pages. `python3 -m venv …` is run by .ci/run, `pip install` by
 test_install.py, `build_zipapp.sh` by test_zipapp.py.
 """
 
